@@ -16,6 +16,7 @@ MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
 MOST_PATTERNS: Final = 16  # by which documents are chosen
 LONGEST_PATTERN: Final = 256  # bytes of UTF-8 of each
 MOST_ENTRIES: Final = 4096  # K of the race
+MOST_NAMED: Final = 4096  # tokens whose values one `Resolve` asks for
 MOST_UNITS: Final = 2**12  # of all distributions of a proposal: an index of flat ones takes long to read
 MOST_RESOLUTION: Final = 1024  # units that a quantised distribution is divided into
 MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable

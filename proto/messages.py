@@ -135,7 +135,7 @@ class Resolve:
     session: SessionId
     position: Position
     digest: Digest
-    ids: Annotated[tuple[Token, ...], Count(4097)]
+    ids: Annotated[tuple[Token, ...], Count(limits.MOST_NAMED + 1)]
     depth: Annotated[int, Count(2**24)]
 
 

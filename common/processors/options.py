@@ -25,7 +25,7 @@ def _biases(value: object) -> object:
     for name, bias in value.items():
         if not (isinstance(name, int) or (isinstance(name, str) and _DECIMAL.fullmatch(name))):
             raise ValueError("a token id is a whole number")
-        biases[int(name)] = float(bias) if type(bias) is int else bias
+        biases[int(name)] = bias
     return dict(sorted(biases.items()))
 
 

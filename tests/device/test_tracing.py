@@ -56,7 +56,7 @@ def test_what_is_malformed_costs_a_line_in_the_log_and_nothing_else(caplog: pyte
 
 
 def test_more_than_a_side_notes_is_not_taken() -> None:
-    """What became of drafts takes up to the square of their number to tell: of 256 messages, minutes."""
+    """Telling what became of drafts takes up to the square of their number: minutes for 256 messages."""
     collecting = tracing()
     now = collecting.recorder._clock()
     for number in range(256):

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from llguidance import LLMatcher
 
 from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.tokenizer import Tokenizer
 from common.processors.grammar import Grammar, Grammars
+from common.processors.members import closed
 from common.processors.options import ProcessorError
 from common.processors.trial import TrialFailed, Unwanted, json_grammar, why_not
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
@@ -25,6 +28,8 @@ from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 TOKENIZER = Tokenizer.load(str(EMBEDDED_TOKENIZER))
 EOS = (TOKENIZER.eos or 0,)
 TOKENS = Grammars(TOKENIZER, TOKENIZER.size)
+A, B = ({"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]} for name in "ab")
+OF_A, OF_B = ({"type": "object", "properties": {"x": schema}, "required": ["x"]} for schema in (A, B))
 
 
 def compiled(schema: object = CAR, eos: tuple[int, ...] = EOS) -> Grammar:
@@ -72,6 +77,37 @@ class TestFollowing:
         path = walk(first, 5)
         assert second.allowed([]).equal(compiled().allowed([]))
         assert first.allowed(path).equal(second.allowed(path))
+
+
+class TestClosing:
+    """Schemas of the same object have the members of all of them, however they are put together."""
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"$defs": {"A": A}, "allOf": [{"$ref": "#/$defs/A"}, B]},
+            {"$defs": {"A": A, "Q": {"$ref": "#/$defs/A"}}, "allOf": [{"anyOf": [{"$ref": "#/$defs/Q"}]}, B]},
+            OF_A | {"definitions": {"A": A}, "properties": {"x": {"allOf": [{"$ref": "#/definitions/A"}, B]}}},
+            {"$defs": {"A": A}, "$ref": "#/$defs/A"} | B,
+            {"$defs": {"B": B}, "oneOf": [{"$ref": "#/$defs/B"}]} | A,
+            {
+                "type": "object",
+                "properties": {"x": A, "y": {"allOf": [{"$ref": "#/properties/x"}, B]}},
+                "required": ["y"],
+            },
+            A | {"oneOf": [B]},
+            A | {"anyOf": [B]},
+            {"anyOf": [A], "oneOf": [B]},
+            {"required": ["b"], "anyOf": [A]},
+            OF_A | {"oneOf": [OF_B]},
+            {"type": "array", "minItems": 1, "items": A, "allOf": [{"items": B}]},
+            A | {"required": ["a", "b"]},
+            A | {"minProperties": 2},
+        ],
+    )
+    def test_does_not_shut_out_what_a_schema_asks_for(self, schema: dict[str, Any]) -> None:
+        for each in (schema, closed(schema)):
+            assert not LLMatcher.validate_grammar(json_grammar(json.dumps(each)))
 
 
 class TestRefusals:
@@ -128,8 +164,11 @@ class TestRefusals:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "there is no place for files"))
         assert why_not(json_grammar(json.dumps(CAR))) is None
 
-    def test_one_that_ends_before_it_has_read_all_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("common.processors.trial.child_command", lambda module: [sys.executable, "-c", "exit(1)"])
+    @pytest.mark.parametrize(
+        "end", ["exit(1)", "import os; os.kill(os.getpid(), 9)"], ids=["by itself", "out of memory"]
+    )
+    def test_one_that_ends_before_it_has_read_all_is_a_failure(self, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("common.processors.trial.child_command", lambda module: [sys.executable, "-c", end])
         with pytest.raises(TrialFailed):
             why_not("x" * 2**20)
 

@@ -10,6 +10,7 @@ from common.processors.members import closed, lean
 
 NAMED: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
 CLOSED = NAMED | {"additionalProperties": False}
+OF_BOTH: dict[str, Any] = {"allOf": [{"$ref": "#/$defs/b"}, {"properties": {"c": True}}]}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,24 @@ CLOSED = NAMED | {"additionalProperties": False}
         ({"$ref": "#/$defs/b", "$defs": {"b": NAMED}}, {"$ref": "#/$defs/b", "$defs": {"b": CLOSED}}),
         ({"anyOf": [NAMED, {"type": "null"}]}, {"anyOf": [CLOSED, {"type": "null"}]}),
         ({"allOf": [NAMED, {"required": ["b"]}]}, {"allOf": [NAMED, {"required": ["b"]}]}),
+        (
+            {"allOf": [{"$ref": "#/$defs/b"}], "$defs": {"b": NAMED}},
+            {"allOf": [{"$ref": "#/$defs/b"}], "$defs": {"b": CLOSED}},
+        ),
+        (OF_BOTH | {"$defs": {"b": NAMED}}, OF_BOTH | {"$defs": {"b": NAMED}}),
+        ({"items": OF_BOTH, "$defs": {"b": NAMED}}, {"items": OF_BOTH, "$defs": {"b": NAMED}}),
+        (
+            {"properties": {"b": OF_BOTH, "d": NAMED}, "$defs": {"b": NAMED}},
+            {"properties": {"b": OF_BOTH, "d": CLOSED}, "$defs": {"b": NAMED}, "additionalProperties": False},
+        ),
+        (NAMED | {"oneOf": [NAMED]}, NAMED | {"oneOf": [NAMED]}),
+        (NAMED | {"oneOf": [NAMED], "$defs": {"b": NAMED}}, NAMED | {"oneOf": [NAMED], "$defs": {"b": CLOSED}}),
+        (
+            {"properties": {"b": NAMED}, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]},
+            {"properties": {"b": CLOSED}, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]},
+        ),
+        (NAMED | {"required": ["a", "b"]}, NAMED | {"required": ["a", "b"]}),
+        (NAMED | {"required": ["a", []]}, CLOSED | {"required": ["a", []]}),
         ({"properties": {"properties": True}}, {"properties": {"properties": True}, "additionalProperties": False}),
         ({"enum": [NAMED]}, {"enum": [NAMED]}),
         ({"items": True, "properties": 1}, {"items": True, "properties": 1}),

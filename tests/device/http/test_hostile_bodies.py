@@ -39,6 +39,7 @@ def filled(item: Any, most: int = LIMIT) -> list[Any]:
         (ChatBody, {"messages": [turn("user", "x") | {"tool_calls": filled(1)}]}, "messages[0].tool_calls"),
         (ChatBody, CHAT | {"logit_bias": {str(n): 1 for n in range(90_000)}}, "logit_bias"),
         (ChatBody, CHAT | {"logit_bias": {"9" * 1_000_000: 1}}, "logit_bias"),
+        (ChatBody, CHAT | {"logit_bias": {"5": 10**400}}, "logit_bias[5]"),
         (ChatBody, CHAT | {"stop": filled("x")}, "stop"),
         (ChatBody, CHAT | {"stop": "x" * 1_000_000}, "stop"),
         (ChatBody, CHAT | {"seed": 10**4000}, "seed"),

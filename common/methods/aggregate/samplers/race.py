@@ -17,9 +17,11 @@ from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from proto.errors import malformed
 from proto.fields import Side
+from proto.limits import MOST_NAMED
 from proto.payloads.race import decode_race, encode_race
 
 RIVALS: Final = 8  # of a race's tokens, those that may turn out to be the target; hardly ever another one does
+FEW: Final = 16  # entries of a list that is looked up further before anything is asked, as that takes no round trip
 
 
 class RaceAggregation:
@@ -61,7 +63,11 @@ class RaceAggregation:
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
     ) -> Decided | LackingRemote | LackingLocal:
-        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one."""
+        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one.
+
+        Of two lists that are too short, the one that bounds the other tokens worse gets longer: however long the other
+        one got, this one alone could leave some that may win.
+        """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
         if isinstance(outcome, Certified):
@@ -71,19 +77,17 @@ class RaceAggregation:
             return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
         local, remote = (device, cloud) if role == "device" else (cloud, device)
         of_local, of_remote = outcome.device_ids, outcome.cloud_ids
+        local_cap, remote_cap = eta * device.threshold, (WHOLE - eta) * cloud.threshold
         if role == "cloud":
-            of_local, of_remote = of_remote, of_local
+            of_local, of_remote, local_cap, remote_cap = of_remote, of_local, remote_cap, local_cap
         if of_local:
             return LackingLocal(of_local, 0)
-        if outcome.deeper and local.threshold > 0:
+        few = len(local.entries.ids) < FEW
+        if outcome.deeper and local_cap > 0 and (few or local_cap >= remote_cap):
             return LackingLocal((), 2 * len(local.entries.ids))
-        return self._undecided(remote, of_remote, outcome.deeper)
-
-    def _undecided(self, remote: RaceView, lacking: tuple[int, ...], deeper: bool) -> LackingRemote:
-        longer = 2 * len(remote.entries.ids)
-        if self._hide_ids:
-            return LackingRemote((), longer)
-        return LackingRemote(lacking, longer if deeper and remote.threshold > 0 else 0)
+        if outcome.deeper or self._hide_ids:
+            return LackingRemote((), 2 * len(remote.entries.ids))
+        return LackingRemote(of_remote[:MOST_NAMED], 0)
 
     def _decided(self, token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decided:
         of_device = eta_device * device.speed_of.get(token, 0.0)

@@ -11,10 +11,21 @@ from common.estimates.policy import Fixed
 from common.methods.aggregate.machine.announcements import draft_message
 from common.methods.aggregate.machine.questions import MOST_LOOK_UPS, Questions
 from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, LookUp, SessionConfig
+from common.methods.aggregate.machine.values import (
+    Action,
+    Decided,
+    LackingLocal,
+    LackingRemote,
+    LocalDraft,
+    LookUp,
+    SessionConfig,
+)
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
 from proto.digest import EMPTY
+from proto.fields import Side
+from proto.framing import encode
+from proto.limits import MOST_NAMED
 from proto.messages import Resolve, Resolved
 from tests.support.looking_up import settled
 
@@ -82,3 +93,78 @@ class TestLookUps:
 
         monkeypatch.setattr(Questions, "looked_up", kept)
         assert self.answered() == MOST_LOOK_UPS
+
+
+LARGE = 16384  # tokens, many more than one `Resolve` can name
+Mixtures = tuple[torch.Tensor, torch.Tensor]  # of the side that aggregates, and of the other one
+
+
+def mixture(weights: dict[int, float], rest: float = 0.0, among: range = range(0)) -> torch.Tensor:
+    """Probabilities of tokens by id; the `rest` is spread evenly over the tokens `among`."""
+    made = torch.zeros(LARGE)
+    made[list(among)] = rest / max(1, len(among))
+    for token, weight in weights.items():
+        made[token] = weight
+    return made
+
+
+VAGUE = mixture({}, 1.0, range(6000))
+PAIRS = {
+    "a name the other side hardly knows": (VAGUE, mixture({5900: 0.9}, 0.1, range(LARGE))),
+    "a name the other side does not know": (VAGUE, mixture({7000: 1.0})),
+    "a name of its own": (mixture({7000: 0.9}, 0.1, range(LARGE)), VAGUE),
+}
+
+
+class TestLargeVocabularies:
+    """Lists are as short as there are, so that each certificate fails."""
+
+    def resolve(
+        self, mixtures: Mixtures, role: Side = "device", temperature: float = 0.0, hide_ids: bool = False
+    ) -> list[LackingLocal | LackingRemote | Decided]:
+        """All that the certificates come to until the target is found; every question can be sent."""
+        aggregation = RaceAggregation(RaceSampler(1, temperature, 1, LARGE), LARGE, exact=True, hide_ids=hide_ids)
+        own, others = (aggregation.drafted(0, each, None) for each in mixtures)
+        local, remote = own, aggregation.read("cloud", 0, aggregation.pack(others))
+        found: list[LackingLocal | LackingRemote | Decided] = []
+        while True:
+            device, cloud = (local, remote) if role == "device" else (remote, local)
+            found.append(verdict := aggregation.aggregate(role, 0, device, cloud, (0.0, 0.0)))
+            if isinstance(verdict, LackingLocal):
+                payload = aggregation.supply(own, verdict.ids, verdict.depth)
+                local = aggregation.complete(local, 0, verdict.depth, payload)  # type: ignore[assignment]
+            elif isinstance(verdict, LackingRemote):
+                encode(Resolve(1, 0, EMPTY, verdict.ids, verdict.depth))
+                payload = aggregation.supply(others, verdict.ids, verdict.depth)
+                remote = aggregation.complete(remote, 0, verdict.depth, payload)
+            else:
+                return found
+
+    def target(self, mixtures: Mixtures, temperature: float) -> Decided:
+        """The target, of two sides that know all of each other."""
+        everything = RaceAggregation(RaceSampler(1, temperature, LARGE, LARGE), LARGE, exact=True)
+        first, second = (everything.drafted(0, each, None) for each in mixtures)
+        found = everything.aggregate("device", 0, first, second, (0.0, 0.0))
+        assert isinstance(found, Decided)
+        return found
+
+    @pytest.mark.parametrize("pair", PAIRS)
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    @pytest.mark.parametrize(("role", "hide_ids"), [("device", False), ("device", True), ("cloud", False)])
+    def test_neither_list_is_looked_up_to_its_end(
+        self, pair: str, temperature: float, role: Side, hide_ids: bool
+    ) -> None:
+        mixtures = PAIRS[pair]
+        *lacking, target = self.resolve(mixtures, role, temperature, hide_ids)
+        assert isinstance(target, Decided) and target.token == self.target(mixtures, temperature).token
+        assert all(isinstance(each, LackingLocal | LackingRemote) and each.depth <= 64 for each in lacking)
+        named = [each.ids for each in lacking if isinstance(each, LackingRemote)]
+        assert sum(map(len, named)) <= (0 if hide_ids else 16)
+
+    def test_more_tokens_than_a_question_holds_are_named_one_part_after_the_other(self) -> None:
+        """Each of the 5,000 could win but for what the other side says of it, and no unnamed one."""
+        vague = mixture({}, 0.95, range(5000))
+        mixtures = vague, mixture({16000: 3e-4}, 0.99, range(8000, 14600))
+        *lacking, target = self.resolve(mixtures)
+        assert target == self.target(mixtures, 0.0)
+        assert [len(each.ids) for each in lacking if isinstance(each, LackingRemote) and each.ids] == [MOST_NAMED, 904]
