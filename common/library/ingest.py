@@ -132,12 +132,8 @@ class Ingestion:
             records = self._store.files()
             roots = [reading.root for reading in self._store.readings.all()]
         # What was added by its own name stays where it is, if it would be passed over here.
-        self._named = named = [root for root in roots if self._passes_over(root, found)]
-        self._known = known = {
-            file.path: file
-            for file in records
-            if is_within(file.path, str(self._root)) and not any(is_within(file.path, root) for root in named)
-        }
+        self._named = [root for root in roots if self._passes_over(root, found)]
+        self._known = known = {file.path: file for file in records if self._is_here(file.path)}
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
         self._sort_by_content(records, known, found, changed)
         # Of those alike first what is there: new ones may be copies of it.
@@ -180,6 +176,10 @@ class Ingestion:
         """Whether what was added by its own name, and is there, is none of what this reading looks at."""
         hidden = root != self._name and is_within(root, self._name) and is_hidden(os.path.basename(root))
         return (hidden or any(is_within(root, folder) for folder in found.passed_over)) and not is_gone(root)
+
+    def _is_here(self, path: str) -> bool:
+        """Whether a path is one at which this reading looks."""
+        return is_within(path, str(self._root)) and not any(is_within(path, root) for root in self._named)
 
     def _begin(self) -> None:
         """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
@@ -296,11 +296,11 @@ class Ingestion:
         return True
 
     def _pass_on(self, path: str) -> bool:
-        """Let a copy in another folder take the place of a document whose content goes, and return whether there is
-        one. Those in this folder are read anyway.
+        """Let a copy elsewhere take the place of a document whose content goes, and return whether there is one. Those
+        at which this reading looks are read anyway.
         """
         record = self._known.get(path)
-        return record is not None and pass_on(self._store, record, lambda copy: is_within(copy.path, str(self._root)))
+        return record is not None and pass_on(self._store, record, lambda copy: self._is_here(copy.path))
 
     def _put(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
         known = self._known.get(record.path)

@@ -15,6 +15,7 @@ COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 MOST_UNPACKED = 400_000_000  # bytes
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
 _ENCRYPTED = 0x1
+_UNCHOSEN = "PowerPoint"  # in titles that the program gives to slides, in whatever language: «PowerPoint Presentation»
 # Nothing is fetched, and entities stay unexpanded.
 _PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
@@ -51,3 +52,9 @@ def title_in(archive: ZipFile, name: str) -> str:
     if name not in archive.namelist():
         return ""
     return next((element.text or "" for element in parsed(archive, name).iter("{*}title")), "").strip()
+
+
+def title_of_slides(archive: ZipFile, name: str, heading: str) -> str:
+    """The title in a part that describes slides, if somebody chose it; else the `heading` of the first one."""
+    title = title_in(archive, name)
+    return heading if not title or _UNCHOSEN in title else title

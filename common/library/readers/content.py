@@ -14,10 +14,12 @@ from typing import Literal
 Unit = Literal["", "line", "row", "heading"]
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
-_BARE = " \t#"  # what may follow a heading
 _UNDERLINE = re.compile(r" {0,3}(={3,}|-{3,})[ \t]*")
 _NO_HEADING = re.compile(r"[ \t]*([>|#\-*+=]|\d+[.)]|$)| {4}|\t")  # begins a line that no line below makes one
-_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")  # of code
+# Code begins and ends at fences; the first of them may stand behind the signs of items of lists.
+_BEGINS_CODE = re.compile(r" {0,3}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})*(`{3,}(?=[^`]*$)|~{3,})")
+_ENDS_CODE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
+_DEEPER = 3  # columns that the second fence may be behind the first
 _FRONT = re.compile(r"---[ \t]*\n(?=\S)(?:.*\n){1,256}?(?:---|\.\.\.)[ \t]*(?:\n|$)")
 _FRONT_KEY = re.compile(r"^[\w-]+[ \t]*:", re.MULTILINE)
 
@@ -114,7 +116,7 @@ def headings(markdown: str) -> Iterator[tuple[int, str]]:
     for line, is_text in zip(lines, outside_code(lines), strict=True):
         found = _HEADING.fullmatch(line) if is_text else None
         if found:
-            yield start, found[1].rstrip(_BARE).strip()
+            yield start, _words_of_heading(found[1].rstrip())
         underlined = is_text and bare and bool(_UNDERLINE.fullmatch(line)) and not _NO_HEADING.match(above)
         if underlined:
             yield start - len(above) - 1, above.strip()
@@ -123,16 +125,26 @@ def headings(markdown: str) -> Iterator[tuple[int, str]]:
         start += len(line) + 1
 
 
+def _words_of_heading(text: str) -> str:
+    """A heading's text without signs that end it, which stand apart from its words."""
+    words = text.rstrip("#")
+    return text.strip() if words and words[-1] not in " \t" else words.strip()
+
+
 def outside_code(lines: Iterable[str]) -> Iterator[bool]:
     """For each line of Markdown whether it is neither code between fences nor such a fence."""
-    fence = ""
+    fence, deepest = "", 0
     for line in lines:
-        mark = _FENCE.match(line)
-        yield not fence and not mark
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+        begins, ends = (None, _ENDS_CODE.fullmatch(line)) if fence else (_BEGINS_CODE.match(line), None)
+        yield not fence and not begins
+        if begins:
+            fence, deepest = begins[1], _column(line, begins.start(1)) + _DEEPER
+        elif ends and ends[1].startswith(fence) and _column(line, ends.start(1)) <= deepest:
             fence = ""
+
+
+def _column(line: str, at: int) -> int:
+    return len(line[:at].expandtabs(4))
 
 
 def front_matter(markdown: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from bs4 import Tag
 
 MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
+_RUNS: Final = {MATHS + "r", MATHS + "t", "mi", "mn", "mo", "mtext", "ms"}
 _SHOWN_APART: Final = re.compile(r"\{\\displaystyle (.*)\}", re.DOTALL)
 
 
@@ -38,6 +40,12 @@ def office_in_line(element: Any) -> str:
             return f"{part('e')}_{_grouped(part('sub'))}"
         case "sSubSup":
             return f"{part('e')}_{_grouped(part('sub'))}^{_grouped(part('sup'))}"
+        case "sPre":
+            return f"_{_grouped(part('sub'))}^{_grouped(part('sup'))}{part('e')}"
+        case "acc":
+            return _marked(part("e"), sign("chr", "\u0302"))
+        case "bar":
+            return _marked(part("e"), "\u0305" if sign("pos", "bot") == "top" else "\u0332")
         case "rad":
             return f"{part('deg')}√{_grouped(part('e'))}"
         case "d":
@@ -59,7 +67,7 @@ def office_in_line(element: Any) -> str:
             return f"{part('e')}^{_grouped(part('lim'))}"
         case "func":
             return f"{part('fName')} {part('e')}"
-    return "".join(map(office_in_line, element))
+    return _in_a_row((child.tag in _RUNS, office_in_line(child)) for child in element)
 
 
 def page_in_line(math: Tag) -> str:
@@ -71,7 +79,9 @@ def page_in_line(math: Tag) -> str:
 
 
 def _of_page(element: Tag) -> str:
-    parts = [_of_page(child) for child in element.find_all(True, recursive=False)]
+    children = element.find_all(True, recursive=False)
+    parts = [_of_page(child) for child in children]
+    in_a_row = _in_a_row((child.name in _RUNS, part) for child, part in zip(children, parts, strict=True))
     match element.name, parts:
         case "semantics", [shown, *_]:  # the others say the same for programs
             return shown
@@ -84,7 +94,7 @@ def _of_page(element: Tag) -> str:
         case "msubsup" | "munderover", [base, lower, upper]:
             return f"{base}_{_grouped(lower)}^{_grouped(upper)}"
         case "msqrt", _:
-            return f"√{_grouped(''.join(parts))}"
+            return f"√{_grouped(in_a_row)}"
         case "mroot", [base, degree]:
             return f"{degree}√{_grouped(base)}"
         case "mfenced", _:
@@ -93,7 +103,7 @@ def _of_page(element: Tag) -> str:
             return "; ".join(parts)
         case "mtr", _:
             return " ".join(parts)
-    return "".join(parts) if parts else element.get_text(strip=True)
+    return in_a_row if parts else element.get_text(strip=True)
 
 
 def _fenced(element: Tag, parts: list[str]) -> str:
@@ -102,6 +112,24 @@ def _fenced(element: Tag, parts: list[str]) -> str:
     between = chain(signs, repeat(signs[-1:]))
     inner = "".join(chain.from_iterable(zip(parts[:-1], between, strict=False))) + "".join(parts[-1:])
     return f"{element.get('open', '(')}{inner}{element.get('close', ')')}"
+
+
+def _in_a_row(parts: Iterable[tuple[bool, str]]) -> str:
+    """Parts one behind the other, each with whether it is a run of characters. Where one is more than that, its digits
+    and those beside it are not of one number: 2½ is no 21/2.
+    """
+    written, after_run = [""], True
+    for is_run, part in parts:
+        if part:
+            apart = written[-1][-1:].isdigit() and part[0].isdigit() and not (is_run and after_run)
+            written += [" ", part] if apart else [part]
+            after_run = is_run
+    return "".join(written)
+
+
+def _marked(part: str, mark: str) -> str:
+    """A part with a mark above or below it, which as a character stands behind the one that it marks."""
+    return f"{f'({part})' if len(part) > 1 else part}{mark}"
 
 
 def _grouped(part: str) -> str:

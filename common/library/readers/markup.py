@@ -21,7 +21,8 @@ from common.library.readers.encodings import decoded_as
 from common.library.readers.formulas import page_in_line
 from common.library.readers.tables import OF_TEXTS, table_text
 
-_SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head")  # nobody reads them on the page
+# What nobody reads on the page, and how words are spoken.
+_SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head", "rt", "rtc", "rp")
 # Which the converter takes for parts of a line, whose words would run together.
 _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
@@ -32,6 +33,7 @@ _CELLS = ("td", "th")
 _PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
 _MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
+_FENCES = re.compile(r"`{3,}")
 _WORDS = re.compile(r"\S")
 _TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _CONTAINER = "META-INF/container.xml"
@@ -75,10 +77,16 @@ def _parsed_page(content: bytes, said: str = "") -> BeautifulSoup:
 
 
 class _Converter(MarkdownConverter):
-    """Markdownify's, with exponents told from the digits before them."""
+    """Markdownify's, with exponents told from the digits before them, and code that may be Markdown itself."""
 
     def convert_sup(self, element: Any, text: str, parent_tags: Any) -> str:
         return f"^{text}" if text else ""
+
+    def convert_pre(self, element: Any, text: str, parent_tags: Any) -> str:
+        fenced: str = super().convert_pre(element, text, parent_tags)  # type: ignore[misc]
+        code = fenced.strip("\n").removeprefix("```").removesuffix("```")
+        fence = "`" * max([3, *(len(each) + 1 for each in _FENCES.findall(code))])
+        return f"\n\n{fence}{code}{fence}\n\n" if code else ""
 
 
 def markdown(page: BeautifulSoup) -> str:
@@ -87,8 +95,8 @@ def markdown(page: BeautifulSoup) -> str:
         element.decompose()
     for element in page(_BLOCKS):
         element.name = "div"
-    for drawn in page(class_="katex-html"):  # beside a formula that says the same
-        if drawn.parent is not None and drawn.parent.find("math"):
+    for drawn in page(True, {"aria-hidden": "true"}):
+        if not drawn.decomposed and _shows_formula(drawn):
             drawn.decompose()
     for formula in page("math"):
         formula.replace_with(page_in_line(formula))
@@ -106,6 +114,18 @@ def markdown(page: BeautifulSoup) -> str:
             for part in [*(each for each in table(_PARTS) if each.find_parent("table") is table), table]:
                 part.name = "div"
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
+
+
+def _shows_formula(drawn: Tag) -> bool:
+    """Whether what is not to be read aloud stands beside a formula that says the same."""
+    beside = [_first_shown(drawn.previous_siblings), _first_shown(drawn.next_siblings)]
+    formulas = (each.name == "math" or each.find("math") for each in beside if isinstance(each, Tag))
+    return not drawn.find("math") and any(formulas)
+
+
+def _first_shown(parts: Iterable[PageElement]) -> PageElement | None:
+    """The first of some parts of a page that is not blank."""
+    return next((each for each in parts if isinstance(each, Tag) or str(each).strip()), None)
 
 
 def _complete(table: Tag, page: BeautifulSoup) -> None:

@@ -47,7 +47,7 @@ class CountedList:
     def next_text(self, depth: int) -> str:
         """The number of the next paragraph."""
         level = self.levels[depth]
-        for deeper in [each for each in self.counts if each > depth and self.levels[each].begins_anew]:
+        for deeper in [each for each in self.counts if each > depth and self.levels.get(each, level).begins_anew]:
             del self.counts[deeper]
         self.counts[depth] = self.counts.get(depth, level.start - 1) + 1
 

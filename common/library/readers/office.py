@@ -13,7 +13,7 @@ from datetime import datetime, time, timedelta
 from itertools import chain, groupby
 from typing import Any, Final
 
-from common.library.readers.archive import COMPATIBILITY, open_archive, parsed_part
+from common.library.readers.archive import COMPATIBILITY, open_archive, parsed_part, title_of_slides
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, whole
 from common.library.readers.formulas import office_in_line
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
@@ -114,8 +114,9 @@ def read_pptx(content: bytes) -> Content:
     """Slide by slide: what stands on it, its tables, charts and diagrams, and the speaker's notes."""
     from pptx import Presentation
 
-    open_archive(content).close()
-    deck = Presentation(io.BytesIO(content))
+    with open_archive(content) as archive:
+        deck = Presentation(io.BytesIO(content))
+        title = title_of_slides(archive, "docProps/core.xml", next(map(_heading, deck.slides), ""))
     sections = []
     for number, slide in enumerate(deck.slides, 1):
         _show_new(slide.shapes.element)
@@ -125,7 +126,13 @@ def read_pptx(content: bytes) -> Content:
         text = "\n".join(line for line in lines if line.strip()).replace("\v", "\n")
         if text:
             sections.append(Section(text, f"slide {number}"))
-    return Content(tuple(sections), deck.core_properties.title.strip())
+    return Content(tuple(sections), title)
+
+
+def _heading(slide: Any) -> str:
+    """The heading of a slide, in a line; empty for one that has none."""
+    shape = slide.shapes.title
+    return " ".join(shape.text_frame.text.split()) if shape is not None and shape.has_text_frame else ""
 
 
 def read_xlsx(content: bytes) -> Content:
@@ -246,11 +253,13 @@ def _of_plot(plot: Any) -> Iterator[str]:
     series = list(plot.iterchildren(_CHART + "ser"))
     categories = next(filter(None, (_points(each, "cat") for each in series)), {})
     for first, several in groupby(series, lambda each: _points(each, "xVal") or categories):
-        same = list(several)
-        names = ["".join(_points(each, "tx").values()) or each.findtext(f"{_CHART}tx/{_CHART}v", "") for each in same]
-        columns = [first, *(_points(each, "val", "yVal") for each in same)]
-        rows = sorted(set(chain.from_iterable(columns)))
-        yield table_text([["", *names], *([column.get(row, "") for column in columns] for row in rows)])
+        columns = [("", first)]
+        for each in several:
+            name = "".join(_points(each, "tx").values()) or each.findtext(f"{_CHART}tx/{_CHART}v", "")
+            columns += [(name, _points(each, "val", "yVal")), ("", _points(each, "bubbleSize"))]
+        names, points = zip(*columns, strict=True)
+        rows = sorted(set(chain.from_iterable(points)))
+        yield table_text([names, *([column.get(row, "") for column in points] for row in rows)])
 
 
 def _points(series: Any, *names: str) -> dict[int, str]:

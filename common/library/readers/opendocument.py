@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from common.library.readers.archive import open_archive, parsed, title_in
+from common.library.readers.archive import open_archive, parsed, title_in, title_of_slides
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, whole
 from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
@@ -19,6 +19,7 @@ from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
+_CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"  # of what a slide has in a frame
 _FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
@@ -56,11 +57,19 @@ def read_odp(content: bytes) -> Content:
     sections = []
     with _opened(content) as archive:
         body = _with_embedded(_body(archive, "presentation"), archive)
-        for number, slide in enumerate(body.iter(_DRAWING + "page"), 1):
+        slides = list(body.iter(_DRAWING + "page"))
+        for number, slide in enumerate(slides, 1):
             text = "\n".join(filter(None, (block.strip() for block in _blocks(slide))))
             if text:
                 sections.append(Section(text, f"slide {number}"))
-        return Content(tuple(sections), title_in(archive, "meta.xml"))
+        title = title_of_slides(archive, "meta.xml", next(map(_heading, slides), ""))
+        return Content(tuple(sections), title)
+
+
+def _heading(slide: Any) -> str:
+    """The heading of a slide, in a line; empty for one that has none."""
+    frames = (each for each in slide.iterchildren(_DRAWING + "frame") if each.get(_CLASS) == "title")
+    return " ".join(" ".join(_blocks(next(frames, ()))).split())
 
 
 def read_ods(content: bytes) -> Content:
@@ -170,7 +179,7 @@ def _list(element: Any, depth: int) -> str:
         sign = "" if item.get(NUMBERED) else "- "
         for child in item:
             for block in _blocks([child], depth + 1):
-                lines.append(block if child.tag == TEXT + "list" else f"{'  ' * depth}{sign}{block}")
+                lines.append(block if child.tag in (TEXT + "list", TEXT + "h") else f"{'  ' * depth}{sign}{block}")
                 sign = "  "
     return "\n".join(lines)
 

@@ -38,7 +38,9 @@ def read_markdown(content: bytes) -> Content:
 
 
 def read_rtf(content: bytes) -> Content:
-    """Rich text, with its tables row by row, without looks, pictures and footnotes. Raises `Unreadable`."""
+    """Rich text, with its tables row by row, without looks, pictures, footnotes and what stands above and below pages.
+    Raises `Unreadable`.
+    """
     from striprtf.striprtf import rtf_to_text
 
     if not content.lstrip().startswith(_RICH):
@@ -74,11 +76,16 @@ def read_notebook(content: bytes) -> Content:
 def read_mail(content: bytes) -> Content:
     """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
     message = email.message_from_bytes(content.removeprefix(BOM_UTF8), _class=EmailMessage, policy=_policy())
-    headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
+    headers = _headers(message)
     if not headers:
         raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
     texts = (text.strip("\r\n") for text in _texts(message))
     return Content((Section("\n".join([*headers, *(f"\n{text}" for text in texts)])),), str(message["Subject"] or ""))
+
+
+def _headers(message: MIMEPart) -> list[str]:
+    """Lines that say who wrote a message to whom, when and about what."""
+    return [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
 
 
 def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
@@ -90,7 +97,9 @@ def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
 
 
 def _texts(part: MIMEPart) -> Iterator[str]:
-    """The texts that a mail program shows: of alternatives the first one that has words, and no files."""
+    """The texts that a mail program shows: of alternatives the first one that has words, of a message within with whose
+    it is, and no files.
+    """
     kind = part.get_content_type()
     undivided = kind.startswith("multipart/") and not part.is_multipart()
     if kind in ("text/plain", "text/html") or undivided:
@@ -101,6 +110,8 @@ def _texts(part: MIMEPart) -> Iterator[str]:
         return
     parts = [each for each in part.iter_parts() if isinstance(each, MIMEPart) and not each.get_filename()]
     shown = (list(_texts(each)) for each in parts if not each.is_attachment())
+    if kind == "message/rfc822":
+        yield from ("\n".join(_headers(each)) for each in parts if _headers(each))
     if kind == "multipart/alternative":
         yield from next((texts for texts in shown if any(map(_HAS_WORDS.search, texts))), [])
     else:

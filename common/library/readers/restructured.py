@@ -36,8 +36,8 @@ _PREAMBLE_TITLE: Final = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]
 
 
 def read_rst(content: bytes) -> Content:
-    """All that is written, what directives hold that docutils does not know included; nothing that it includes from
-    elsewhere is read. Raises `Unreadable`.
+    """All that is written, what directives hold that docutils does not know included, but what is raw for other
+    programs; nothing that it includes from elsewhere is read. Raises `Unreadable`.
     """
     text = decoded(content)
     for name in {found.lower() for found in _DIRECTIVE.findall(text)}:

@@ -13,6 +13,8 @@ from common.library.readers.content import Content, Section, in_lines, outside_c
 from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
+_DELIMITERS: Final = "\t;|,"  # the fewer of them there are in numbers and texts, the earlier
+_DECIMAL: Final = re.compile(r"(?<![\d.,])(\d[\d.]*),(?=\d+(?![\d,]))")  # a number up to its decimal comma
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
@@ -31,16 +33,24 @@ def read_csv(content: bytes) -> Content:
     if stated:
         text = text[stated.end() :]
     csv.field_size_limit(_LONGEST_FIELD)
-    dialect: type[csv.Dialect] = csv.excel
-    try:
-        dialect = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
-        dialect.doublequote = True  # a sample without a pair of quotes says nothing
-        dialect.quotechar = '"'  # words may stand between single ones
-    except csv.Error:
-        pass
-    delimiter = stated[1] if stated else dialect.delimiter
-    rows = csv.reader(io.StringIO(text), dialect, delimiter=delimiter)
+    rows = _divided(text, stated[1] if stated else _delimiter(text[:_SAMPLE]))
     return Content((Section(table_text(rows), unit="row"),))
+
+
+def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+
+
+def _delimiter(sample: str) -> str:
+    """The one that divides the largest share of rows into as many values as the row above; a comma where none does."""
+    found, most = ",", 0.0
+    for delimiter in _DELIMITERS:
+        rows = _divided(_DECIMAL.sub(r"\1.", sample) if delimiter == "," else sample, delimiter)
+        widths = [len(row) for row in rows if row]
+        alike = sum(above == width > 1 for above, width in pairwise(widths)) / max(1, len(widths) - 1)
+        if alike > most:
+            found, most = delimiter, alike
+    return found
 
 
 def markdown_with_rows_named(markdown: str) -> str:

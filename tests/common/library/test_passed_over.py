@@ -91,6 +91,22 @@ def test_a_copy_does_not_take_the_place_of_what_was_named(library: Library, writ
     assert paths(library) == ["note.txt"]
 
 
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
+def test_a_copy_in_what_was_named_takes_the_place(library: Library, write: Write, documents: Path, gone: bool) -> None:
+    first = write("a.txt", NOTE)
+    write(".kept/copy.txt", NOTE)
+    library.add(documents)
+    assert library.add(documents / ".kept").duplicates
+    if gone:
+        first.unlink()
+    else:
+        write("a.txt", f"{NOTE} No.")
+    report = library.add(documents)
+    assert (report.moved, report.removed) == (int(gone), 0)
+    assert sorted(paths(library)) == (["copy.txt"] if gone else ["a.txt", "copy.txt"])
+    assert library.add(documents / ".kept").unchanged == 1
+
+
 def test_they_are_told_in_one_line(
     tmp_path: Path, write: Write, documents: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from PIL import Image
 from pptx import Presentation
-from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.chart.data import BubbleChartData, CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
@@ -167,6 +167,22 @@ def pptx(slides: Sequence[tuple[str, str]]) -> bytes:
     return buffer.getvalue()
 
 
+def titled_pptx(heading: str | None, title: str | None) -> bytes:
+    """Two slides, the first with or without a heading; None as `title` for a file that describes itself nowhere."""
+    deck = Presentation()
+    for text in (heading, "Another"):
+        slide = deck.slides.add_slide(deck.slide_layouts[6 if text is None else 5])
+        if text is not None:
+            slide.shapes.title.text = text
+    deck.core_properties.title = title or ""
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    if title is not None:
+        return buffer.getvalue()
+    undescribed = altered(buffer.getvalue(), "_rels/.rels", rb"<Relationship [^>]*core-properties[^>]*/>", b"")
+    return without(undescribed, "docProps/core.xml")
+
+
 def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> bytes:
     """One slide, with a chart of columns."""
     data: Any = CategoryChartData()  # type: ignore[no-untyped-call]
@@ -184,6 +200,16 @@ def points_pptx(title: str, series: Mapping[str, Sequence[tuple[float, float]]])
         for point in points:
             added.add_data_point(*point)
     return _chart_pptx(title, XL_CHART_TYPE.XY_SCATTER, data)
+
+
+def bubbles_pptx(title: str, series: Mapping[str, Sequence[tuple[float, float, float]]]) -> bytes:
+    """One slide, with a chart of points that have sizes."""
+    data: Any = BubbleChartData()  # type: ignore[no-untyped-call]
+    for name, points in series.items():
+        added = data.add_series(name)
+        for point in points:
+            added.add_data_point(*point)
+    return _chart_pptx(title, XL_CHART_TYPE.BUBBLE, data)
 
 
 def _chart_pptx(title: str, kind: Any, data: Any) -> bytes:
@@ -254,6 +280,16 @@ def altered(archive: bytes, name: str, pattern: bytes, replacement: bytes) -> by
         for part in read.namelist():
             content = read.read(part)
             written.writestr(part, re.sub(pattern, replacement, content) if part == name else content)
+    return buffer.getvalue()
+
+
+def without(archive: bytes, name: str) -> bytes:
+    """A zip archive without one of its parts."""
+    buffer = io.BytesIO()
+    with ZipFile(io.BytesIO(archive)) as read, ZipFile(buffer, "w", ZIP_DEFLATED) as written:
+        for part in read.namelist():
+            if part != name:
+                written.writestr(part, read.read(part))
     return buffer.getvalue()
 
 

@@ -18,6 +18,12 @@ from common.library.readers.plain import read_markdown
         ("```bash\n# not\n```\n# Yes\n", ["Yes"]),
         ("~~~\n# not\n```\n# not\n~~~\n# Yes\n", ["Yes"]),
         ("- item\n\n  ```\n  # not\n  ```\n", []),
+        ("- ```sh\n  # not\n  ```\n\n# Yes\n\n```\n# not\n```\n## And\n", ["Yes", "And"]),
+        ("1. ```\n   # not\n   ```\n# Yes\n", ["Yes"]),
+        ("1.  - ~~~\n# not\n      ~~~\n# Yes\n", ["Yes"]),
+        ("-\t```\n# not\n\t```\n# Yes\n", ["Yes"]),
+        ("```\n- ```\n    ```\n# not\n```\n# Yes\n", ["Yes"]),
+        ("- so\n- - -\n# Yes\n- ```x``` and\n# And\n", ["Yes", "And"]),
         ("    # not\n", []),
         ("Use ```x``` or\n```y``` here\n# Yes\n", ["Yes"]),
         ("Title\n=====\n\nPart\n---\n\nwords", ["Title", "Part"]),
@@ -32,6 +38,7 @@ from common.library.readers.plain import read_markdown
         ("---\n# generated\na: b\n...\n# Yes\n", ["Yes"]),
         ("---\n\n# Yes\n\n---\n", ["Yes"]),
         ("#hashtag\n####### seven\n# \n", []),
+        ("# Learn C#\n## F# ##\n### C# and F# #\n#### #\n", ["Learn C#", "F#", "C# and F#", ""]),
     ],
 )
 def test_headings(text: str, found: list[str]) -> None:
@@ -66,6 +73,7 @@ def test_time_is_linear_in_the_text() -> None:
         "---\ntitle: x" + " " * 500_000 + "y\n---\n",
         "#" + " \t" * 500_000,
         "`" * 500_000 + "x`",
+        "- " * 250_000 + "```x`",
         "=" * 500_000,
         "data:image/png" + ";a" * 250_000 + ";base64" * 50_000,
         "data:a" * 100_000,

@@ -96,6 +96,15 @@ def test_a_page_with_what_belongs_to_it() -> None:
     assert text_of(HEAD + several("related", *related)) == "The code is 4711."
 
 
+def test_a_message_within_another_one_says_whose_it_is() -> None:
+    inner = b"Content-Type: message/rfc822\n\nFrom: Bob <bob@example.org>\nDate: 3 May\nSubject: Keys\n\nThey are here."
+    within = "From: Bob <bob@example.org>\nDate: 3 May\nSubject: Keys\n\nThey are here."
+    assert text_of(HEAD + several("mixed", part("text/plain", b"See below."), inner)) == f"See below.\n\n{within}"
+    assert text_of(HEAD + inner) == within
+    bare = b"Content-Type: message/rfc822\n\n\nThey are here."
+    assert text_of(HEAD + several("mixed", bare)) == "They are here."
+
+
 def test_a_part_that_is_no_text_takes_no_other_along() -> None:
     noise = part("text/plain; charset=utf-8", bytes(range(1, 256)) * 3)
     assert text_of(HEAD + several("mixed", part("text/plain", b"The code is 4711."), noise)) == "The code is 4711."

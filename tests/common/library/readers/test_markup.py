@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from common.library.readers.content import headings
 from common.library.readers.markup import read_html
 
 
@@ -23,12 +24,24 @@ def test_parts_of_a_page_do_not_run_together() -> None:
         ("<mi>f</mi><mfenced><mi>x</mi><mi>y</mi></mfenced>", "f(x,y)"),
         ("<mfenced open='[' close='' separators=';|'><mn>1</mn><mn>2</mn><mn>3</mn><mn>4</mn></mfenced>", "[1;2|3|4"),
         ("<mfenced separators=''><mn>1</mn><mn>2</mn></mfenced>", "(12)"),
+        ("<mn>2</mn><mfrac><mn>1</mn><mn>2</mn></mfrac>", "2 1/2"),
+        ("<mrow><mfrac><mn>1</mn><mn>2</mn></mfrac></mrow><mn>3</mn><mi>x</mi>", "1/2 3x"),
         (
             "<mtable><mtr><mtd>1</mtd><mtd>2</mtd></mtr><mtr><mtd>3</mtd><mtd>4</mtd></mtr></mtable>",
             "1 2; 3 4",
         ),
     ],
-    ids=["power", "fraction", "TeX", "brackets", "signs between", "no sign between", "matrix"],
+    ids=[
+        "power",
+        "fraction",
+        "TeX",
+        "brackets",
+        "signs between",
+        "no sign between",
+        "mixed number",
+        "factor",
+        "matrix",
+    ],
 )
 def test_formulas_of_a_page(formula: str, text: str) -> None:
     content = read_html(f"<p>so <math>{formula}</math> holds</p>".encode())
@@ -100,6 +113,49 @@ def test_tables_of_a_page(rows: str, lines: list[str]) -> None:
 def test_tables_that_lay_a_page_out(rows: str, lines: list[str]) -> None:
     text = read_html(f"<p>So:</p><table>{rows}</table>".encode()).sections[0].text
     assert [line for line in text.split("\n") if line] == ["So:", *lines]
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("<ul><li><pre># not\ny</pre></li></ul>", ["* ```", "  # not", "  y", "  ```"]),
+        ("<pre>\n\na\n```\n# not\n````\n\n</pre>", ["`````", "a", "```", "# not", "````", "`````"]),
+        ("<ol><li>So:<pre>```\n# not</pre></li></ol>", ["1. So:", "", "   ````", "   ```", "   # not", "   ````"]),
+    ],
+    ids=["in a list", "of Markdown", "both"],
+)
+def test_code_of_a_page_has_no_headings(code: str, lines: list[str]) -> None:
+    text = read_html(f"{code}<h2>Yes</h2>".encode()).sections[0].text
+    assert text.split("\n") == [*lines, "", "## Yes"]
+    assert [heading for _, heading in headings(text)] == ["Yes"]
+
+
+@pytest.mark.parametrize(
+    ("ruby", "text"),
+    [
+        ("漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp>", "漢字です"),
+        ("漢<rt>かん</rt>字<rt>じ</rt>", "漢字です"),
+        ("<rb>漢</rb><rb>字</rb><rtc><rt>かん</rt><rt>じ</rt></rtc>", "漢字です"),
+        ("漢字<rp>(<rt>かんじ<rp>)", "漢字です"),
+    ],
+    ids=["brackets", "of each", "apart", "not closed"],
+)
+def test_words_do_not_run_into_their_pronunciation(ruby: str, text: str) -> None:
+    assert read_html(f"<p><ruby>{ruby}</ruby>です".encode()).sections[0].text == text
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "<span class=MathJax><nobr aria-hidden=true>x<span>2</span></nobr>\n<span role=presentation>{}</span></span>",
+        "<mjx-container><mjx-math aria-hidden=true><mjx-c>x2</mjx-c></mjx-math><span>{}</span></mjx-container>",
+    ],
+    ids=["MathJax 2", "MathJax 3"],
+)
+def test_formulas_that_other_programs_draw(formula: str) -> None:
+    said = "<math><msup><mi>x</mi><mn>2</mn></msup></math>"
+    page = f"<p>So {formula.format(said)} and <b aria-hidden=true>words</b> hold, <i aria-hidden=true>{said}</i>{said}."
+    assert " ".join(read_html(page.encode()).sections[0].text.split()) == "So x^2 and **words** hold, *x^2*x^2."
 
 
 def test_formulas_that_are_drawn_beside_what_they_say() -> None:

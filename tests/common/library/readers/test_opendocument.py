@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from common.library.readers.formats import parser_of
 from common.library.readers.numbering import CountedList, Level
 from tests.common.library.readers import files
@@ -43,6 +45,17 @@ def test_embedded_documents_of_slides() -> None:
     body = f"<draw:page>{frame('./Object 2')}{frame('Object 1')}</draw:page>"
     content = parser_of(".odp")(files.opendocument("presentation", body, parts=PARTS))
     assert content.sections[0].text == "Sales\ntea, cups\nMay; tea: 12; cups: 3\nE = m c^2"
+
+
+def test_titles_of_slides() -> None:
+    def titled(title: str, kind: str) -> str:
+        name = f'xmlns:p="urn:oasis:names:tc:opendocument:xmlns:presentation:1.0" p:class="{kind}"'
+        box = "<draw:text-box><text:p>Costs</text:p><text:p>of tea</text:p></draw:text-box>"
+        body = f"<draw:page><draw:frame {name}>{box}</draw:frame></draw:page>"
+        return parser_of(".odp")(files.opendocument("presentation", body, title)).title
+
+    assert (titled("", "title"), titled("PowerPoint-Präsentation", "title")) == ("Costs of tea", "Costs of tea")
+    assert (titled("Tea", "title"), titled("", "outline")) == ("Tea", "")
 
 
 def test_references_to_nothing_and_to_one_thing_again() -> None:
@@ -144,6 +157,25 @@ def test_deleted_headings_and_those_of_lists_are_not_counted_twice() -> None:
     body = f"<text:tracked-changes>{deleted}</text:tracked-changes>"
     body += clauses('<text:h text:outline-level="1">First</text:h>') + '<text:h text:outline-level="1">Second</text:h>'
     assert numbered(body, level(1, "1")) == ["# 1. First", "# I. Second"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "lines"),
+    [
+        (level(1, "1") + level(2, "1", ".", 2), ["# 1. Terms", "## 1.1. Rent", "## 1.2. Pets", "    x", "2. end"]),
+        (level(1, "") + level(2, ""), ["# Terms", "## Rent", "## Pets", "    x", "- end"]),
+    ],
+    ids=["numbers", "none"],
+)
+def test_headings_in_lists_are_headings(levels: str, lines: list[str]) -> None:
+    """As texts have them that were written by other programs."""
+    terms, rent, pets = (
+        f'<text:h text:outline-level="{depth}">{text}</text:h>'
+        for depth, text in ((1, "Terms"), (2, "Rent"), (2, "Pets"))
+    )
+    inner = "".join(f"<text:list-item>{each}</text:list-item>" for each in (rent, f"{pets}<text:p>x</text:p>"))
+    body = clauses(f"{terms}<text:list>{inner}</text:list>", "<text:p>end</text:p>")
+    assert numbered(body, levels) == lines
 
 
 def test_a_list_within_another_one_may_have_a_style_of_its_own() -> None:

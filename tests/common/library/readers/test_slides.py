@@ -18,6 +18,22 @@ def test_what_new_programs_put_on_slides() -> None:
     assert content.sections[0].text == "Energy is kept:\nso dE/dt\nFirst step\nSecond step"
 
 
+@pytest.mark.parametrize(
+    ("stated", "heading", "title"),
+    [
+        ("Costs of tea", "Costs", "Costs of tea"),
+        (None, "Costs", "Costs"),
+        ("PowerPoint Presentation", "Costs", "Costs"),
+        ("PowerPoint-Präsentation", "Costs\vof tea", "Costs of tea"),
+        ("Présentation PowerPoint", None, ""),
+        (None, None, ""),
+    ],
+)
+def test_titles_of_slides(stated: str | None, heading: str | None, title: str) -> None:
+    """Programs that write slides put a title there that nobody chose, and the library that reads them another one."""
+    assert read_pptx(files.titled_pptx(heading, stated)).title == title
+
+
 def test_charts_of_slides() -> None:
     shown: dict[str, list[float | None]] = {"tea": [1234.5, 2], "cups": [3, None]}
     content = read_pptx(files.chart_pptx("Sales", ["spring", "autumn"], shown))
@@ -42,3 +58,9 @@ def test_charts_of_points() -> None:
     content = read_pptx(files.points_pptx("Costs", series))
     lines = ["Costs", "up, down", "1.5; up: 10; down: 9", "2.5; up: 20; down: 8", "other", "7, 1"]
     assert content.sections[0].text.split("\n") == lines
+
+
+def test_charts_of_bubbles() -> None:
+    series: dict[str, list[tuple[float, float, float]]] = {"up": [(1.5, 10, 7)], "down": [(1.5, 9, 6)]}
+    content = read_pptx(files.bubbles_pptx("Costs", series))
+    assert content.sections[0].text.split("\n") == ["Costs", "up, down", "1.5; up: 10; 7; down: 9; 6"]

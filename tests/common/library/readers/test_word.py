@@ -87,6 +87,12 @@ class TestNumbers:
         body = "".join(paragraph("x", depth) for depth in (0, 1, 1, 0, 1))
         assert text_of(body, lists(levels)).split("\n\n") == ["I. x", "§ 1 x", "§ 2 x", "II. x", "§ 3 x"]
 
+    def test_a_level_that_other_lists_lack(self) -> None:
+        own = f'<w:lvlOverride w:ilvl="1">{level(1, "decimal", "%1.%2")}</w:lvlOverride>'
+        body = paragraph("x", 0, 1) + paragraph("x", 1, 2) + paragraph("x", 0, 1)
+        numbers = ["1. x", "1.1 x", "2. x"]
+        assert text_of(body, lists(level(0, "decimal", "%1."), "", own)).split("\n\n") == numbers
+
     @pytest.mark.parametrize("said", ["1.0", "x", "-7", "9" * 5000])
     def test_numbers_that_are_none(self, said: str) -> None:
         levels = level(0, "decimal", "%1.").replace('<w:start w:val="1"/>', f'<w:start w:val="{said}"/>')
@@ -139,6 +145,7 @@ def part(name: str, *inner: str) -> str:
     return "".join(f"<m:{name}>{each}</m:{name}>" for each in inner)
 
 
+HALF = part("f", part("num", maths("1")) + part("den", maths("2")))
 MATRIX = part("m", part("mr", part("e", maths("1"), maths("2")), part("e", maths("3"), maths("4"))))
 
 
@@ -180,10 +187,23 @@ class TestWords:
                 "lim_(n→∞) a",
             ),
             (part("limUpp", part("e", maths("x")) + part("lim", maths("def"))), "x^def"),
+            (maths("2") + HALF, "2 1/2"),
+            (maths("x=") + HALF + maths("3"), "x=1/2 3"),
+            (part("sSup", part("e", maths("x")) + part("sup", maths("2"))) + HALF + HALF, "x^2 1/2 1/2"),
+            (maths("1") + maths("2") + maths("x"), "12x"),
+            (
+                part("acc", '<m:accPr><m:chr m:val="\u0304"/></m:accPr>' + part("e", maths("x")))
+                + maths("=")
+                + part("bar", '<m:barPr><m:pos m:val="top"/></m:barPr>' + part("e", maths("y"))),
+                "x\u0304=y\u0305",
+            ),
+            (part("acc", part("e", maths("p"))) + part("bar", part("e", maths("a+b"))), "p\u0302(a+b)\u0332"),
+            (part("sPre", part("sub", maths("6")) + part("sup", maths("14")) + part("e", maths("C"))), "_6^14C"),
         ],
         ids=[
             *("brackets", "one bracket", "parts", "signs between", "sum", "integral", "matrix", "matrix in brackets"),
-            *("equations", "limit", "above"),
+            *("equations", "limit", "above", "mixed number", "factor behind", "factors", "parts of a number"),
+            *("accent and bar", "without properties", "before"),
         ],
     )
     def test_in_parts_of_formulas(self, inner: str, text: str) -> None:
