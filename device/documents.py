@@ -10,12 +10,13 @@ import shutil
 import threading
 import unicodedata
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from common.library.documents import most_bytes
-from common.library.errors import LibraryError, PathError, UnknownDocument
+from common.library.documents import UnusableDocument, load, most_bytes
+from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
 from common.library.hit import Hit
 from common.library.library import Library
 from common.library.passed_over import is_hidden
@@ -31,25 +32,28 @@ from common.process.private_files import private_folder
 from device.interface import Listing
 from device.settings import DeviceSettings
 
-_LONGEST_NAME: Final = 200  # bytes; file systems take 255, and a file that is being written has a longer one
+_LONGEST_NAME: Final = 200  # bytes; file systems take 255
 _DISK_LEFT: Final = 2**28  # bytes that uploads leave free
 _UNREAD: Final = "it is read soon, or another document has the same content"
+_UNFINISHED: Final = ".upload"  # what is being written; hidden files are not read
 
 
 class OwnDocuments:
     """Implements `Documents`. Its methods take their time; any thread may call them."""
 
     def __init__(self, settings: DeviceSettings, library: Library, search: Callable[[str, int], list[Hit]]) -> None:
-        """`search` is the daemon's own, in turns with questions."""
+        """`search` is the daemon's own, in turns with questions. An upload that a daemon left unfinished is removed."""
         self._library = library
         self._uploads = settings.uploads
         self._states = settings.document_store
         self._writing = threading.Lock()
         self.search = search
+        with suppress(OSError):
+            os.unlink(self._uploads / _UNFINISHED)
 
     def listing(self) -> Listing:
         """All documents, and how far the folders have been read; of uploads all that are no documents are skipped."""
-        library, uploads = self._library, str(self._uploads.resolve())
+        library, uploads = self._library, storable(str(self._uploads.resolve()))
         files = tuple(library.files())
         documents = {file.path for file in files}
         readings = tuple(
@@ -87,31 +91,37 @@ class OwnDocuments:
                     raise PathError("the disk is nearly full")
                 replaced = path.exists()
                 self._library.watch(self._uploads)  # or nobody would read what is kept
-                with replacing(path, temporary=self._uploads / f".{name}") as file:  # hidden files are not read
+                with replacing(path, temporary=self._uploads / _UNFINISHED) as file:
                     file.write(content)
             except OSError as error:
                 raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
         return replaced
 
-    def forget(self, document: int) -> None:
-        """Remove a document; an upload's file, too. Raises `LibraryError`."""
+    def forget(self, document: int) -> bool:
+        """Remove a document; an upload's file, too. Returns whether it is forgotten already, see `_withdraw`. Raises
+        `LibraryError`.
+        """
         found = next((file for file in self._library.files() if file.id == document), None)
         if found is None:
             raise UnknownDocument("the library has no such document any more")
         if is_within(found.path, str(self._uploads.resolve())):
-            _unlink(Path(found.path))
+            return self._withdraw(Path(found.path), found.sha256)
         self._removed(found.path)
+        return True
 
-    def discard(self, name: str) -> None:
-        """Remove an upload's file by its name, whether that is a document or none. Raises `LibraryError`."""
+    def discard(self, name: str) -> bool:
+        """Remove an upload's file by its name, whether that is a document or none. Returns whether there is none any
+        more, see `_withdraw`. Raises `LibraryError`.
+        """
         _check_name(name)
         path = self._uploads.resolve() / name
         is_document = any(file.path == str(path) for file in self._library.files())
         if not is_document and not os.path.lexists(path):
             raise UnknownDocument("there is no upload of this name any more")
-        _unlink(path)
         if is_document:
-            self._removed(str(path))
+            return self._withdraw(path)
+        _unlink(path)
+        return True
 
     def watch(self, folder: str) -> None:
         """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
@@ -128,7 +138,25 @@ class OwnDocuments:
         """Forget a folder and its documents; the files stay. Raises `LibraryError`."""
         if folder not in self._library.watched():
             raise UnknownDocument("no such folder is watched")
+        if folder == storable(str(self._uploads.resolve())):
+            raise PathError("the folder of the uploads can't be taken out of the library: remove the documents in it")
         self._removed(folder)
+
+    def _withdraw(self, path: Path, sha256: str | None = None) -> bool:
+        """Remove an upload's file, and its document. While others change the library, that is left to the next reading
+        of the folder, and False is returned: whoever would have to ask again might name what has taken its place by
+        then. Raises `UnknownDocument` where the file's content is not that of `sha256` any more.
+        """
+        self._library.watch(self._uploads)  # or nobody would notice that the file is gone
+        with self._writing:
+            if sha256 is not None and _is_replaced(path, sha256):
+                raise UnknownDocument("the file was replaced since it was read: it is read again soon")
+            _unlink(path)
+            try:
+                self._removed(str(path))
+            except LibraryBusy:
+                return False
+        return True
 
     def _removed(self, path: str) -> None:
         with forgetting_states(self._states):
@@ -163,6 +191,14 @@ def _check_name(name: str) -> None:
         raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise PathError("the name has control characters")
+
+
+def _is_replaced(path: Path, sha256: str) -> bool:
+    """Whether there is a file of another content."""
+    try:
+        return load(str(path)).sha256 != sha256
+    except UnusableDocument:
+        return False
 
 
 def _unlink(path: Path) -> None:

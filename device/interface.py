@@ -171,12 +171,14 @@ class Documents(Protocol):
         """
         ...
 
-    def forget(self, document: int) -> None:
-        """Remove a document by its number; an upload's file, too."""
+    def forget(self, document: int) -> bool:
+        """Remove a document by its number; an upload's file, too. False where the file is removed and the document will
+        be as soon as others have changed the library.
+        """
         ...
 
-    def discard(self, name: str) -> None:
-        """Remove an upload's file by its name, whether that is a document or none."""
+    def discard(self, name: str) -> bool:
+        """Remove an upload's file by its name, whether that is a document or none; False as for `forget`."""
         ...
 
     def watch(self, folder: str) -> None:

@@ -81,8 +81,17 @@ class _Text:
         return all(part in self._parts or (_UNSPACED.match(part) and part in self._text) for part in parts)
 
 
+def is_mark(character: str) -> bool:
+    """Whether a character is of a word as the letter before it is: accents and the vowels of many scripts, which for
+    `re` are none. Variation selectors are not: they make pictures of numbers.
+    """
+    return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
+
+
 def _parts(comparable: str) -> list[str]:
-    return [_NUMBERS.get(part, part) for part in _PARTS.findall(comparable)]
+    marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
+    found = (comparable[slice(*part.span())] for part in _PARTS.finditer(comparable.translate(marks)))
+    return [_NUMBERS.get(part, part) for part in found]
 
 
 def _comparable(text: str) -> str:

@@ -18,7 +18,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 6  # of the tables
+FORMAT = 7  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -35,19 +35,33 @@ _COPIES = (
     "CREATE TABLE copies (path TEXT PRIMARY KEY, root TEXT NOT NULL, sha256 TEXT NOT NULL)",
     "CREATE INDEX copies_of_content ON copies (sha256)",
 )
-# What later formats have besides, by the format that lacks it.
-_SINCE = {3: (_TAGS, *_REMOVED, *_COPIES), 4: (*_REMOVED, *_COPIES), 5: _COPIES}
+# AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
+_FILES = (
+    "CREATE TABLE files (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
+    " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+    " chunking TEXT NOT NULL, chunks INTEGER NOT NULL)"
+)
+_FORMER_FILES = _FILES.replace(" AUTOINCREMENT", "")  # of the formats before 7
+_FILES_ANEW = (
+    "CREATE TABLE former AS SELECT * FROM files",
+    "DROP TABLE files",
+    _FILES,
+    "INSERT INTO files SELECT * FROM former",
+    "DROP TABLE former",
+)
+# What brings an earlier format up to date; what it creates is what that format lacks.
+_SINCE = {
+    3: (_TAGS, *_REMOVED, *_COPIES, *_FILES_ANEW),
+    4: (*_REMOVED, *_COPIES, *_FILES_ANEW),
+    5: (*_COPIES, *_FILES_ANEW),
+    6: _FILES_ANEW,
+}
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
     # Every content that this library had, since its vectors were last replaced, by a random name.
     "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
-    (
-        "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
-        " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
-        " chunking TEXT NOT NULL, chunks INTEGER NOT NULL)"
-    ),
-    # AUTOINCREMENT: the id of a deleted chunk is never given to another one.
+    _FILES,
     (
         "CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT,"
         " file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,"
@@ -158,6 +172,8 @@ def _library_tables(version: int) -> set[tuple[str, str, str]]:
     """The tables of a library of this format."""
     connection = sqlite3.connect(":memory:")
     try:
+        if version in _SINCE:
+            connection.execute(_FORMER_FILES)
         for statement in _SCHEMA:
             if statement not in _SINCE.get(version, ()):
                 connection.execute(statement)
@@ -275,11 +291,13 @@ class Database:
                     for statement in _SCHEMA:
                         self.run(statement)
         elif version in _SINCE:
+            self.run("PRAGMA foreign_keys = OFF")  # or a table that is dropped takes along what belongs to its rows
             with self.transaction(write=True):
                 ((present,),) = self.all("PRAGMA user_version")
                 for statement in _SINCE.get(present, ()):
                     self.run(statement)
                 self.run(f"PRAGMA user_version = {FORMAT}")
+            self.run("PRAGMA foreign_keys = ON")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -13,6 +12,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from common.answer.wording import is_mark
 from common.library.database import Database
 from common.library.readers.content import as_typed
 
@@ -160,4 +160,4 @@ def _words(question: str) -> list[str]:
 
 
 def _is_of_a_word(character: str) -> bool:
-    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+    return character.isalnum() or character == "_" or is_mark(character)

@@ -181,11 +181,7 @@ class Store:
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""
         self.remove_files(row[0] for row in self._database.all("SELECT id FROM files WHERE path = ?", (record.path,)))
-        file = self._database.run(
-            "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            astuple(record)[1:],
-        )
+        file = self._new_file(record)
         for chunk, vector in zip(chunks, vectors, strict=True):
             identifier = self._database.run(
                 "INSERT INTO chunks (file, first, last, place, text, checksum) VALUES (?, ?, ?, ?, ?, ?)",
@@ -200,13 +196,14 @@ class Store:
         self._database.run("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (size, mtime, identifier))
 
     def move_file(self, record: FileRecord) -> None:
-        """Remember the document `record.id` under the record's path, title and times."""
+        """Make the document `record.id` one under the record's path, title and times. It gets another id: whoever knows
+        that of a document means the file at its path.
+        """
         self.keywords.remove([record.id])
-        self._database.run(
-            "UPDATE files SET path = ?, root = ?, title = ?, size = ?, mtime = ? WHERE id = ?",
-            (record.path, record.root, record.title, record.size, record.mtime, record.id),
-        )
-        self.keywords.add(record.id)
+        file = self._new_file(record)
+        self._database.run("UPDATE chunks SET file = ? WHERE file = ?", (file, record.id))
+        self._database.run("DELETE FROM files WHERE id = ?", (record.id,))
+        self.keywords.add(file)
         self.copies.forget_one(record.path)
 
     def relocate(self, folder: str, place: str) -> None:
@@ -240,6 +237,11 @@ class Store:
     def count(self) -> int:
         """Number of chunks. It takes as long as there are documents."""
         return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM files")[0][0])
+
+    def count_to(self, most: int) -> int:
+        """Number of chunks, or `most` where there are more: it takes as long as there are that many."""
+        query = "SELECT count(*) FROM (SELECT 1 FROM chunks INDEXED BY chunks_of_file LIMIT ?)"
+        return int(self._database.all(query, (most,))[0][0])
 
     def counts(self) -> Counts:
         """Number of documents and chunks. It takes as long as there are documents."""
@@ -363,6 +365,14 @@ class Store:
         self._database.run(
             "DELETE FROM staged WHERE substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?",
             (len(READING), READING, len(readings), readings),
+        )
+
+    def _new_file(self, record: FileRecord) -> int:
+        """The id of a document that is new."""
+        return self._database.run(
+            "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            astuple(record)[1:],
         )
 
     def _forget_removed(self, last: int) -> None:

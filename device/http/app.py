@@ -240,13 +240,11 @@ class Api:
 
     async def _library_forget(self, http: HttpRequest) -> Response:
         document = number(http.path_params["document"], "document")
-        await done(lambda: self._engine.documents.forget(document))
-        return JSONResponse({})
+        return JSONResponse({"forgotten": await done(lambda: self._engine.documents.forget(document))})
 
     async def _library_discard(self, http: HttpRequest) -> Response:
         name = parameter(http.query_params, "name")
-        await done(lambda: self._engine.documents.discard(name))
-        return JSONResponse({})
+        return JSONResponse({"forgotten": await done(lambda: self._engine.documents.discard(name))})
 
     async def _library_watch(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(FolderBody, http)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,135 @@ def test_an_upload_that_is_no_document_is_listed_and_removed_by_its_name(tmp_pat
         with pytest.raises(PathError):
             documents.discard("../../notes/note.txt")
         assert (notes / "note.txt").exists()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DeviceSettings:
+    return DeviceSettings(data=tmp_path / "data", document_store_bytes=0)
+
+
+@pytest.fixture
+def library(settings: DeviceSettings) -> Iterator[Library]:
+    with Library(settings.library, ToyEmbedder()) as library:
+        yield library
+
+
+@pytest.fixture
+def documents(settings: DeviceSettings, library: Library) -> OwnDocuments:
+    return OwnDocuments(settings, library, library.search)
+
+
+def uploaded(settings: DeviceSettings) -> list[str]:
+    return sorted(path.name for path in settings.uploads.iterdir())
+
+
+class TestRemoval:
+    def test_an_upload_goes_while_others_change_the_library(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments
+    ) -> None:
+        """Its document goes with the next reading of the folder."""
+        for name in ("one.txt", "two.txt", "three.txt"):
+            documents.put(name, name.encode())
+        library.add(settings.uploads)
+        one, three, _ = library.files()
+        with writer_lock(library.folder):
+            assert not documents.forget(one.id)
+            assert not documents.discard("two.txt")
+            assert not documents.forget(one.id)  # as a client may ask that got no answer
+        assert (len(library.files()), uploaded(settings)) == (3, ["three.txt"])
+        library.add(settings.uploads)
+        assert library.files() == [three]
+        assert documents.forget(three.id)
+        assert (library.files(), uploaded(settings)) == ([], [])
+
+    def test_what_is_asked_for_again_takes_no_copy_along(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments
+    ) -> None:
+        for name in ("note.txt", "note (1).txt"):
+            documents.put(name, b"a note")
+            library.add(settings.uploads)
+        (file,) = library.files()
+        assert documents.forget(file.id)
+        with pytest.raises(UnknownDocument):
+            documents.forget(file.id)
+        assert [Path(each.path).name for each in library.files()] == uploaded(settings) == ["note (1).txt"]
+
+    def test_nor_the_next_upload(self, settings: DeviceSettings, library: Library, documents: OwnDocuments) -> None:
+        documents.put("a.txt", b"one")
+        library.add(settings.uploads)
+        (file,) = library.files()
+        assert documents.forget(file.id)
+        documents.put("b.txt", b"two")
+        library.add(settings.uploads)
+        with pytest.raises(UnknownDocument):
+            documents.forget(file.id)
+        assert [Path(each.path).name for each in library.files()] == uploaded(settings) == ["b.txt"]
+
+    def test_nor_what_took_its_place_and_is_not_read_yet(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments
+    ) -> None:
+        documents.put("note.txt", b"a note")
+        library.add(settings.uploads)
+        (file,) = library.files()
+        with writer_lock(library.folder):
+            assert not documents.forget(file.id)
+            assert not documents.put("note.txt", b"another note")
+            with pytest.raises(UnknownDocument, match="replaced"):
+                documents.forget(file.id)
+        assert (settings.uploads / "note.txt").read_bytes() == b"another note"
+
+    def test_one_that_is_refused_has_done_nothing(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments, tmp_path: Path
+    ) -> None:
+        """Nobody would read the folder of the uploads, or one that was added once."""
+        documents.put("note.txt", b"a note")
+        library.add(settings.uploads)
+        library.remove([settings.uploads])
+        library.add(settings.uploads)
+        (tmp_path / "kettle.txt").write_text("a kettle")
+        library.add(tmp_path / "kettle.txt")
+        with writer_lock(library.folder):
+            for file in library.files():
+                with pytest.raises(LibraryBusy):
+                    documents.forget(file.id)
+            with pytest.raises(LibraryBusy):
+                documents.discard("note.txt")
+        assert (len(library.files()), uploaded(settings)) == (2, ["note.txt"])
+
+    def test_the_folder_of_the_uploads_stays(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments
+    ) -> None:
+        """Its files would be in no list, and come back with the next upload."""
+        documents.put("secret.txt", b"a secret")
+        library.add(settings.uploads)
+        with pytest.raises(PathError, match="remove the documents"):
+            documents.unwatch(str(settings.uploads))
+        assert (library.watched(), len(library.files())) == ([str(settings.uploads)], 1)
+
+
+def test_what_a_killed_upload_has_left_goes(settings: DeviceSettings, library: Library) -> None:
+    """It is in no list, and has no name by which it could be removed."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    documents = OwnDocuments(settings, library, library.search)
+    documents.put("kept.txt", b"a note")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("os.replace", killed)
+        patch.setattr("os.unlink", killed)
+        documents.put("note.txt", b"another note")
+    assert len(uploaded(settings)) == 2
+    OwnDocuments(settings, library, library.search)
+    assert uploaded(settings) == ["kept.txt"]
+
+
+def test_a_data_folder_with_a_name_that_is_no_text_is_listed(tmp_path: Path) -> None:
+    settings = DeviceSettings(data=tmp_path / os.fsdecode(b"d\xe9"), document_store_bytes=0)
+    with Library(settings.library, ToyEmbedder()) as library:
+        documents = OwnDocuments(settings, library, library.search)
+        documents.put("note.txt", b"a note")
+        library.add(settings.uploads)
+        listing = documents.listing()
+    assert listing.uploads == str(settings.uploads).replace("\udce9", "?")
+    assert [reading.root for reading in listing.readings] == list(listing.watched) == [listing.uploads]

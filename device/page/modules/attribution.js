@@ -92,7 +92,7 @@ function joined(text, place) {
 
 /** Where the last word ends, with its punctuation, but before Markdown's own signs. */
 function lastWordEnd(text) {
-  const words = [...text.matchAll(/[\p{L}\p{N}]+[.,;:!?)\]"'”’»]*/gu)];
+  const words = [...text.matchAll(/[\p{L}\p{N}][\p{L}\p{M}\p{N}]*[.,;:!?)\]"'”’»]*/gu)];
   return words.length ? words.at(-1).index + words.at(-1)[0].length : text.length;
 }
 

@@ -42,7 +42,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const ask = (question, place = null, fields = {}) => {
     follows.current = true;
     back();
-    chats.ask(question, requestFields(choices), place, fields);
+    chats.ask(question, requestFields(choices), place, fields, status?.privacy);
   };
   const stop = () => {
     back();
@@ -80,6 +80,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
                         last=${number === current.turns.length - 1}
                         live=${live?.turn === turn}
                         busy=${Boolean(live)}
+                        level=${status?.privacy}
                         provisional=${chats.provisional}
                         trace=${choices.pipeline ? chats.traces.get(turn) : null}
                         onAsk=${(question, fields) => ask(question, number, fields)}

@@ -131,12 +131,15 @@ export class Chats {
     this.changed();
   }
 
-  /** Ask in the current conversation; at `place`, in place of that turn and all behind it. `fields` are the turn's. */
-  async ask(question, options, place = null, fields = {}) {
+  /**
+   * Ask in the current conversation; at `place`, in place of that turn and all behind it. `fields` are the turn's,
+   * `level` is the privacy that the daemon is set to, where it is known.
+   */
+  async ask(question, options, place, fields, level) {
     if (this.live) return;
     const { chosen } = this;
     const told = { ...documentFields(chosen), ...options, ...fields };
-    const turn = turnOf(question, fields, chosen, told.privacy === "offline");
+    const turn = turnOf(question, fields, chosen, (told.privacy ?? level) === "offline");
     const controller = new AbortController();
     this.asked.set(turn.id, turn);
     this.live = { turn, controller, conversation: null };

@@ -74,7 +74,7 @@ export function Folders({ library, refresh }) {
             html`<li key=${folder}>
               <p>
                 <bdi>${line(folder)}</bdi> <span class="tag">watched</span>
-                <${Removal} folder=${folder} onRemove=${remove} />
+                <${Removal} folder=${folder} uploads=${library.uploads} onRemove=${remove} />
               </p>
             </li>`,
         )}
@@ -89,7 +89,7 @@ function Reading({ reading, uploads, onRemove, onDiscard }) {
   return html`<li>
     <p>
       <bdi>${line(root)}</bdi> ${watched && html`<span class="tag">watched</span>`}
-      ${watched && html`<${Removal} folder=${root} onRemove=${onRemove} />`}
+      ${watched && html`<${Removal} folder=${root} uploads=${uploads} onRemove=${onRemove} />`}
     </p>
     ${
       running
@@ -142,7 +142,8 @@ function Discarding({ name, onDiscard }) {
   </button>`;
 }
 
-function Removal({ folder, onRemove }) {
+function Removal({ folder, uploads, onRemove }) {
+  if (folder === uploads) return null; // it is read as long as there are any
   return html`<button
     type="button"
     class="quiet"

@@ -12,6 +12,7 @@ import { bytes, count, line, seen } from "./text.js";
 const BUSY_PAUSE = 1000; // milliseconds between looks while something is read
 const IDLE_PAUSE = 10000;
 const EAGER = 15000; // milliseconds after a change in which the reading of it may begin
+const GOING = "The file is deleted. The library is being changed, and forgets the document next.";
 
 export function Library({ uploads, paused }) {
   const eager = useRef(0);
@@ -93,6 +94,7 @@ function Adding({ uploads, refresh }) {
 function Documents({ documents, refresh }) {
   const [problem, setProblem] = useState(null);
   const [waiting, setWaiting] = useState(false);
+  const [going, setGoing] = useState([]); // documents whose files are gone, by id
   const heading = useRef(null);
   const [drawn, more] = useParts(documents);
   const roots = new Set(documents.map((each) => each.root)).size;
@@ -100,7 +102,9 @@ function Documents({ documents, refresh }) {
     if (!confirm(`Remove “${line(document.title)}” from the library?`)) return;
     setProblem(null);
     try {
-      await patiently(() => ask("DELETE", `library/documents/${encodeURIComponent(document.id)}`), setWaiting);
+      const path = `library/documents/${encodeURIComponent(document.id)}`;
+      const { forgotten } = await patiently(() => ask("DELETE", path), setWaiting);
+      if (!forgotten) setGoing((ids) => [...ids, document.id]);
     } catch (error) {
       setProblem(error.message);
     }
@@ -111,7 +115,10 @@ function Documents({ documents, refresh }) {
     <section aria-labelledby="documents-title">
       <h2 id="documents-title" tabindex="-1" ref=${heading}>${count(documents.length, "document")}</h2>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
-      <div role="status">${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}</div>
+      <div role="status">
+        ${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}
+        ${documents.some(({ id }) => going.includes(id)) && html`<p class="hint">${GOING}</p>`}
+      </div>
       ${
         documents.length === 0
           ? html`<p>The library is empty. Drop a file above, or add a folder.</p>`

@@ -171,7 +171,7 @@ function emphasis(source, at, end) {
 }
 
 function emphasisEnd(source, run, at, end) {
-  const word = /[\p{L}\p{N}]/u;
+  const word = /[\p{L}\p{M}\p{N}]/u;
   const begin = at + run.length;
   if (begin >= end || /\s/.test(source[begin]) || (run[0] === "_" && word.test(source[at - 1] ?? ""))) return -1;
   for (let close = source.indexOf(run, begin + 1); close >= 0; close = source.indexOf(run, close + 1)) {

@@ -9,7 +9,7 @@ import { leaves, sends } from "./typing.js";
 const LONGER = 4; // times the tokens of an answer that was cut
 const OFFLINE = "Asked offline: questions that the cloud may read leave it out.";
 
-export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk, onCite }) {
+export function Turn({ turn, number, last, live, busy, level, provisional, trace, onAsk, onCite }) {
   const [editing, setEditing] = useState(false);
   const [draft, setDraft] = useState("");
   const area = useRef(null);
@@ -69,7 +69,7 @@ export function Turn({ turn, number, last, live, busy, provisional, trace, onAsk
               </button>
             </div>`
       }
-      ${turn.offline && html`<p class="hint">${OFFLINE}</p>`}
+      ${turn.offline && level !== "offline" && html`<p class="hint">${OFFLINE}</p>`}
       ${turn.chosen && html`<p class="hint">${seen(turn.chosen)}</p>`}
       ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}

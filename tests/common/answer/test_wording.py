@@ -72,6 +72,23 @@ class TestStanding:
     def test_all_parts_of_a_word_have_to(self) -> None:
         assert found([" rent-due", " rent-free"]) == [True, False]
 
+    @pytest.mark.parametrize(
+        ("text", "there", "invented"),
+        [
+            ("नाव सुबह सात बजे जाती है, और देर मत करना। दुकान शहर में है, चाय और रोटी साथ लाना।", "जाती है।", "दिल्ली"),
+            ("הַסִּירָה יוֹצֵאת בְּשֶׁבַע בַּבֹּקֶר", "יוֹצֵאת", "בַּסִּירָה"),
+            ("Le cafe\u0301 x\u0301 est ferme\u0301", "FERM\u00c9", "x"),
+        ],
+    )
+    def test_vowel_signs_and_accents_belong_to_the_word(self, text: str, there: str, invented: str) -> None:
+        """Of its letters alone many a word would stand in any long document."""
+        pieces = [there, f" {invented}"]
+        shares = [[0.9]] * len(pieces)
+        assert standing(pieces, shares, [read(text)]) == [(0,), ()]
+
+    def test_a_sign_that_makes_a_picture_of_a_number_does_not(self) -> None:
+        assert standing(["6\ufe0f\u20e3"], [[0.9]], [read("six gears")]) == [(0,)]
+
     def test_signs_alone_stand_nowhere(self) -> None:
         assert found([" –", "\n", " ."]) == [False] * 3
 

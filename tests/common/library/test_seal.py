@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from common.library.library import Library
 from common.library.seal import SEAL
 from common.library.store import DATABASE
 from tests.common.library.conftest import Write
+from tests.common.library.former_formats import put_back
 from tests.common.library.test_faults import fill
 from tests.common.library.test_processes import adding
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -152,8 +151,7 @@ def test_a_library_of_an_earlier_format_opens_on_a_disk_without_space(
 ) -> None:
     """It is brought up to date, and sealed when there is some."""
     filled.close()
-    with closing(sqlite3.connect(filled.folder / DATABASE)) as connection:
-        connection.executescript("DROP TABLE copies; PRAGMA user_version = 5")
+    put_back(filled.folder, 5)
     seal.remove(filled.folder)
 
     def full(database: Database) -> bool:

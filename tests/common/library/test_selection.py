@@ -26,6 +26,7 @@ from common.library.seal import SEAL
 from common.library.store import DATABASE, INDEX, Store
 from common.library.tags import tags_of
 from tests.common.library.conftest import Write
+from tests.common.library.former_formats import put_back
 from tests.common.library.test_approximate import put_many, search, trained, unit
 from tests.common.library.test_patterns import fits_by_parts
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -329,10 +330,30 @@ class TestUpgrade:
         library.close()
         (folder / INDEX).write_bytes(index)
         (folder / SEAL).unlink()
-        with closing(sqlite3.connect(folder / DATABASE)) as connection:
-            connection.executescript("DROP TABLE copies; DROP TABLE removed; PRAGMA user_version = 4")
+        put_back(folder, 4)
         with Library(folder, ToyEmbedder()) as upgraded:
             assert [hit.path for hit in upgraded.search("teapot", 9)] == ["kept.txt"]
+
+    def test_documents_keep_their_ids_which_no_other_gets_any_more(
+        self, library: Library, write: Write, documents: Path, chunker: Chunker
+    ) -> None:
+        """Format 6 gave that of the last one again."""
+        write("kept.txt", "a kettle")
+        write("last.txt", "a teapot")
+        library.add(documents)
+        kept, last = library.files()
+        library.close()
+        put_back(library.folder, 6)
+        (library.folder / SEAL).unlink()
+        with Library(library.folder, ToyEmbedder(), chunker=chunker) as upgraded:
+            assert upgraded.files() == [kept, last]
+            assert {hit.path for hit in upgraded.search("teapot", 9)} == {"kept.txt", "last.txt"}
+            (documents / "last.txt").unlink()
+            upgraded.add(documents)
+            write("new.txt", "a third")
+            upgraded.add(documents)
+            assert [file.relative_path for file in upgraded.files()] == ["kept.txt", "new.txt"]
+            assert upgraded.files()[1].id > last.id
 
     def test_whoever_only_looks_changes_nothing(self, former: Path) -> None:
         before = (former / DATABASE).read_bytes()

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from common.library.seal import SEAL
 from common.library.snapshots import forget, newest, publish, tidy
 from common.library.store import DATABASE, INDEX
 from tests.common.library.conftest import Write
+from tests.common.library.former_formats import put_back
 from tests.common.library.toy_embedder import ToyEmbedder
 from tests.daemons.streaming import wait_until
 
@@ -192,13 +192,12 @@ def test_one_of_a_former_format_is_made_anew(
 ) -> None:
     """Of the same content: nobody could bring the former one up to date."""
     with monkeypatch.context() as patched:
-        patched.setattr(snapshots, "FORMAT", 5, raising=False)
+        patched.setattr(snapshots, "FORMAT", 6)
         former = publish(library.folder)
     library.close()
     for folder in (library.folder, former):
         (folder / SEAL).unlink(missing_ok=True)
-        with closing(sqlite3.connect(folder / DATABASE)) as connection:
-            connection.executescript("DROP TABLE copies; PRAGMA user_version = 5")
+        put_back(folder, 6)
     if upgraded:
         opened(library.folder).close()
     made = publish(library.folder)

@@ -16,6 +16,7 @@ from common.library.commands import open_library
 from common.library.library import Library
 from common.library.readers.formats import SUFFIXES
 from common.library.watching import FolderWatcher
+from common.library.writer_lock import writer_lock
 from device.access.api_keys import ApiKeyFiles
 from device.documents import OwnDocuments
 from device.http import app
@@ -71,18 +72,6 @@ def names(client: httpx.Client) -> list[str]:
     return [document["path"] for document in client.get("/library").json()["documents"]]
 
 
-def forget(client: httpx.Client, what: str, **parameters: str) -> None:
-    """As soon as nobody else changes the library, for which the page waits, too; the watcher may have been quicker."""
-    codes = list[int]()
-
-    def done() -> bool:
-        codes.append(client.delete(what, params=parameters).status_code)
-        return codes[-1] != 409
-
-    until(done, True)
-    assert codes[-1] == 200 or (codes[-1] == 404 and len(codes) > 1)
-
-
 def test_a_document_comes_is_found_opened_and_forgotten(
     client: httpx.Client, settings: DeviceSettings, library: Library, tmp_path: Path
 ) -> None:
@@ -109,15 +98,17 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         }
         numbers = {document["path"]: document["id"] for document in listed["documents"]}
         refused(client.delete(f"/library/documents/{numbers['bicycle.txt']}"), 400, "is watched: remove the file there")
-        forget(client, f"/library/documents/{numbers['viola.md']}")
-        assert names(client) == ["bicycle.txt"]
+        assert client.delete(f"/library/documents/{numbers['viola.md']}").status_code == 200
         assert not list(settings.uploads.iterdir())
-        forget(client, "/library/folders", path=str(tmp_path))
+        until(lambda: names(client), ["bicycle.txt"])  # at once, unless the watcher is reading
+        refused(client.delete("/library/folders", params={"path": str(settings.uploads)}), 400, "remove the documents")
+        folder = {"path": str(tmp_path)}
+        until(lambda: client.delete("/library/folders", params=folder).status_code, 200)  # 409 before, as the page sees
         assert names(client) == []
         assert (tmp_path / "bicycle.txt").exists()
         refused(client.get(f"/library/passages/{hit['chunk']}"), 404, "read again, or removed")
         refused(client.delete(f"/library/documents/{numbers['viola.md']}"), 404, "no such document")
-        refused(client.delete("/library/folders", params={"path": str(tmp_path)}), 404, "o such folder is watched")
+        refused(client.delete("/library/folders", params=folder), 404, "o such folder is watched")
     finally:
         watcher.close()
 
@@ -199,7 +190,23 @@ class TestUploads:
         refused(client.delete(f"/library/documents/{number}"), 500, "can't be removed: ")
         assert names(client) == ["stays.txt"]
         path.rmdir()
-        assert client.delete(f"/library/documents/{number}").status_code == 200
+        deleted = client.delete(f"/library/documents/{number}")
+        assert (deleted.status_code, deleted.json()) == (200, {"forgotten": True})
+
+    def test_one_goes_at_once_and_its_document_when_nobody_else_changes_the_library(
+        self, client: httpx.Client, settings: DeviceSettings, library: Library
+    ) -> None:
+        name = {"name": "kettle.txt"}
+        client.post("/library/documents", params=name, content=b"The kettle is from Yormcrus.", headers=FILE)
+        library.add(settings.uploads)
+        (number,) = (document["id"] for document in client.get("/library").json()["documents"])
+        with writer_lock(library.folder):
+            for what, parameters in ((f"/{number}", {}), ("", name)):
+                deleted = client.delete(f"/library/documents{what}", params=parameters)
+                assert (deleted.status_code, deleted.json()) == (200, {"forgotten": False})
+        assert (names(client), list(settings.uploads.iterdir())) == (["kettle.txt"], [])
+        library.add(settings.uploads)
+        assert names(client) == []
 
     def test_one_that_was_never_read_is_removed_by_its_name(
         self, client: httpx.Client, settings: DeviceSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,25 @@ class TestAsking:
         hints = visit.page.locator(".turn:has(> .hint) .question p").all_inner_texts()
         assert hints == ["secret", "fourth"]
         assert (visit.serious(), visit.fits()) == ([], True)
+
+    def test_what_was_asked_while_the_daemon_was_offline_leaves_with_none(
+        self, visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        strict = engine.status()
+        monkeypatch.setattr(engine, "status", lambda: replace(strict, privacy="offline"))
+        visit = visits(server.url)
+        visit.page.get_by_role("button", name="Cloud connected").wait_for()
+        visit.ask("secret")
+        visit.ask("second")
+        assert "secret" in engine.generation().request.prompt
+        hints = visit.page.get_by_text("Asked offline")
+        assert hints.count() == 0  # as all questions are, as long as the daemon is
+        monkeypatch.setattr(engine, "status", lambda: strict)
+        visit.page.reload()
+        visit.page.locator(".conversations .title").click()
+        hints.nth(1).wait_for()
+        visit.ask("third")
+        assert "secret" not in engine.generation().request.prompt
 
     def test_what_was_asked_offline_is_asked_again_offline(
         self, visits: Open, server: HttpServer, engine: TableEngine
@@ -308,6 +328,13 @@ class TestText:
         link = answer.locator("a")
         assert link.inner_text() == "https://elsewhere.example/x"
         assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+
+    def test_no_emphasis_begins_or_ends_within_a_word(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        visit.ask(told(engine, "names", "snake_case_name हिन्दी_नाम_ cafe\u0301_bar_ _यह_"))
+        assert words(answers(visit).locator("em")) == ["यह"]
 
     def test_signs_of_which_a_line_is_made_are_no_fence(
         self, visits: Open, server: HttpServer, engine: TableEngine

@@ -47,8 +47,26 @@ class LeftOut(OwnDocuments):
         reading = Reading("/uploads", 0.0, 1.0, 1, 1, "", False, True, tuple(self.left.items()))
         return Listing((), ("/uploads",), (reading,), {}, "/uploads")
 
-    def discard(self, name: str) -> None:
+    def discard(self, name: str) -> bool:
         del self.left[f"/uploads/{name}"]
+        return True
+
+
+class Leaving(OwnDocuments):
+    """An upload whose document stays until the library is read again."""
+
+    def __init__(self) -> None:
+        self.files: tuple[FileRecord, ...] = (
+            FileRecord(7, "/uploads/kettle.md", "/uploads", "My kettle", "", 1, 1, "", 3),
+        )
+        self.asked: list[int] = []
+
+    def listing(self) -> Listing:
+        return Listing(self.files, ("/uploads",), (), {}, "/uploads")
+
+    def forget(self, document: int) -> bool:
+        self.asked.append(document)
+        return False
 
 
 @pytest.fixture
@@ -95,8 +113,29 @@ def test_an_upload_that_was_left_out_is_deleted(
     page.get_by_text("2 files left out").click()
     delete = page.locator(".folders details").get_by_role("button")
     assert delete.evaluate_all("all => all.map(each => each.ariaLabel)") == ["Delete upload a scan.pdf"]
+    assert page.get_by_role("button", name="Remove folder").count() == 0
     assert (visit.serious(), visit.fits()) == ([], True)
     delete.press("Enter")
     page.get_by_text("1 file left out").wait_for()
     assert list(documents.left) == ["/uploads/by hand/b.pdf"]
     assert page.evaluate("document.activeElement.id") == "folders-title"
+
+
+def test_a_document_that_outlives_its_file_for_a_while_is_told_of(
+    visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for once: by the next time its number may be no document's, and its name another one's."""
+    documents = Leaving()
+    monkeypatch.setattr(engine, "documents", documents, raising=False)
+    visit = visits(server.url)
+    page = visit.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Library", exact=True).click()
+    page.get_by_role("button", name="Remove My kettle").press("Enter")
+    told = page.get_by_text("The file is deleted.")
+    told.wait_for()
+    assert page.get_by_role("button", name="Remove folder").count() == 0  # of the uploads
+    assert (visit.serious(), visit.fits()) == ([], True)
+    documents.files = ()
+    page.get_by_role("heading", name="0 documents").wait_for()
+    assert (told.count(), documents.asked) == (0, [7])

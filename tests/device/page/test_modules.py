@@ -92,6 +92,12 @@ class TestAttribution:
         found = self.found(call, "Ann\n1. Bob", pieces, [Citation(0, ("Ann", "Bob")), Citation(1, ("1.",))])
         assert [(part["source"], part["note"]) for part in found] == [(0, None), (1, None), (0, 10)]
 
+    @pytest.mark.parametrize("word", ["हिन्दी", "தமிழ்", "বাংলা", "cafe\u0301"])
+    def test_a_footnote_parts_no_letter_from_its_signs(self, call: Call, word: str) -> None:
+        pieces = {"यह": (0, 0.9, 0), f" {word}": (0.9, 0, 0), "।": (0.9, 0, 0)}
+        found = self.found(call, "".join(pieces), pieces, [Citation(1, ("यह",)), Citation(0, (word,))])
+        assert [part["note"] for part in found] == [2, 3 + len(word)]
+
 
 def test_what_came_before_a_failure_is_shown(visits: Open, server: HttpServer) -> None:
     """All of it is in one read."""
