@@ -20,9 +20,12 @@ class Inbox:
     """For the link's thread, which must not wait. What goes wrong ends its session, and no other."""
 
     def __init__(
-        self, thread: FairThread, find: Callable[[Key], CloudHalf | None], fail: Callable[[Key, Exception], object]
+        self,
+        thread: FairThread,
+        find: Callable[[Key], CloudHalf | None],
+        fail: Callable[[Key, CloudHalf, Exception], object],
     ) -> None:
-        """`find` tells the session that is open, `fail` ends it."""
+        """`find` tells the session that is open, `fail` ends one."""
         self._thread = thread
         self._find = find
         self._fail = fail
@@ -30,8 +33,8 @@ class Inbox:
     def deliver(self, key: Key, session: CloudHalf, message: Message, size: int) -> None:
         """Hand a message of so many bytes to its session."""
         if not session.slow:
-            self._guarded(key, partial(session.receive, message))
-        elif self._guarded(key, partial(session.check, message)):
+            self._guarded(key, session, partial(session.receive, message))
+        elif self._guarded(key, session, partial(session.check, message)):
             self.later(key, session, size, partial(session.receive, message))
 
     def later(self, key: Key, session: CloudHalf, size: int, run: Callable[[], object]) -> None:
@@ -42,16 +45,16 @@ class Inbox:
 
         def unless_over() -> None:
             if self._find(key) is session:
-                self._guarded(key, run)
+                self._guarded(key, session, run)
 
-        if not self._thread.submit(owner(key[0]), size, unless_over, partial(self._fail, key)):
-            self._fail(key, NoPlace(CROWDED))
+        if not self._thread.submit(owner(key[0]), size, unless_over, partial(self._fail, key, session)):
+            self._fail(key, session, NoPlace(CROWDED))
 
-    def _guarded(self, key: Key, run: Callable[[], object]) -> bool:
+    def _guarded(self, key: Key, session: CloudHalf, run: Callable[[], object]) -> bool:
         """Whether `run` went well."""
         try:
             run()
         except Exception as error:
-            self._fail(key, error)
+            self._fail(key, session, error)
             return False
         return True

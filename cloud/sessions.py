@@ -124,11 +124,11 @@ class Sessions:
         for key, session in sessions:
             try:
                 if session.silent(now) > self._settings.session_idle_seconds:
-                    self._give_up(key, session.given_up())
+                    self._give_up(key, session, session.given_up())
                 else:
                     session.tick(now, self._settings.run_ahead)
             except Exception as error:  # ends this session only
-                self._fail(key, error)
+                self._fail(key, session, error)
 
     # --- handshake and admission
 
@@ -159,12 +159,12 @@ class Sessions:
         elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
-            if self._told.get(peer) != self._side.library.identity:
-                self._introduce(peer, self._side.hello)  # what it answers from has changed since it said so
             self._admit(key, request)
 
     def _admit(self, key: Key, request: Open | Fetch) -> None:
         try:
+            if self._told.get(key[0]) != self._side.library.identity:
+                self._introduce(key[0], self._side.hello)  # what it answers from has changed since it said so
             kv_bytes = self._side.kv_bytes(request)
         except Exception as error:  # of the library, which says how many passages there are
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
@@ -267,7 +267,7 @@ class Sessions:
         for part in session.closing():
             notes.sent(part)
             self._send(key[0], part)
-        self._free(key, "closed")
+        self._free(key, "closed", session)
 
     def _estimates(self, peer: Peer) -> PeerEstimates:
         with self._lock:
@@ -279,24 +279,27 @@ class Sessions:
 
     # --- the end of a session
 
-    def _free(self, key: Key, reason: str | None = None) -> None:
-        """End a session, if it is open, for `reason`; None by a failure."""
+    def _free(self, key: Key, reason: str | None = None, only: CloudHalf | None = None) -> bool:
+        """End a session for `reason`, None by a failure; whether it was open. `only` this one: a later session may have
+        its number by now.
+        """
         with self._lock:
             session = self._sessions.get(key)
-            if session is not None:
-                self._remove(key, session, reason)
-        if session is not None:
-            session.end()
-            self._tell_end(key, session, reason)
+            if session is None or (only is not None and session is not only):
+                return False
+            self._remove(key, session, reason)
+        session.end()
+        self._tell_end(key, session, reason)
+        return True
 
-    def _fail(self, key: Key, error: Exception) -> None:
+    def _fail(self, key: Key, session: CloudHalf, error: Exception) -> None:
         failure = error if isinstance(error, ProtocolError) else as_failure(error, session=key[1])
-        self._give_up(key, failure_message(key[1], failure))
+        self._give_up(key, session, failure_message(key[1], failure))
 
-    def _give_up(self, key: Key, reason: Busy | Error) -> None:
-        """End a session and tell the device why."""
-        self._free(key)
-        self._send(key[0], reason)
+    def _give_up(self, key: Key, session: CloudHalf, reason: Busy | Error) -> None:
+        """End a session and tell the device why, unless it is over already."""
+        if self._free(key, only=session):
+            self._send(key[0], reason)
 
     def _ended(self, key: Key, session: CloudHalf) -> None:
         """Free the place of a session that ended by itself, unless a later session has taken its number."""

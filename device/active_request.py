@@ -17,9 +17,8 @@ from common.answer.recorder import Recorder
 from common.answer.report import Record, Report, build_report
 from common.answer.request import Request
 from common.answer.values import Commit
-from common.answer.watch import Silence, Stopwatch
+from common.answer.watch import Stopwatch
 from common.daemon.failures import as_failure
-from common.daemon.rereading import SecondReading, longest
 from common.daemon.scope import Scope
 from common.daemon.side import SideRuntime
 from common.engine.sequences import Prompt
@@ -28,6 +27,7 @@ from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
 from device.closeness import closest
 from device.cloud_view import CloudView
+from device.ending import Ending
 from device.interface import Finished, Tell
 from device.metrics import DeviceMetrics
 from device.settings import DeviceSettings
@@ -39,7 +39,6 @@ from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fe
 
 log = logging.getLogger(__name__)
 
-CLOSING_BYTES = 2**12  # of the cloud's part of a report that count as progress
 SOONEST_REOPENING = 0.5  # seconds from one to the next: a cloud that keeps forgetting an answer is not told it at once
 BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
 BUSY = "it serves as many answers as it can."
@@ -88,8 +87,6 @@ class ActiveRequest:
         self._metrics = metrics
         self._released = released
         self._match_from = match_from  # cosine of a document and the question that are close
-        self._ended: float | None = None
-        self._closing = Silence()
         self._clock = Stopwatch()
         self._absent: str | None = None  # why the cloud could not take part when the answer began
         self._absences: set[str] = set()  # notes that say why tokens were decided without the cloud
@@ -97,21 +94,17 @@ class ActiveRequest:
         self._reopened = -SOONEST_REOPENING
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
         self._tokens: list[int] = []
-        self._second = SecondReading(side.target.reread)
-        self._closed: tuple[Closed | None] | None = None  # the cloud's part of the report, or that there is none
-        self._last = threading.Lock()  # of the last things to happen
+        self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
         self._order = threading.Lock()  # of what the cloud is sent: nothing is opened behind its end
-        self._done = False
         self.half: DeviceHalf = method.device(self)
 
     # --- Generation
 
     def cancel(self) -> None:
         self.end(None)
-        if not self._done:  # it was over: nobody waits for the report any more
+        if not self._ending.over:  # nobody waits for the report any more
             self.send(Cancel(self.opening.session))
-            self._second.stop()
-            self._close(None)
+            self._ending.give_up()
 
     # --- from the engine
 
@@ -144,12 +137,12 @@ class ActiveRequest:
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
             case Contributions():
-                if self._ended is not None:  # it is part of the report
+                if self._ending.at is not None:  # it is part of the report
                     self.record.contributions.add(message, len(self.record.token_times))
             case Closed():
-                self._close(message)
+                self._ending.close(message)
             case Error(code="unknown-session"):
-                if self._ended is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
+                if self._ending.at is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
@@ -166,15 +159,15 @@ class ActiveRequest:
 
     def reopen(self) -> None:
         """Turn to a cloud that is connected (again) and does not know this answer."""
-        if self._ended is not None:
-            self._close(None)  # it has nothing to report
+        if self._ending.at is not None:
+            self._ending.close(None)  # it has nothing to report
         elif self.phase.open:
             self._reopened = time.monotonic()
             self.half.reconnected()
 
     def refused(self, reason: str) -> None:
         """Take note of a cloud that is connected again, and can't be used."""
-        if not self.phase.open or self._ended is not None or reason == self._refusal:
+        if not self.phase.open or self._ending.at is not None or reason == self._refusal:
             return
         self._refusal = reason
         self._go_on(reason)
@@ -182,8 +175,9 @@ class ActiveRequest:
     def tick(self, now: float, settings: DeviceSettings) -> None:
         """Look at the clock; a first token waits for a busy cloud for the patience of the `settings` at most."""
         self._clock.look(now, len(self.record.token_times))
-        if self._ended is not None:
-            self._wait_for_report(now)
+        if self._ending.at is not None:
+            cloud, reads = self.cloud.connected and self.phase.open, self.opening.aggregation != "output"
+            self._ending.tick(now, cloud, reads, self.record.contributions.size, self.cloud.closing())
             return
         self.half.tick(now)
         if self.request.wait and self.half.waiting:
@@ -202,18 +196,7 @@ class ActiveRequest:
         """Stop here: cancelled, or failed; the reader gets the failure."""
         self.half.end(failure)
         if failure is not None:
-            self._close(None)  # it was over: nobody waits for the cloud's part of the report any more
-
-    def _wait_for_report(self, now: float) -> None:
-        """Do without what takes too long of it."""
-        self._second.tick(now)
-        ended = now if self._ended is None else self._ended
-        reading = self.opening.aggregation != "output" and now - ended <= longest(ended - self.record.begun)
-        if self._done or self._closed is not None or reading:
-            return  # the cloud, too, may read the answer again
-        come = self.record.contributions.size // CLOSING_BYTES
-        if self._closing.over(now, come, None, True, False, self.cloud.closing()):
-            self._close(None)
+            self._ending.close(None)  # it was over: nobody waits for the cloud's part of the report any more
 
     def _wait(self, settings: DeviceSettings) -> None:
         """Tell the reader that the cloud is waited for, and end the answer when that is in vain."""
@@ -248,8 +231,8 @@ class ActiveRequest:
 
     def _without_cloud(self, reason: str) -> None:
         """Go on without the cloud, for `reason`, a sentence; the cloud has ended its session already."""
-        if self._ended is not None:
-            self._close(None)
+        if self._ending.at is not None:
+            self._ending.close(None)
             return
         self.retry_at = None
         self.phase.leave()
@@ -277,7 +260,7 @@ class ActiveRequest:
         if self._tracing is not None and isinstance(message, Open):
             self._tracing.recorder.message("send", message)
         with self._order:
-            late = isinstance(message, Open) and self._ended is not None  # the cloud was told of the end already
+            late = isinstance(message, Open) and self._ending.at is not None  # the cloud was told of the end already
             size = self.cloud.send(message) if self.phase.open and not late else 0
         if not isinstance(message, LIFECYCLE):
             self.record.sent_bytes += size
@@ -292,7 +275,7 @@ class ActiveRequest:
         return now - (self.record.token_times or [self.record.begun])[-1]
 
     def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        self._second.behind(apart, record)
+        self._ending.behind(apart, record)
 
     def committed(self, commit: Commit) -> bool:
         first = not self.record.token_times
@@ -332,43 +315,26 @@ class ActiveRequest:
 
     def ended(self, failure: Exception | None) -> None:
         # Ask the cloud for its part of the report, or do without.
-        self._ended = time.monotonic()
+        wanted = failure is None and self._shown.reason != "cancelled"
+        self._ending.begin(self._tokens if wanted and not self.record.refused else (), failure is not None)
+        asked, session = wanted and self.phase.joined and not self.half.away, self.opening.session
+        self.send(Close(session, len(self.record.token_times)) if asked else Cancel(session))
         if failure is not None:
-            self.send(Cancel(self.opening.session))
             self._finish(failure)
-            return
-        wanted = self._shown.reason != "cancelled"
-        if wanted and not self.record.refused:
-            self._second.begin(self._tokens, self._ended - self.record.begun, self._read_again)
-        if wanted and self.phase.joined and not self.half.away:
-            self.send(Close(self.opening.session, len(self.record.token_times)))
-        else:
-            self.send(Cancel(self.opening.session))
-            self._close(None)
+        elif not asked:
+            self._ending.close(None)
 
     # --- the end
 
-    def _read_again(self) -> None:
-        """Make the report, for which nothing else may lack: what each document says of the answer is known."""
-        if self._closed is not None:
-            self._close(*self._closed)
-
-    def _close(self, closed: Closed | None) -> None:
+    def _make_report(self, closed: Closed | None, ended: float) -> None:
         """Make the report and the last event; `closed` is None without the cloud's part of the report."""
-        with self._last:
-            if self._done or self._ended is None:
-                return
-            self._closed = (closed,)
-            if self._second.going:
-                return  # it calls again
-            self._done = True
         try:
             part = self.half.report(closed)
             self._note_absence(part.degraded)
             if part.unattributed and self._shown.reason != "cancelled":  # else nobody waited for it
                 self.note(untold(part.unattributed, len(self.record.token_times)))
             own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
-            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, self._ended, own)
+            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, ended, own)
         except Exception as error:
             self._finish(as_failure(error, session=self.opening.session))
         else:
@@ -392,7 +358,6 @@ class ActiveRequest:
             self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
 
     def _finish(self, event: Finished | Exception) -> None:
-        self._done = True
         self._metrics.ended(self.record, event)
         if isinstance(event, Exception):
             log.info("answer %s failed: %s", AnswerName.of(self.opening.session), failure_kind(event))

@@ -214,8 +214,7 @@ class Channel:
     def _take_in(self, note: Note, size: int) -> None:
         """Hand over what the listener has sent, and tell it now and then."""
         self._taken = [self._taken[0] + 1, self._taken[1] + size]
-        if self._taken[1] >= _TAKEN:
-            self.send(Note(Kind.TAKEN, value=self._taken[0]))
+        if self._taken[1] >= _TAKEN and self.send(Note(Kind.TAKEN, value=self._taken[0])):
             self._taken = [0, 0]
         self._take(0, note)
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from cloud.gateway.channel import Channel, Kind, Note
 from cloud.gateway.processes import Launcher, WorkerProcess
+from common.answer.watch import Stopwatch
 from common.process.vital import Died
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class _Worker:
     begun: float
     reminders: int = 0
     ready: float | None = None  # when it began to serve
-    heard: float = 0.0
+    heard: float = 0.0  # when it gave a sign of life, by the fleet's clock
     pause: float = _FIRST_PAUSE
 
 
@@ -84,6 +85,7 @@ class Fleet:
         self._serving: Serving | None = None
         self._launcher = launcher
         self._silence = silence
+        self._clock = Stopwatch()  # of silence: while this process sleeps, as in a container that is paused, all may
         self._channel = Channel(
             launcher.address, self._taken, keys=launcher.keys, died=died, tick=self._look, period=_TICK
         )
@@ -177,9 +179,9 @@ class Fleet:
         if worker is None:
             return  # last words of one that was given up
         if note.kind in (Kind.READY, Kind.ALIVE):  # all else comes from threads that may work while others hang
-            worker.heard = time.monotonic()
+            worker.heard = self._clock.total
         if note.kind is Kind.READY:
-            worker.ready = worker.heard
+            worker.ready = time.monotonic()
             self.vocabulary = note.value
             log.info("worker %d serves", number)
             if self._serving is not None:
@@ -194,6 +196,7 @@ class Fleet:
         if self._closing:
             return
         now = time.monotonic()
+        self._clock.look(now)
         for place, worker in enumerate(self._places):
             if worker is None:
                 if now >= self._again[place][0]:
@@ -224,7 +227,7 @@ class Fleet:
         how = worker.process.ended()
         if how is not None:
             self._ends["ended"] += 1
-        elif worker.ready is not None and now - worker.heard > self._silence:
+        elif worker.ready is not None and self._clock.total - worker.heard > self._silence:
             worker.process.kill()
             self._killed.append(worker.process)
             self._ends["silent"] += 1

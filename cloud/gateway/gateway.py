@@ -173,17 +173,17 @@ class Gateway:
         link = self.link
         if link is None:
             return
-        told: list[tuple[int, Note]] = []
+        news: list[tuple[int, Peer, _Passed, int]] = []
         with self._lock:
             for (worker, peer), passed in self._passed.items():
                 if passed.bytes == passed.told:  # nearly all devices, at any time
                     continue
                 gone = passed.bytes - link.queued(peer)
                 if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
-                    passed.told = gone
-                    told.append((worker, Note(Kind.PASSED, peer, gone)))
-        for worker, note in told:
-            self._workers.send(note, worker)
+                    news.append((worker, peer, passed, gone))
+        for worker, peer, passed, gone in news:
+            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # else it is tried again
+                passed.told = gone
 
     # --- inside
 

@@ -44,7 +44,12 @@ class Librarian:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            process = self._started()
+            try:
+                process = self._started()
+            except OSError as error:  # there is no process to be had
+                log.warning("the process that keeps the library can't be started (%s); it is tried again", error)
+                self._closing.wait(_PAUSE)
+                continue
             if process is None:
                 return
             code = process.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from common.estimates.histories import Histories
 from common.estimates.peer_model import TYPICAL_CONTEXT
 from common.estimates.profiler import Profiler
 from common.library.embedder import SentenceTransformerEmbedder
-from common.library.errors import NoDocumentFits, UnknownDocument
+from common.library.errors import LibraryError, NoDocumentFits, UnknownDocument
 from common.library.hit import Hit
 from common.library.library import Library
 from common.library.publishing import Follower
@@ -146,8 +146,13 @@ class SideRuntime:
 
     @property
     def hello(self) -> Hello:
-        """This side's description of itself for the handshake."""
-        line = self.profiler.line
+        """This side's description of itself for the handshake. A library that can't be read has no name: whoever asks
+        for an answer is told.
+        """
+        line, library = self.profiler.line, ""
+        if self.role == "cloud":
+            with suppress(LibraryError):
+                library = self.library.identity
         return Hello(
             role=self.role,
             model=self.decoder.identity,
@@ -159,7 +164,7 @@ class SideRuntime:
             decode_intercept=line.intercept,
             decode_slope=line.slope,
             eos=self.eos,
-            library=self.library.identity if self.role == "cloud" else "",
+            library=library,
             exactness=self.decoder.exactness,
         )
 
@@ -254,7 +259,7 @@ class SideRuntime:
         if isinstance(request, Fetch):
             return 0
         query = len(self.target.query(request)) + request.max_tokens + 1
-        passages = min(request.documents, self.library.count)
+        passages = self.library.count_to(request.documents)
         rows = max(1, passages) if request.aggregation == "output" else 1
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)

@@ -24,6 +24,7 @@ from common.library.index import VectorIndex
 from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, quiet
 from common.library.keywords import fused
 from common.library.naming import named
+from common.library.overview import Overview
 from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
 from common.library.readings import Reading
@@ -75,17 +76,18 @@ class Library:
         self._embedder = embedder
         self._chunker = chunker
         self._kind = kind
-        self._lock = threading.Lock()  # guards the reading connection, the index and the counts
-        self._counted: tuple[str, Counts] | None = None  # and of which commit
+        self._lock = threading.Lock()  # guards the reading connection and the index
         # Whoever reads snapshots is given what one process has trained.
         self._index = VectorIndex(self.folder, approximate_from, trains=not self._published)
         self._selections = Selections(self.folder)
         self._store = self._opened()
+        self._overview = Overview(self.folder, self._published)
 
     def close(self) -> None:
         """Release the database, and end what is done beside the searches."""
         with self._lock:
             self._index.close()
+            self._overview.close()
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -99,26 +101,21 @@ class Library:
     @property
     def counts(self) -> Counts:
         """Number of documents and chunks, counted once after every change: a daemon may ask at any time."""
-        if self._published and self._counted is not None:  # also when it is closed
-            return self._counted[1]
-        with self._reading():
-            commit = self._store.state().commit
-            if self._counted is None or self._counted[0] != commit:
-                self._counted = commit, self._store.counts()
-            return self._counted[1]
+        return self._overview.counts
 
     @property
     def identity(self) -> str:
         """Name of the content as it is now: another one after every change, empty if there never was any."""
-        if self._published and self._counted is not None:
-            return self._counted[0]
-        with self._reading():
-            return self._store.state().commit
+        return self._overview.identity
 
     @property
     def count(self) -> int:
         """Number of chunks."""
         return self.counts.chunks
+
+    def count_to(self, most: int) -> int:
+        """Number of chunks, or `most` where there are more. Neither this nor `identity` waits for a search."""
+        return self._overview.chunks(most)
 
     def files(self) -> list[FileRecord]:
         """The documents, by path."""

@@ -298,12 +298,12 @@ class TestCloud:
     def test_a_library_that_can_not_be_asked_ends_the_one_session(
         self, town: Town, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def broken(library: object) -> None:
+        def broken(library: object, most: int) -> None:
             raise OSError("disk failure")
 
         stranger = town.stranger()
         with monkeypatch.context() as patch:
-            patch.setattr(Library, "counts", property(broken))
+            patch.setattr(Library, "count_to", broken)
             stranger.send(replace(OPEN, session=1))
             assert stranger.code() == "failed"
         take(town, stranger, 1)

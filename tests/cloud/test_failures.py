@@ -19,10 +19,15 @@ from common.daemon.prompt_rows import PromptRows
 from common.daemon.rereading import Rereading
 from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
+from common.library.errors import LibraryError
+from common.library.library import Library
 from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
+from device.interface import Finished
+from device.shown import ShownAnswer
 from proto.fields import Side
-from proto.messages import Cancel, Close, Message, Open
+from proto.messages import Cancel, Close, Message, Open, Ready, Welcome
+from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
 from tests.daemons.streaming import wait_until
 
@@ -45,6 +50,10 @@ def device(town: Town) -> Resident:
 
 def broken(*arguments: object, **fields: object) -> Any:
     raise RuntimeError(f"broken, and this must not be said: {QUESTION}")
+
+
+def unreadable(library: Library) -> str:
+    raise LibraryError(f"the library {library.folder} can't be used: disk I/O error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,12 @@ def break_search(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
     return "The library could not be searched; the daemon's log says why."
 
 
+def break_library(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
+    """As of a disk that is unplugged."""
+    patch.setattr(type(side.library), "identity", property(unreadable))
+    return "The library could not be searched; the daemon's log says why."
+
+
 def break_prefill(side: SideRuntime, patch: pytest.MonkeyPatch) -> str:
     patch.setattr(side.decoder, "known_document", broken)
     return "The model failed while decoding; the daemon's log says why."
@@ -95,6 +110,7 @@ def break_what_follows_the_search(side: SideRuntime, patch: pytest.MonkeyPatch) 
 
 
 BREAKS = [break_search, break_prefill, break_scoring]
+OF_A_CLOUD = [*BREAKS, break_library]  # a device does not tell what its library is
 Break = Callable[[SideRuntime, pytest.MonkeyPatch], str]
 
 
@@ -109,7 +125,7 @@ def break_receiving(role: Side, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestCloud:
-    @pytest.mark.parametrize("break_", BREAKS)
+    @pytest.mark.parametrize("break_", OF_A_CLOUD)
     def test_the_device_goes_on_alone_at_once(
         self, town: Town, device: Resident, break_: Break, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -130,7 +146,7 @@ class TestCloud:
         town.check_that_all_is_free()
 
     @pytest.mark.parametrize("delivery", ["tokens", "sequence"])
-    @pytest.mark.parametrize("break_", BREAKS)
+    @pytest.mark.parametrize("break_", OF_A_CLOUD)
     def test_an_answer_from_the_clouds_documents_alone(
         self, town: Town, device: Resident, break_: Break, delivery: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -144,6 +160,21 @@ class TestCloud:
             with pytest.raises(AnswerFailed, match=reason):
                 device.ask(QUESTION, sources="cloud")
         assert time.monotonic() - started < AT_ONCE
+        town.check_that_all_is_free()
+
+    def test_a_device_that_comes_while_the_library_can_not_be_read(
+        self, town: Town, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It says hello once: it is welcome, and told of the library when that is there again."""
+        with monkeypatch.context() as patch:
+            break_library(town.cloud, patch)
+            stranger = town.stranger()
+            stranger.send(OPEN)
+            assert stranger.code() == "failed"
+        stranger.send(OPEN)
+        wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+        assert [welcome.hello.library for welcome in stranger.of(Welcome)] == ["", town.cloud.library.identity]
+        stranger.close()
         town.check_that_all_is_free()
 
     def test_in_the_middle_of_an_answer(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +274,31 @@ class TestDevice:
         town.check_that_all_is_free()
         assert [type(message) for message in sent if isinstance(message, Cancel | Close)] == [Cancel]
         assert not read_again
+
+    def test_an_answer_that_failed_is_over_though_the_cloud_comes_back(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its reader has one last event, the failure, and no report of what there was."""
+        reason = break_scoring(device.side, monkeypatch, after=LATER)
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        send, end, events = connection.send, ShownAnswer.end, list[object]()
+
+        def coming_back(message: Message) -> int:
+            if isinstance(message, Cancel):
+                device.engine._on_welcome()
+            return send(message)
+
+        def noting(shown: ShownAnswer, event: Finished | Exception) -> None:
+            events.append(event)
+            end(shown, event)
+
+        monkeypatch.setattr(connection, "send", coming_back)
+        monkeypatch.setattr(ShownAnswer, "end", noting)
+        with pytest.raises(AnswerFailed, match=reason):
+            device.ask(QUESTION)
+        assert [type(event) for event in events] == [AnswerFailed]
+        town.check_that_all_is_free()
 
     def test_a_report_that_nobody_waits_for_is_not_made(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,18 +12,23 @@ from pathlib import Path
 import pytest
 
 from common.answer.errors import AnswerFailed
+from common.answer.failures import stopping
+from common.answer.report import MethodReport
+from common.daemon.rereading import Rereading
 from common.methods.aggregate.device_half import AggregateDevice
 from common.methods.aggregate.samplers.race import RaceAggregation
+from common.transport.interface import Peer
 from device.cloud_view import NEVER, CloudView
 from device.interface import Finished
 from proto.errors import malformed
-from proto.messages import Close, Draft, Error, Fetch, Message, Open, Ready, Sync
+from proto.messages import Busy, Cancel, Close, Closed, Draft, Error, Fetch, Message, Open, Ready, Sync
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until
 
 QUESTION = "What is the best-selling game of the kind I like?"
 SESSION = 7
 STEP_MS = 20.0  # so that there is time in the middle of an answer
+CLOUD = Peer(1, None)
 LATER = 1000.0  # seconds, longer than a session may be silent
 OPEN = Open(
     SESSION,
@@ -162,6 +168,61 @@ class TestDevice:
         wait_until(lambda: bool(ended), "the answer has its report", AT_ONCE)
         town.check_that_all_is_free()
 
+    @pytest.mark.parametrize("happens", ["it stops", "it is lost", "it has others to serve"])
+    def test_a_cloud_that_is_gone_is_not_waited_for_at_the_end(
+        self, town: Town, device: Resident, happens: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer has ended, and nothing of its part of the report has come."""
+        monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
+        closing, ended = list[int](), list[Finished]()
+        monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        welcome = connection.welcome
+        generation = device.begin(QUESTION, wait=True)
+        town.run(lambda: ended.append(finished(generation)))
+        wait_until(lambda: bool(closing), "the cloud is asked for its part of the report", AT_ONCE)
+        match happens:
+            case "it stops":
+                connection.on_message(CLOUD, stopping(), 0)
+            case "it is lost":
+                connection.on_gone(CLOUD)
+            case _:
+                connection.on_message(CLOUD, Busy(closing[0], 1), 0)
+        try:
+            wait_until(lambda: bool(ended), "the answer has its report", AT_ONCE)
+        finally:
+            connection.welcome, connection.left = welcome, False
+        for later in (LATER, 2 * LATER):
+            town.sessions.tick(time.monotonic() + later)
+        town.check_that_all_is_free()
+
+    def test_what_the_cloud_has_reported_holds_when_it_comes_back(
+        self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The device reads the answer again still."""
+        readings, reports = list[Rereading](), list[Closed | None]()
+        monkeypatch.setattr(device.side.target, "reread", readings.append)
+        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", NEVER)
+        ended = list[Finished]()
+        generation = device.begin(QUESTION, aggregation="context")
+        (active,) = device.engine._active.values()
+        report = active.half.report
+
+        def noting(closed: Closed | None) -> MethodReport:
+            reports.append(closed)
+            return report(closed)
+
+        monkeypatch.setattr(active.half, "report", noting)
+        town.run(lambda: ended.append(finished(generation)))
+        wait_until(lambda: active._ending._closed is not None, "the cloud's part of the report has come", AT_ONCE)
+        device.engine._on_welcome()
+        (reading,) = readings
+        reading.stop()
+        wait_until(lambda: bool(ended), "the answer has its report", AT_ONCE)
+        assert [type(closed) for closed in reports] == [Closed]
+        town.check_that_all_is_free()
+
     def test_an_end_is_told_behind_what_is_being_told(
         self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -215,4 +276,28 @@ def test_the_same_session_can_be_opened_again(town: Town, stranger: Stranger) ->
     wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
     assert town.sessions.open == 1
     stranger.send(Error(SESSION, "failed", ""))
+    town.check_that_all_is_free()
+
+
+def test_a_message_that_fails_late_ends_no_later_session(town: Town, stranger: Stranger) -> None:
+    """It was being taken in when its session ended, and its number is another one's by now."""
+    sessions, key = town.sessions, next(iter(town.sessions._sessions))
+    session, failed = sessions._sessions[key], threading.Event()
+
+    def failing() -> None:
+        stranger.send(Cancel(SESSION))
+        wait_until(lambda: sessions.open == 0, "its session is over", AT_ONCE)
+        stranger.heard.clear()
+        stranger.send(OPEN)
+        wait_until(lambda: bool(stranger.of(Ready)), "the number is used again", AT_ONCE)
+        failed.set()
+        raise malformed("this took long")
+
+    sessions._inbox.later(key, session, 0, failing)
+    assert failed.wait(2 * AT_ONCE)
+    behind = threading.Event()
+    town.cloud.messages.submit("behind it", 0, behind.set, lambda error: None)
+    assert behind.wait(AT_ONCE)
+    assert (sessions.open, stranger.of(Error)) == (1, [])
+    stranger.send(Cancel(SESSION))
     town.check_that_all_is_free()

@@ -264,3 +264,16 @@ def test_the_engine_knows_whose_answers_they_are(
         device.ask(QUESTIONS[0], max_tokens=4)
     peers = [job.peer for job in jobs]
     assert peers[0] == peers[1] != peers[2]
+
+
+def test_a_search_holds_up_no_messages(town: Town) -> None:
+    """Nor does an index that is being brought up to date: the retrieval thread alone waits for that."""
+    opening = town.stranger()
+    with town.cloud.library._lock:  # as a search has it
+        opening.send(replace(OPEN, session=99))
+        opening.send(replace(OPEN, session=100, max_tokens=8192))
+        wait_until(lambda: bool(opening.of(Error)), "what comes behind it is answered", AT_ONCE)
+        arriving = town.stranger()
+    for stranger in (opening, arriving):
+        stranger.close()
+    town.check_that_all_is_free()

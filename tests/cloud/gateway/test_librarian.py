@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.sides import make_side
 pytestmark = pytest.mark.timeout(300)
 
 FIRST, SECOND = "The ferry leaves at nine.", "The museum opens at ten."
+AT_ONCE = 10.0  # seconds, on a busy machine, too
 STARTED = 120.0  # seconds within which a process has imported what it needs
 
 
@@ -76,6 +78,22 @@ class TestLibrarian:
         assert place is not None
         with Library(place, ToyEmbedder()) as snapshot:
             return sorted(snapshot.texts())
+
+
+def test_a_librarian_goes_on_where_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As just after the one before was killed for want of memory."""
+    monkeypatch.setattr(librarian_module, "_PAUSE", 0.01)
+    tries: list[int] = []
+
+    def refusing(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
+        tries.append(1)
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(librarian_module, "started", refusing)
+    librarian = Librarian({})
+    wait_until(lambda: len(tries) > 2, "it is tried again", AT_ONCE)
+    librarian.close()
+    assert not librarian._thread.is_alive()
 
 
 class TestSide:

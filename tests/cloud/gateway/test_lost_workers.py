@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,8 @@ from proto.messages import Probe
 from tests.cloud.gateway.house import ONE, Heard
 from tests.cloud.gateway.launch import PATIENCE, SILENCE, Launch
 from tests.daemons.streaming import wait_until
+
+STEP = 0.1  # seconds between two looks of a gateway that is awake
 
 
 def test_one_that_is_silent_is_killed(launch: Launch) -> None:
@@ -48,6 +52,26 @@ def test_one_whose_threads_hang_is_killed_whatever_else_it_says(launch: Launch) 
         over.set()
         probing.join()
         fleet.close()
+
+
+def test_what_the_gateway_sleeps_through_is_nobodys_silence(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that was paused, workers and all: these wake as it does, and are heard a little later."""
+    now = [0.0]
+    monkeypatch.setattr(fleet_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
+    fleet = Fleet(1, launch, SILENCE)
+    fleet.start()
+    assert fleet.until_one_serves()
+
+    def after(seconds: float) -> None:
+        now[0] += seconds
+        fleet._look()
+
+    fleet.turns.perform(lambda: after(100 * SILENCE))
+    assert fleet.ends == (("ended", 0), ("silent", 0))
+    for _ in range(int(SILENCE / STEP) + 1):
+        fleet.turns.perform(lambda: after(STEP))
+    assert fleet.ends == (("ended", 0), ("silent", 1))  # it does not wake
+    fleet.close()
 
 
 def test_signs_of_life_come_several_times_within_the_silence_that_is_allowed(tmp_path: Path) -> None:

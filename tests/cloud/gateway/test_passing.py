@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cloud.gateway import channel as channel_module
 from cloud.gateway.channel import Kind, Note, packed, unpacked
 from cloud.gateway.gateway import TOLD
 from common.transport.interface import Peer
@@ -236,6 +237,50 @@ def test_what_waits_for_a_device_is_known_to_its_worker(house: House) -> None:
     wait_until(lambda: link.queued(ONE) < 8 * size - TOLD, "a part has gone")
     house.devices.waiting[ONE] = 0
     wait_until(lambda: link.queued(ONE) == 0, "all has gone")
+
+
+def test_what_could_not_be_told_is_told_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So much waits for the worker that it is not told what waits for a device no more."""
+    house.says(HELLO)
+    link = house.links[house.opened(1)]
+    send, dropped = house.channel.send, list[Note]()
+
+    def full(note: Note, number: int = 0) -> bool:
+        if note.kind is Kind.PASSED and not dropped:
+            dropped.append(note)
+            return False
+        return send(note, number)
+
+    monkeypatch.setattr(house.channel, "send", full)
+    link.send(ONE, Fetched(1, 0, 1, 0, 1, 0.5, "t", b"x"))
+    wait_until(lambda: bool(house.devices.of(Fetched)), "it is at the gateway")
+    house.devices.waiting[ONE] = 0
+    wait_until(lambda: bool(dropped), "it has gone, which is not told")
+    wait_until(lambda: link.queued(ONE) == 0, "it is told")
+
+
+def test_what_could_not_be_confirmed_is_confirmed_with_what_follows(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count as waiting for the worker as long as that lives."""
+    monkeypatch.setattr(channel_module, "_TAKEN", 1)  # each by itself
+    house.says(HELLO)
+    worker = house.opened(1)
+    channel, dropped = house.links[worker]._channel, list[Note]()
+    wait_until(lambda: house.channel._outbox.pending(worker) == 0, "all so far is confirmed")
+    send = channel.send
+
+    def full(note: Note, number: int = 0) -> bool:
+        if note.kind is Kind.TAKEN and not dropped:
+            dropped.append(note)
+            return False
+        return send(note, number)
+
+    monkeypatch.setattr(channel, "send", full)
+    house.says(Sync(1, 0, (1,), "cloud", False))
+    wait_until(lambda: bool(dropped), "one is not confirmed")
+    house.says(Sync(1, 0, (1, 2), "cloud", False))
+    wait_until(lambda: house.channel._outbox.pending(worker) == 0, "it is, with the next")
 
 
 def test_the_end_is_told(house: House) -> None:

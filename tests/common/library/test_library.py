@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -9,13 +10,16 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
 from common.library.library import Library
-from common.library.store import INDEX
+from common.library.store import INDEX, Counts
 from common.scoring.static import StaticScorer
 from tests.common.library.conftest import Write
+from tests.common.library.toy_embedder import ToyEmbedder
 
+AT_ONCE = 10.0  # seconds, on a busy machine, too
 NOTES = {
     "keys.md": "# Spare key\n\nThe spare key is under the blue flower pot on the balcony.",
     "dentist.txt": "Dentist appointment on the fourth of May at nine in the morning.",
@@ -121,3 +125,28 @@ def test_a_closed_library_says_so(notes: Library) -> None:
     notes.close()
     with pytest.raises(LibraryError, match="closed"):
         notes.search("x", 1)
+
+
+def test_its_name_and_size_as_they_are_now_are_told_while_a_search_is_under_way(
+    library: Library, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker
+) -> None:
+    """A link's thread asks for them, and others' messages wait for that."""
+    for number in range(3):
+        write(f"{number}.txt", f"Note {number}.")
+
+    def told() -> tuple[str, Counts, list[int]]:
+        found = list[tuple[str, Counts, list[int]]]()
+
+        def ask() -> None:
+            found.append((library.identity, library.counts, [library.count_to(most) for most in (0, 2, 3, 9)]))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(AT_ONCE)
+        return found[0]
+
+    with library._lock, Library(library.folder, toy, chunker=chunker) as writer:
+        writer.add(documents)
+        assert told() == (writer.identity, Counts(3, 3), [0, 2, 3, 3])
+        writer.remove(["1.txt"])
+        assert told() == (writer.identity, Counts(2, 2), [0, 2, 2, 2])

@@ -1,0 +1,53 @@
+"""The name and the size of a library's content, for those who can't wait for a search, as a link's thread."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from common.library.store import Counts, Store
+
+
+class Overview:
+    """A connection of its own, which nothing holds up but its own readings; safe to use from several threads.
+
+    It is that of the content as it is now, whoever changed it. Every failure is a `LibraryError`.
+    """
+
+    def __init__(self, folder: Path, published: bool) -> None:
+        """`published`: the content never changes. Once counted it is known, also when this is closed."""
+        self._published = published
+        self._store = Store(folder)
+        self._lock = threading.Lock()  # guards the connection
+        self._counted: tuple[str, Counts] | None = None  # and of which commit
+
+    def close(self) -> None:
+        """Release the connection."""
+        with self._lock:
+            self._store.close()
+
+    @property
+    def identity(self) -> str:
+        """Name of the content: another one after every change, empty if there never was any."""
+        if self._published and self._counted is not None:
+            return self._counted[0]
+        with self._lock, self._store.reading():
+            return self._store.state().commit
+
+    @property
+    def counts(self) -> Counts:
+        """Number of documents and chunks, counted once after every change; takes as long as there are documents."""
+        if self._published and self._counted is not None:
+            return self._counted[1]
+        with self._lock, self._store.reading():
+            commit = self._store.state().commit
+            if self._counted is None or self._counted[0] != commit:
+                self._counted = commit, self._store.counts()
+            return self._counted[1]
+
+    def chunks(self, most: int) -> int:
+        """Number of chunks, or `most` where there are more: however many, it takes no time."""
+        if self._published and self._counted is not None:
+            return min(most, self._counted[1].chunks)
+        with self._lock, self._store.reading():
+            return self._store.count_to(most)
