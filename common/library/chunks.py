@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
@@ -54,10 +55,9 @@ class Chunker:
             raise EmbedderError(f"the tokenizer {tokenizer_file} can't be read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self._plain = TextSplitter.from_huggingface_tokenizer(tokenizer, tokens)
-        self._markdown = MarkdownSplitter.from_huggingface_tokenizer(tokenizer, tokens)
+        self._tokenizer = tokenizer
+        self._tokens = tokens
         self._most_characters = tokens * MOST_CHARACTERS_PER_TOKEN
-        self._characters = TextSplitter(self._most_characters)
         self.identity = f"{tokens}:{hashlib.sha256(content).hexdigest()[:16]}"
 
     def chunks_of(self, content: Content) -> list[Chunk]:
@@ -88,6 +88,20 @@ class Chunker:
             for offset, part in self._characters.chunk_indices(piece):
                 pieces += [(start + offset + at, cut) for at, cut in self._plain.chunk_indices(part)]
         return [Chunk(start, start + len(piece), piece) for start, piece in pieces if piece.strip()]
+
+    # Each splitter takes a copy of the tokenizer, in 50 ms, and most who open a library cut nothing.
+
+    @cached_property
+    def _plain(self) -> TextSplitter:
+        return TextSplitter.from_huggingface_tokenizer(self._tokenizer, self._tokens)
+
+    @cached_property
+    def _markdown(self) -> MarkdownSplitter:
+        return MarkdownSplitter.from_huggingface_tokenizer(self._tokenizer, self._tokens)
+
+    @cached_property
+    def _characters(self) -> TextSplitter:
+        return TextSplitter(self._most_characters)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:
         """The text with unbroken runs that no chunk can hold, and very long lines, cut; with where each part starts.

@@ -47,6 +47,7 @@ class FolderWatcher:
     def __init__(self, settings: Settings, library: Library) -> None:
         self._library = library
         self._own = os.path.realpath(library.folder)
+        self._data = os.path.realpath(settings.data)
         self._closing = threading.Event()
         self._reading = ReadingProcess({name: getattr(settings, name) for name in Settings.model_fields}, library.embed)
         self._due: Changes = {}
@@ -84,8 +85,9 @@ class FolderWatcher:
             with suppress(OSError):
                 status = os.stat(root)
                 unplugged = status.st_dev != self._devices.get(root)
-                if unplugged and stat.S_ISDIR(status.st_mode) and not os.listdir(root):
-                    continue  # the empty folder on which a disk was mounted, or will be
+                empty = stat.S_ISDIR(status.st_mode) and not os.listdir(root)
+                if unplugged and empty and not is_within(root, self._data):
+                    continue  # the empty folder on which a disk was mounted, or will be; uploads are on no other one
                 self._devices[root] = status.st_dev
                 found[root] = status.st_dev, status.st_ino
         return found

@@ -176,7 +176,8 @@ def test_a_disk_that_is_mounted_over_a_folder_is_watched(
 def test_the_empty_folder_that_a_disk_leaves_is_not_read(tmp_path: Path) -> None:
     """Its documents stay in the library until the disk is there again; who empties a folder means it."""
     root, device = str(tmp_path), os.stat(tmp_path).st_dev
-    watcher: Any = SimpleNamespace(_library=SimpleNamespace(watched=lambda: [root]), _devices={root: device + 1})
+    library = SimpleNamespace(watched=lambda: [root])
+    watcher: Any = SimpleNamespace(_library=library, _data=str(tmp_path / "data"), _devices={root: device + 1})
     assert FolderWatcher._there(watcher) == {}
     (tmp_path / "note.txt").write_text("words")
     assert set(FolderWatcher._there(watcher)) == {root} and watcher._devices == {root: device}
@@ -184,6 +185,8 @@ def test_the_empty_folder_that_a_disk_leaves_is_not_read(tmp_path: Path) -> None
     assert set(FolderWatcher._there(watcher)) == {root}
     watcher._devices.clear()
     assert FolderWatcher._there(watcher) == {}, "at the start the disk may not be mounted yet"
+    watcher._data = root
+    assert set(FolderWatcher._there(watcher)) == {root}, "uploads are on the disk that the library is on"
 
 
 @pytest.mark.parametrize(
