@@ -50,11 +50,11 @@ class DocumentJob:
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
         self._decoder = decoder
         if self._rows is None:
-            states = decoder.known_document(self._document)
-            if states is not None:
-                self._finish(states)
-                return ()
             if self._part is None:
+                states = decoder.known_document(self._document)
+                if states is not None:
+                    self._finish(states)
+                    return ()
                 decoder.check_ids(self._document)
                 self._part = Claim([Need(decoder.memory, 1, len(self._document))]).parts[0]
             self._rows = self._part.rows(wake)

@@ -32,6 +32,7 @@ from common.sampling.drafting import RaceKernel
 log = logging.getLogger(__name__)
 
 Task = Callable[[], None]
+_Part = tuple[slice, int]  # one answer's rows of a pass's logits, and at how many positions it wants them
 
 LOOK_AGAIN = 1.0  # seconds; a job that has waited for memory for too long finds out when it is looked at
 
@@ -181,6 +182,7 @@ class Worker:
         def useless() -> bool:
             return all(job.useless for job in jobs)
 
+        failure = ""
         try:
             logits = self.decoder.forward([entry.item for entry in entries], useless, self._waiting)
         except Preempted:
@@ -188,7 +190,13 @@ class Worker:
             _give_up(jobs, started)
             return
         except Exception as error:
-            self._isolate(entries, error)
+            if len(entries) == 1:
+                with _Blame(entries[0].job):
+                    raise
+                return
+            failure = type(error).__name__
+        if failure:  # the error is gone, and with it the memory of what it broke off
+            self._isolate(entries, failure)
             return
         self._settle(entries)
         self._count(entries)
@@ -215,13 +223,9 @@ class Worker:
         self.done.tokens += sum(tokens)
         self.done.stale += sum(count for entry, count in zip(entries, tokens, strict=True) if entry.job.useless)
 
-    def _isolate(self, entries: Sequence[Entry], error: Exception) -> None:
+    def _isolate(self, entries: Sequence[Entry], failure: str) -> None:
         """A pass failed: run its entries one by one, so that only the one at fault ends."""
-        if len(entries) == 1:
-            with _Blame(entries[0].job):
-                raise error
-            return
-        log.warning("a pass over %d items failed with %s; they are run one by one", len(entries), type(error).__name__)
+        log.warning("a pass over %d items failed with %s; they are run one by one", len(entries), failure)
         for entry in entries:
             if not entry.job.over:
                 self._pass([entry])
@@ -234,7 +238,7 @@ class Worker:
     def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, list[Drawn]]]:
         """The drafts of those that asked for distributions and still want them."""
         asking: list[tuple[Entry, Sequence[Sample]]] = []
-        parts: list[tuple[slice, int]] = []
+        parts: list[_Part] = []
         start = 0
         for entry in entries:
             count = entry.item.logits
@@ -247,15 +251,27 @@ class Worker:
                 parts.append((part, count))
         if not asking:
             return []
-        results = iter(
-            draw(_by_position(logits, parts), [sample for _, each in asking for sample in each], self._kernel)
-        )
+        results = iter(self._results(logits, parts, [each for _, each in asking]))
         drawn = []
         for entry, each in asking:
             drafts = [next(results) for _ in each]
             with _Blame(entry.job):
                 drawn.append((entry, [_unless_failed(draft) for draft in drafts]))
         return drawn
+
+    def _results(
+        self, logits: torch.Tensor, parts: Sequence[_Part], samples: Sequence[Sequence[Sample]]
+    ) -> list[Drawn | Exception]:
+        """The drafts of all `samples`, by part. Each part is drawn by itself where there is no memory to join them."""
+        try:
+            ordered = _by_position(logits, parts)
+        except Exception as error:
+            if len(parts) == 1:
+                return [error] * len(samples[0])
+        else:
+            return draw(ordered, [sample for each in samples for sample in each], self._kernel)
+        alone = zip(parts, samples, strict=True)
+        return [draft for part, each in alone for draft in self._results(logits, [part], [each])]
 
     def _wait_out(self, entries: Sequence[Entry], further: int, started: float, useless: Callable[[], bool]) -> bool:
         """Emulate slower hardware, on which `further` tokens of steps cost what a prompt's do; False when the pass was
@@ -305,7 +321,7 @@ def _give_up(jobs: Sequence[Job], started: int) -> None:
         job.gave_up(started)
 
 
-def _by_position(logits: torch.Tensor, parts: Sequence[tuple[slice, int]]) -> torch.Tensor:
+def _by_position(logits: torch.Tensor, parts: Sequence[_Part]) -> torch.Tensor:
     """Those `parts` of `logits` `[rows of all, vocab]`, joined: each a slice `[rows * count]`, which becomes
     `[count * rows]`.
     """

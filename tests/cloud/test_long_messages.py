@@ -128,9 +128,11 @@ class TestWork:
         self, town: Town, device: Resident, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(fair_thread, "MOST_WAITING", 2**14)
-        with held_up(LatticeJudge, monkeypatch):
+        with held_up(LatticeJudge, monkeypatch) as begun:
             for number in range(1, 40):
                 stranger.link.send(propose(lattice(8), number))
+                if number == 1:
+                    wait_until(lambda: begun() == 1, "the first one is being read", 60.0)
             wait_until(lambda: bool(stranger.of(Busy)), "it is told to come later", 60.0)
             assert device.ask(QUESTION, method="coupled", max_tokens=6).report.notes == (untold(6, 6),)
         assert stranger.of(Busy)[0].session == SESSION

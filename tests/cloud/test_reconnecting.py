@@ -63,7 +63,7 @@ def test_cut_again_and_again(device: Resident, proxy: FaultyProxy, fields: dict[
 
     last = begun_with_the_cloud(cut)
     assert expected.report.degraded == last.report.degraded == ()
-    assert last.text == expected.text
+    assert last.text == expected.text, (expected.report.notes, last.report.notes)
     # The cloud's new session knows nothing of what its documents made of the tokens before.
     assert (expected.report.unattributed, UNTOLD.search("\n".join(expected.report.notes))) == (0, None)
     assert CUTS[0] < last.report.unattributed <= LENGTH

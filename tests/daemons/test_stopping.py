@@ -240,7 +240,7 @@ def test_reading_a_document_without_an_end(
     documents.mkdir()
     library = tmp_path / "library"
     assert add(DeviceSettings(data=tmp_path / "device", library=library), [documents], watch=True) == DONE
-    (documents / "endless.csv").write_bytes(ENDLESS)
+    (documents / "endless.rst").write_bytes(ENDLESS)
     device = alone(library=library)
     wait_until(lambda: child(device, "common.library.readers") is not None, "the document is read", READ)
     reader = child(device, "common.library.readers")

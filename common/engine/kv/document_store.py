@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _Item = tuple[bytes, DocumentStates, str]  # key, states, generation in which they were missed
 
 _MISSED = 4096  # documents that are being computed at most: answers that are cancelled never put theirs
-_WAITING = 2**28  # bytes that wait to be written at most; what comes on top is not written
+_WAITING = 2**28  # bytes that wait to be written at most, or one document; what comes on top is not written
 _HEADER = 1024, 256  # bytes that a file has on top of its numbers at most, and more for every layer
 _KEEP = 0.9  # of the limit when room is made, so that the folder isn't listed for every document
 
@@ -113,7 +113,7 @@ class DocumentStore:
         if generation is None:
             return
         size = states_bytes(states)
-        if self._waiting + size > _WAITING:
+        if self._waiting and self._waiting + size > _WAITING:
             self.release()
             self._count(failed=1)
             return

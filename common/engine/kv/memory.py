@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -29,6 +30,7 @@ CHUNK_SLOTS: Final = 64  # slots that share a tensor where memory is given as it
 BLOCK_SLOTS: Final = 16  # and elsewhere at most, unless one answer has more rows;
 SPARE_SHARE: Final = 8  # there, slots that nobody has yet take no more than this part of what is free,
 SPARE_BYTES: Final = 2**28  # nor more than this
+GPU_SHARE: Final = 4  # the part of what a GPU has free beside a model that is left to passes: a quarter
 SMALLEST_CAPACITY: Final = 64  # tokens
 LONGEST_WAIT: Final = 60.0  # seconds for memory; as long as a request waits for its turn before it is refused
 
@@ -43,6 +45,17 @@ def slot_capacity(tokens: int, max_context: int) -> int:
         larger = capacity * 3 // 2 if capacity & (capacity - 1) == 0 else capacity * 4 // 3
         capacity = larger
     return min(capacity, max(max_context, tokens))
+
+
+def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
+    """The limit `kv_bytes` of a model that is loaded: on a GPU no more than it can give, so that answers wait for each
+    other rather than fail.
+    """
+    if place.type != "cuda":
+        return kv_bytes
+    torch.cuda.empty_cache()  # of what has been computed so far
+    most = max(1, torch.cuda.mem_get_info(place)[0] * (GPU_SHARE - 1) // GPU_SHARE)
+    return most if kv_bytes is None else min(kv_bytes, most)
 
 
 class Rows:
@@ -202,6 +215,11 @@ class KvMemory:
         to be given back then.
         """
         with torch.inference_mode():
+            with suppress(KvAllocationError):
+                rows.chunk.allocate()
+                return
+            with ACCOUNTS:
+                self._shed()  # what nobody uses may be what the machine lacks
             rows.chunk.allocate()
 
     def give_back(self, rows: Rows) -> None:

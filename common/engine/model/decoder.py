@@ -12,7 +12,7 @@ from transformers import Cache
 from common.engine.kv.document_cache import DocumentCache
 from common.engine.kv.document_store import DocumentStore, StoreOptions
 from common.engine.kv.layout import DocumentStates
-from common.engine.kv.memory import KvMemory, Need, Rows
+from common.engine.kv.memory import KvMemory, Need, Rows, limit_on
 from common.engine.model.agreement import check_agreement, leading_layers
 from common.engine.model.attention import PLAIN_ATTENTION, attention_of
 from common.engine.model.errors import ContextError, ModelError
@@ -75,7 +75,7 @@ class Decoder:
             check_agreement(self, loaded.window, sparing)
             self.exactness = find_exactness(self, sparing)
         self.rotation = find_rotation(loaded, self.layout, self._plain)  # None: no document can be moved in its row
-        self.memory = KvMemory(self.layout, self.max_context, kv_bytes)
+        self.memory = KvMemory(self.layout, self.max_context, limit_on(self.torch_device, kv_bytes))
         self._source = source
         store = None if stored is None else DocumentStore(stored, source, self.layout)
         self._documents = DocumentCache(document_cache_bytes, store)

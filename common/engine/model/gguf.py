@@ -29,7 +29,7 @@ from common.process.startup import Startup
 
 SUFFIX = ".gguf"
 MANIFEST = "imported.json"  # sizes and SHA-256 of the files, written last
-CONVERSION = 2  # which way imports are made; those of another way are made again
+CONVERSION = 3  # which way imports are made; those of another way are made again
 _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
 _LOCK = "import.lock"

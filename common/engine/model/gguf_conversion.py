@@ -1,9 +1,9 @@
 """Converts a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER`.
 
 The weights become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than from the numbers
-that were quantised. Transformers reads the file, but leaves out how positions are scaled, rules of the tokenizer and
-tensors that it has no place for, and makes random numbers of weights that are missing: the first two are read here,
-and files with what there is no place for, or without all weights, are refused.
+that were quantised. Transformers reads the file, but leaves out how positions and scores are scaled, and some rules and
+tokens of the tokenizer, which are read here. It leaves out tensors that it has no place for, too, and makes random
+numbers of weights that are missing: such files are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "
 # factor is taken, of those that turn more than HIGH times none of it.
 _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
 _SAME: Final = 1e-3  # relative; the divisors are float32, and the frequencies were once
+_GEMMAS_OF_27B: Final = {"gemma2": 46, "gemma3_text": 62}  # layers, by which llama.cpp tells them from smaller ones
 
 Rotation = dict[str, Any]  # one layer type's entry of `rope_parameters`, as Transformers has it
 
@@ -35,7 +36,7 @@ def convert(file: Path, folder: Path) -> None:
     from transformers.utils import logging
 
     from common.engine.model.architecture import check_architecture
-    from common.engine.model.gguf_tokenizer import follow_rules
+    from common.engine.model.gguf_tokenizer import BYTE_LEVEL, follow_rules, with_own_tokens
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
@@ -56,9 +57,12 @@ def convert(file: Path, folder: Path) -> None:
     check_weights(file.name, model, report)
     _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **options)
-    rule = reader.fields.get("tokenizer.ggml.pre")
-    kind = reader.fields["tokenizer.ggml.model"].contents()
-    follow_rules(tokenizer.backend_tokenizer, kind, "default" if rule is None else rule.contents())
+    names = "model", "pre", "tokens", "token_type"
+    own = {name: reader.fields[key].contents() for name in names if (key := f"tokenizer.ggml.{name}") in reader.fields}
+    if own["model"] == BYTE_LEVEL:
+        tokenizer._tokenizer = with_own_tokens(tokenizer.backend_tokenizer, own["tokens"], own.get("token_type", ()))
+        tokenizer.update_post_processor()  # which knows tokens by their ids
+    follow_rules(tokenizer.backend_tokenizer, own["model"], own.get("pre", "default"))
     ends = {reader.fields[key].contents() for key in _END_KEYS if key in reader.fields}
     model.generation_config.eos_token_id = sorted(ends)
     model.hf_quantizer = None  # these are plain numbers now
@@ -69,7 +73,8 @@ def convert(file: Path, folder: Path) -> None:
 
 def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:
     """Add to a configuration what Transformers leaves out of a file's `metadata`, named without their architecture: the
-    window of its layers, and how positions are scaled. Raises as `scaled_rotation` does.
+    window of its layers, and how positions are rotated and scaled; and how Gemma's scores are scaled, which no file
+    states. Raises as `scaled_rotation` does.
     """
     window = int(metadata.get("attention.sliding_window", 0))
     if window and getattr(config, "sliding_window", window) is None:
@@ -80,7 +85,12 @@ def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float]
     if parameters is not None:
         # Gemma 3 scales the positions of its layers without a window alone, and has an entry for each kind.
         rotation = parameters.get("full_attention", parameters)
+        if (base := metadata.get("rope.freq_base")) is not None:  # which is left out for StarCoder 2
+            rotation["rope_theta"] = float(base)
         rotation |= scaled_rotation(rotation, stated, divisors)
+    if (layers := _GEMMAS_OF_27B.get(config.model_type)) is not None:
+        largest = config.num_hidden_layers == layers
+        config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads if largest else config.head_dim
 
 
 def scaled_rotation(rotation: Rotation, stated: Mapping[str, Any], divisors: Sequence[float] | None) -> Rotation:

@@ -1,4 +1,4 @@
-"""A GGUF file's tokenizer: rules that Transformers leaves out, or releases of it have differently.
+"""A GGUF file's tokenizer: rules and tokens that Transformers leaves out, or releases of it have differently.
 
 Text is split into words before pairs are merged, and a file names the rule (`tokenizer.ggml.pre`) as llama.cpp does. By
 another rule a model gets other tokens for some texts than those that it was trained with.
@@ -6,11 +6,14 @@ another rule a model gets other tokens for some texts than those that it was tra
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Final
 
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
-_BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
+BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
+_CONTROL, _USER_DEFINED = 3, 4  # `tokenizer.ggml.token_type`
 _SPACE: Final = "\u2581"  # how sentencepiece's vocabularies write a space
 
 # Rules by name. GPT-2's, alone or behind one by which every digit is a word:
@@ -37,11 +40,28 @@ _SPLITS: Final = (
 )
 
 
+def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int]) -> Tokenizer:
+    """A byte-level `tokenizer`, as Transformers makes it, with a file's own `tokens`, in the order of their ids.
+
+    Transformers spells those in bytes that have other characters than the byte alphabet's (DeepSeek's control tokens,
+    several spaces), so that no text becomes one of them, and adds others that the model has no ids for: those that
+    begin and end texts once more, and GPT-2's where the file has none.
+    """
+    description = json.loads(tokenizer.to_str())
+    description["model"]["vocab"] = {token: number for number, token in enumerate(tokens)}
+    description["added_tokens"] = [added for added in description["added_tokens"] if added["id"] < len(tokens)]
+    restored = Tokenizer.from_str(json.dumps(description))
+    typed = list(zip(tokens, types, strict=False))  # some files have no types
+    restored.add_special_tokens([AddedToken(token, normalized=False) for token, kind in typed if kind == _CONTROL])
+    restored.add_tokens([AddedToken(token, normalized=False) for token, kind in typed if kind == _USER_DEFINED])
+    return restored
+
+
 def follow_rules(tokenizer: Tokenizer, model: str, split: str) -> None:
     """Have `tokenizer`, as Transformers makes it, follow the rules of a file that states the kind `model` of vocabulary
     and the rule `split`. Raises `ValueError` for a rule that is not known.
     """
-    if model == _BYTE_LEVEL:
+    if model == BYTE_LEVEL:
         tokenizer.pre_tokenizer = _splitting(split)
         tokenizer.model.ignore_merges = split in _WHOLE_WORDS
         return

@@ -21,14 +21,14 @@ ENOUGH = 2.0  # seconds within which a child has to be gone
 PATIENCE = 60.0  # seconds until processes have started, on a machine with other work
 
 # One step of a regular expression, which takes a minute and lets nothing else of its process run.
-ENDLESS = b'\n"a' * 21_000
+ENDLESS = b":" * 100_000
 READING = """
 import sys
 from common.library.readers.isolated import IsolatedReader
 reader = IsolatedReader()
 reader.read(".html", b"<p>words")
 print(reader._process.pid, flush=True)
-reader.read(".csv", sys.stdin.buffer.read())
+reader.read(".rst", sys.stdin.buffer.read())
 """
 
 

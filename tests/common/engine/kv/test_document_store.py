@@ -259,6 +259,17 @@ class TestLimit:
         assert {39, 69} & {int(path.stem, 16) for path in left}
         assert all(same(store.get(bytes.fromhex(path.stem)), synthetic(int(path.stem, 16))) for path in left)
 
+    def test_what_waits_is_limited_but_for_one_document(
+        self, store: DocumentStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("common.engine.kv.document_store._WAITING", 1)
+        for number in (1, 2):
+            assert store.get(key(number)) is None
+            store.put(key(number), synthetic(number))
+        store.flush()
+        assert store.counters == StoreCounters(misses=2, written=1, failed=1)
+        assert same(store.get(key(1)), synthetic(1))
+
 
 class TestFailures:
     def test_kill_in_the_middle_leaves_nothing_that_is_trusted(self, store: DocumentStore) -> None:

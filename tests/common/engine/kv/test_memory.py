@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mmap
 import resource
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from common.engine.kv.chunk import Chunk
 from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
 from common.engine.kv.layout import LayerShape, Layout
-from common.engine.kv.memory import KvMemory, Rows, slot_capacity
+from common.engine.kv.memory import KvMemory, Rows, limit_on, slot_capacity
 
 CONTEXT = 1024
 TOKEN = 2 * 2 * (4 + 2) * 4  # bytes, of `small`
@@ -145,6 +147,17 @@ def short_of_memory(spare: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+@pytest.mark.parametrize(
+    ("place", "wanted", "limit"),
+    [("cpu", 7, 7), ("cpu", None, None), ("cuda", 10**12, 3000), ("cuda", 7, 7), ("cuda", None, 3000)],
+)
+def test_a_gpu_limits_it(place: str, wanted: int | None, limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it has free."""
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4000, 16_000))
+    assert limit_on(torch.device(place), wanted) == limit
+
+
 class TestFailures:
     LAYOUT = Layout((LayerShape(4, 64, 64),) * 4, torch.float32, torch.device("cpu"))
 
@@ -157,6 +170,27 @@ class TestFailures:
                     memory.take(16, 8192)
         assert (memory.used_bytes, memory.committed_bytes) == (0, 0)
         assert len(memory.take(2, 4096)) == 2
+
+    def test_what_is_kept_for_the_next_answer_makes_room_where_the_machine_has_no_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And so does what was made of the chunk before the machine had no more."""
+        memory, zeros, made = KvMemory(self.LAYOUT, 8192, 2**31, lazy=False), torch.zeros, list[Any]()
+        kept = memory.take(1, 64)
+        room = 2 * len(kept.chunk.free) * 64 * self.LAYOUT.token_bytes  # for a chunk of twice the capacity, alone
+
+        def limited(*arguments: Any, **options: Any) -> torch.Tensor:
+            tensor = zeros(*arguments, **options)
+            made.append(weakref.ref(tensor))
+            if sum(each.nbytes for reference in made if (each := reference()) is not None) > room:
+                raise RuntimeError("out of memory")
+            return tensor
+
+        made += [weakref.ref(each) for each in (*kept.chunk.keys, *kept.chunk.values)]
+        memory.give_back(kept)
+        del kept
+        monkeypatch.setattr(torch, "zeros", limited)
+        assert len(memory.take(2, 128)) == 2
 
     def test_part_of_a_chunk_is_not_kept(self) -> None:
         chunk = Chunk(self.LAYOUT, 64, 4096, lazy=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Metaspace
-from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config
+from transformers import Gemma2Config, Gemma3TextConfig, LlamaConfig, Phi3Config, Starcoder2Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from common.engine.model import gguf
@@ -26,9 +27,11 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import _WORK, CONVERSION, MANIFEST, damaged_files, imported, is_complete, is_gguf
 from common.engine.model.gguf_conversion import complete, convert, scaled_rotation
-from common.engine.model.gguf_tokenizer import follow_rules
+from common.engine.model.gguf_tokenizer import follow_rules, with_own_tokens
+from common.engine.model.tokenizer import Tokenizer as ModelTokenizer
 from common.process.python import child_command
 from common.process.startup import Startup
+from tests.common.engine.model import gguf_file
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
 from tests.support.json_files import change
 
@@ -252,6 +255,28 @@ class TestScaledPositions:
             scaled_rotation({"rope_theta": THETA}, stated, divisors)
 
 
+def test_a_base_of_rotations_that_transformers_leaves_out() -> None:
+    config = Starcoder2Config()
+    complete(config, {"rope.freq_base": 999_999.4375}, None)
+    assert config.rope_parameters is not None
+    assert config.rope_parameters["rope_theta"] == 999_999.4375
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "heads", "size", "layers", "scalar"),
+    [
+        (Gemma2Config, 4608, 32, 128, 46, 144),
+        (Gemma3TextConfig, 5376, 32, 128, 62, 168),
+        (Gemma3TextConfig, 2560, 8, 256, 34, 256),
+    ],
+)
+def test_scores_of_gemma(kind: Any, width: int, heads: int, size: int, layers: int, scalar: int) -> None:
+    """As the configurations of 27B, 27B and 4B have it, of which a GGUF file says nothing."""
+    config = kind(hidden_size=width, num_attention_heads=heads, head_dim=size, num_hidden_layers=layers)
+    complete(config, {}, None)
+    assert config.query_pre_attn_scalar == scalar
+
+
 def test_a_window_that_transformers_leaves_out() -> None:
     config, own = Phi3Config(sliding_window=None), Phi3Config(sliding_window=64)
     for each in (config, own):
@@ -299,6 +324,29 @@ class TestTokenizer:
         bare.pre_tokenizer = Metaspace(prepend_scheme="never")
         follow_rules(bare, "llama", "default")
         assert bare.normalizer is None
+
+    @pytest.mark.parametrize(
+        "control",
+        [
+            ("<|endoftext|>", "<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),  # not in bytes' letters
+            ("<pad>", "<s>", "</s>"),  # without GPT-2's
+        ],
+    )
+    def test_control_tokens(self, control: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tokens = [*control, *gguf_file._tokens()[len(control) :]]
+        monkeypatch.setattr(gguf_file, "_tokens", lambda: tokens)
+        write_gguf(tmp_path / "x.gguf")
+        convert(tmp_path / "x.gguf", tmp_path / "made")
+        made = ModelTokenizer.load(str(tmp_path / "made"))
+        assert made.special_ids == {name: number for number, name in enumerate(control)}
+        assert (made.size, made.eos) == (len(tokens), END)
+
+    def test_spaces_that_are_a_token(self) -> None:
+        tokenizer = Tokenizer(BPE(vocab={"a": 0, "Ġ": 1, "ĠĠ": 3}, merges=[]))  # as Transformers makes it
+        own = with_own_tokens(tokenizer, ["a", "Ġ", "ĠĠ", "  "], [1, 1, 1, 4])
+        follow_rules(own, "gpt2", "default")
+        assert own.encode("a  a").ids == [0, 3, 0]
+        assert own.token_to_id("ĠĠ") == 2
 
     def test_of_a_file(self, tmp_path: Path) -> None:
         write_gguf(tmp_path / "x.gguf", split="smollm")

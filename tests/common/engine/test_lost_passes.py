@@ -1,0 +1,86 @@
+"""Passes for which there is no memory: only the answer that is at fault ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from common.engine import worker as worker_module
+from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Item
+from common.engine.worker import Worker
+from tests.common.engine.greedy_client import GreedyClient
+from tests.common.engine.test_several_positions import Verifier, one_wrong, submit
+from tests.common.engine.test_worker import LENGTH, alone, decoder, together, worker
+
+__all__ = ["decoder", "worker"]  # fixtures
+
+
+def test_a_failed_pass_leaves_its_memory_to_those_that_are_run_one_by_one(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = Decoder.forward
+    failed, held = list[weakref.ref[torch.Tensor]](), list[bool]()
+
+    def fragile(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
+        held.append(any(each() is not None for each in failed))
+        if len(items) > 1:
+            activations = torch.zeros(10)
+            failed.append(weakref.ref(activations))
+            raise RuntimeError("out of memory")
+        return forward(decoder, items, *rest)
+
+    monkeypatch.setattr(Decoder, "forward", fragile)
+    together(worker, range(4), [GreedyClient(3) for _ in range(4)])
+    assert failed
+    assert not any(held)
+
+
+class TestLogits:
+    """A pass's logits, of which there is no memory for a copy in the order of the answers."""
+
+    def test_of_all_answers(self, worker: Worker, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = [alone(decoder, seed) for seed in range(4)]
+        by_position, joined = worker_module._by_position, list[int]()
+
+        def limited(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
+            if len(parts) > 1:
+                joined.append(len(parts))
+                raise RuntimeError("out of memory")
+            return by_position(logits, parts)
+
+        monkeypatch.setattr(worker_module, "_by_position", limited)
+        clients = [
+            Verifier(LENGTH, proposal=one_wrong(tokens, 3 * seed)) if seed % 2 else GreedyClient(LENGTH)
+            for seed, tokens in enumerate(expected)
+        ]
+        for seed, client in enumerate(clients):
+            submit(worker, client, seed)
+        assert [client.wait() for client in clients] == expected
+        assert joined
+
+    def test_of_one(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected, died = alone(decoder, 1), list[str]()
+        worker = Worker(decoder, 0.003, died=lambda name, _: died.append(name))
+        by_position = worker_module._by_position
+        bad, good = Verifier(LENGTH), GreedyClient(LENGTH)
+
+        def limited(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
+            if any(count > 1 for _, count in parts):
+                raise RuntimeError("out of memory")
+            return by_position(logits, parts)
+
+        monkeypatch.setattr(worker_module, "_by_position", limited)
+        try:
+            submit(worker, good, 1)
+            submit(worker, bad, 2)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                bad.wait()
+            assert good.wait() == expected
+        finally:
+            worker.close()
+        assert died == []
