@@ -21,8 +21,9 @@ help: ## list the targets
 setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 	@echo "Ready: $(BIN)/dragon --help"
 
-# Another interpreter makes another environment, and another index another torch, whatever the stamp says.
-ifneq ($(origin PYTHON),file)
+# Another interpreter makes another environment, and another index another torch, whatever the stamp says. A PYTHON that
+# is exported, as for other tools, may be meant for them: it only makes an environment where there is none.
+ifeq ($(origin PYTHON),command line)
 INSTALLATION := import os, sys; print(os.path.realpath(sys.base_prefix), *sys.version_info)
 ifneq ($(shell $(BIN)/python -c '$(INSTALLATION)' 2> /dev/null),$(shell $(PYTHON) -c '$(INSTALLATION)' 2> /dev/null))
 OTHER_PYTHON := --clear
@@ -38,7 +39,8 @@ endif
 
 # On Linux the package index has the CUDA build of torch, which does not start without gigabytes of CUDA packages.
 # The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it. What TORCH_INDEX names
-# comes with the packages that it needs beside those that are locked.
+# comes with the packages that it needs beside those that are locked; it is kept where nobody else can read it, as it may
+# have a password.
 $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -51,7 +53,7 @@ $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \
 	    index=$(CPU_BUILDS); fi; \
 	$(BIN)/pip install $(QUIETLY) --no-deps $(OTHER_TORCH) $${index:+--index-url "$$index"} -r torch.lock
-	@echo "$(TORCH_INDEX)" > $(VENV)/.torch-index
+	@rm -f $(VENV)/.torch-index; umask 077; echo "$(TORCH_INDEX)" > $(VENV)/.torch-index
 	@echo "[3/5] locked packages (a few minutes the first time)"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r requirements.lock
 	@$(if $(TORCH_INDEX),$(BIN)/pip install $(QUIETLY) --index-url "$(TORCH_INDEX)" -r torch.lock)

@@ -53,7 +53,7 @@ class OwnDocuments:
 
     def listing(self) -> Listing:
         """All documents, and how far the folders have been read; of uploads all that are no documents are skipped."""
-        library, uploads = self._library, storable(str(self._uploads.resolve()))
+        library, uploads = self._library, self._root()
         files = tuple(library.files())
         documents = {file.path for file in files}
         readings = tuple(
@@ -120,8 +120,8 @@ class OwnDocuments:
             raise UnknownDocument("there is no upload of this name any more")
         if is_document:
             return self._withdraw(path)
-        _unlink(path)
-        return True
+        _unlink(path, self._uploads)
+        return not self._library.busy  # whoever is reading it may have its content already
 
     def watch(self, folder: str) -> None:
         """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
@@ -135,10 +135,10 @@ class OwnDocuments:
         self._library.watch(path)
 
     def unwatch(self, folder: str) -> None:
-        """Forget a folder and its documents; the files stay. Raises `LibraryError`."""
+        """Forget a folder and its documents, but the uploads; the files stay. Raises `LibraryError`."""
         if folder not in self._library.watched():
             raise UnknownDocument("no such folder is watched")
-        if folder == storable(str(self._uploads.resolve())):
+        if folder == self._root():
             raise PathError("the folder of the uploads can't be taken out of the library: remove the documents in it")
         self._removed(folder)
 
@@ -151,7 +151,7 @@ class OwnDocuments:
         with self._writing:
             if sha256 is not None and _is_replaced(path, sha256):
                 raise UnknownDocument("the file was replaced since it was read: it is read again soon")
-            _unlink(path)
+            _unlink(path, self._uploads)
             try:
                 self._removed(str(path))
             except LibraryBusy:
@@ -160,7 +160,11 @@ class OwnDocuments:
 
     def _removed(self, path: str) -> None:
         with forgetting_states(self._states):
-            self._library.remove([path])
+            self._library.remove([path], but=[self._root()])
+
+    def _root(self) -> str:
+        """The folder of the uploads as the library knows it."""
+        return storable(str(self._uploads.resolve()))
 
     def _reading_of_uploads(self, reading: Reading, documents: Collection[str]) -> Reading:
         """The reading of the uploads with those as skipped that are there now and no `documents`, copies among them,
@@ -201,9 +205,12 @@ def _is_replaced(path: Path, sha256: str) -> bool:
         return False
 
 
-def _unlink(path: Path) -> None:
-    """Remove an upload's file if it is there. Raises `LibraryError`."""
+def _unlink(path: Path, uploads: Path) -> None:
+    """Remove a file of the folder `uploads` if it is there. The folder is there then: one that is gone would be taken
+    for a disk that is away. Raises `LibraryError`.
+    """
     try:
+        private_folder(uploads)
         path.unlink(missing_ok=True)
     except OSError as error:
         raise LibraryError(f"the file can't be removed: {(error.strerror or str(error)).lower()}") from None

@@ -56,11 +56,16 @@ class Checkout:
         path.chmod(0o755)
         return path
 
-    def setup(self, *words: str, code: int = 0) -> list[str]:
-        """Run `make setup` with these words; what environments and packages were asked for."""
+    def setup(self, *words: str, code: int = 0, **exported: str) -> list[str]:
+        """Run `make setup` with these words and variables; what environments and packages were asked for."""
         self.log.write_text("")
         done = subprocess.run(
-            ["make", "setup", *words], cwd=self.folder, env=self._environment, capture_output=True, text=True
+            ["make", "setup", *words],
+            cwd=self.folder,
+            env=self._environment | exported,
+            capture_output=True,
+            text=True,
+            umask=0o022,  # as most users have it
         )
         assert done.returncode == code, done.stderr
         assert ("Ready: " in done.stdout) is (code == 0)
@@ -96,6 +101,14 @@ def test_torch_comes_from_where_it_is_said_to_come(checkout: Checkout) -> None:
     assert checkout.setup() == []
 
 
+def test_where_torch_comes_from_is_kept_for_this_user_alone(checkout: Checkout) -> None:
+    """The address may have a password; a former file of it may be anybody's to read."""
+    kept = checkout.folder / ".venv" / ".torch-index"
+    kept.chmod(0o644)
+    checkout.setup(f"TORCH_INDEX={INDEX}")
+    assert (kept.read_text().strip(), kept.stat().st_mode & 0o077) == (INDEX, 0)
+
+
 def test_torch_that_does_not_start_is_not_kept(checkout: Checkout) -> None:
     checkout.broken.touch()
     assert "pip uninstall" in checkout.setup(f"TORCH_INDEX={INDEX}", code=2)[-1]
@@ -114,3 +127,11 @@ def test_another_interpreter_makes_another_environment(checkout: Checkout) -> No
     assert not any("-m venv" in line for line in checkout.setup()), "it has that interpreter, whatever python3 is"
     assert checkout.setup("PYTHON=python4", code=2) == []
     assert checkout.setup() == [], "one that is not there harms nothing"
+
+
+def test_an_interpreter_that_is_exported_makes_the_first_environment_alone(checkout: Checkout) -> None:
+    """Other tools read the same variable, which may name Python 2."""
+    for named in ("python3.12", "python2"):
+        assert checkout.setup(PYTHON=named) == []
+    shutil.rmtree(checkout.folder / ".venv")
+    assert checkout.setup(PYTHON="python3.12")[0] == "second -m venv .venv"

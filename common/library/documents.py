@@ -131,7 +131,7 @@ def content_of(file: File, reader: IsolatedReader) -> Content:
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)
     if not any(section.text.strip() for section in sections):
         raise UnusableDocument("it is empty")
-    return Content(sections, as_typed(content.title))
+    return Content(sections, " ".join(as_typed(content.title).split()))
 
 
 def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:

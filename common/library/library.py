@@ -184,16 +184,16 @@ class Library:
         with self._changing() as store:
             return reembed(store, self._embedder, progress)
 
-    def remove(self, paths: Named) -> int:
+    def remove(self, paths: Named, but: Collection[str] = ()) -> int:
         """Forget documents, in the index file, too; the number removed. Of the copies of one that are elsewhere, one
-        takes its place.
+        takes its place. Of the folders that were added, those stay that are in `but`.
 
         A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it. Raises
         `PathError` for a document that would come back; see `removal`.
         """
         with self._changing(thoroughly=True) as store:
             with store.reading():
-                chosen = removal(store.files(), self._added(store), store.readings.watched(), paths)
+                chosen = removal(store.files(), self._added(store), store.readings.watched(), paths, but)
             with store.writing():
                 store.clear_staged()
                 given = [] if paths == "all" else [Given(path) for path in paths]

@@ -15,11 +15,13 @@ class Overview:
     """
 
     def __init__(self, folder: Path, published: bool) -> None:
-        """`published`: the content never changes. Once counted it is known, also when this is closed."""
+        """`published`: the content never changes. It is counted at once, and known also when this is closed."""
         self._published = published
         self._store = Store(folder)
         self._lock = threading.Lock()  # guards the connection
         self._counted: tuple[str, Counts] | None = None  # and of which commit
+        if published:
+            _ = self.counts
 
     def close(self) -> None:
         """Release the connection."""

@@ -87,7 +87,6 @@ class Follower(_Watch):
             library = self._opened(found)
             try:
                 library.warm()
-                _ = library.counts  # which it knows from now on
             except BaseException:
                 library.close()
                 raise

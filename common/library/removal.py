@@ -25,8 +25,15 @@ class Removal:
     roots: list[str]
 
 
-def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collection[str], paths: Named) -> Removal:
-    """Choose what is to be forgotten of a library's `files` and of the `roots` that were added, some of them `watched`.
+def removal(
+    files: Sequence[FileRecord],
+    roots: Collection[str],
+    watched: Collection[str],
+    paths: Named,
+    but: Collection[str] = (),
+) -> Removal:
+    """Choose what is to be forgotten of a library's `files` and of the `roots` that were added, some of them `watched`,
+    of which those in `but` stay.
 
     What lies in a watched folder would come back: a folder that was added by itself is forgotten there, and its
     documents stay. Raises `PathError` for a document there, and for an empty path.
@@ -36,7 +43,7 @@ def removal(files: Sequence[FileRecord], roots: Collection[str], watched: Collec
     if any(not str(path) for path in paths):
         raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
     given = [Given(path) for path in dict.fromkeys(paths)]
-    gone = {each: [root for root in roots if each.holds(root)] for each in given}
+    gone = {each: [root for root in roots if each.holds(root) and root not in but] for each in given}
     left = set(watched).difference(*gone.values())
     chosen: dict[int, FileRecord] = {}
     for path in given:

@@ -86,7 +86,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--libraries", type=int, default=5, help="libraries per evaluation set")
     parser.add_argument("--questions", type=int, default=20, help="questions per library and type")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.initial and options.step == "all":
+        parser.error("--initial is a model of one size, and `all` trains two: name the step target or draft")
+    return options
 
 
 if __name__ == "__main__":

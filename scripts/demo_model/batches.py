@@ -48,13 +48,13 @@ def collate(rows: list[Row]) -> Batch:
 
 
 def batches(maker: RowMaker, random_: random.Random, budget: int, easy: bool, copies: float) -> Iterator[Batch]:
-    """Endless batches of at most ``budget`` padded tokens, ``copies`` of the rows random repeats."""
+    """Endless batches of at most ``budget`` padded tokens, or one row; ``copies`` of the rows random repeats."""
     while True:
         rows = [maker.random_copy() if random_.random() < copies else maker.draw(easy) for _ in range(POOL)]
         rows.sort(key=lambda row: len(row.ids))
         groups: list[list[Row]] = [[]]
         for row in rows:
-            if (len(groups[-1]) + 1) * len(row.ids) > budget:
+            if groups[-1] and (len(groups[-1]) + 1) * len(row.ids) > budget:
                 groups.append([])
             groups[-1].append(row)
         random_.shuffle(groups)

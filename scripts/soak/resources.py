@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,8 @@ class Lives:
                 process = psutil.Process(daemon.process.pid)
                 self._add(f"{name} {process.pid}", _of_process(process) | self._of_files(daemon))
                 for worker in daemon.workers:
-                    self._add(f"{name} worker {worker.pid}", _of_process(worker))
+                    with suppress(psutil.Error):  # it ended meanwhile; the others did not
+                        self._add(f"{name} worker {worker.pid}", _of_process(worker))
             except (psutil.Error, OSError):
                 continue  # it was killed meanwhile
 

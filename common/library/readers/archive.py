@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import posixpath
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -15,7 +16,9 @@ COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 MOST_UNPACKED = 400_000_000  # bytes
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
 _ENCRYPTED = 0x1
-_UNCHOSEN = "PowerPoint"  # in titles that the program gives to slides, in whatever language: «PowerPoint Presentation»
+# In titles that the program gives to slides, in whatever language: «Presentación de PowerPoint».
+_UNCHOSEN = "PowerPoint"
+_MOST_WORDS_UNCHOSEN = 3
 # Nothing is fetched, and entities stay unexpanded.
 _PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
@@ -47,6 +50,22 @@ def parsed_part(content: bytes) -> Any:
     return etree.fromstring(content, etree.XMLParser(**_PARSER))
 
 
+def related(archive: ZipFile, name: str, kind: str, default: str) -> str:
+    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
+    folder, last = posixpath.split(name)
+    references = posixpath.join(folder, "_rels", last + ".rels")
+    if references in archive.namelist():
+        for each in parsed(archive, references).iter("{*}Relationship"):
+            if each.get("Type", "").endswith(f"/{kind}"):
+                return posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/")
+    return default
+
+
+def description(archive: ZipFile) -> str:
+    """The name of the part that describes a document of Office."""
+    return related(archive, "", "core-properties", "docProps/core.xml")
+
+
 def title_in(archive: ZipFile, name: str) -> str:
     """The title in a part that describes the document; empty without one."""
     if name not in archive.namelist():
@@ -57,4 +76,5 @@ def title_in(archive: ZipFile, name: str) -> str:
 def title_of_slides(archive: ZipFile, name: str, heading: str) -> str:
     """The title in a part that describes slides, if somebody chose it; else the `heading` of the first one."""
     title = title_in(archive, name)
-    return heading if not title or _UNCHOSEN in title else title
+    unchosen = _UNCHOSEN in title and len(title.split()) <= _MOST_WORDS_UNCHOSEN
+    return heading if not title or unchosen else title

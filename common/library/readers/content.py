@@ -17,7 +17,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 _UNDERLINE = re.compile(r" {0,3}(={3,}|-{3,})[ \t]*")
 _NO_HEADING = re.compile(r"[ \t]*([>|#\-*+=]|\d+[.)]|$)| {4}|\t")  # begins a line that no line below makes one
 # Code begins and ends at fences; the first of them may stand behind the signs of items of lists.
-_BEGINS_CODE = re.compile(r" {0,3}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})*(`{3,}(?=[^`]*$)|~{3,})")
+_BEGINS_CODE = re.compile(r" {0,3}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})*(`{3,}(?=[^`]*$)|~{3,}(?=[^~]*$))")
 _ENDS_CODE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _DEEPER = 3  # columns that the second fence may be behind the first
 _FRONT = re.compile(r"---[ \t]*\n(?=\S)(?:.*\n){1,256}?(?:---|\.\.\.)[ \t]*(?:\n|$)")
@@ -132,15 +132,22 @@ def _words_of_heading(text: str) -> str:
 
 
 def outside_code(lines: Iterable[str]) -> Iterator[bool]:
-    """For each line of Markdown whether it is neither code between fences nor such a fence."""
-    fence, deepest = "", 0
+    """For each line of Markdown whether it is neither code between fences nor such a fence. That of an item ends with
+    the item, too: where a line below a blank one begins left of it, and none has before.
+    """
+    fence, deepest, item, above = "", 0, 0, ""
     for line in lines:
-        begins, ends = (None, _ENDS_CODE.fullmatch(line)) if fence else (_BEGINS_CODE.match(line), None)
+        ends = _ENDS_CODE.fullmatch(line) if fence else None
+        if fence and not ends and line.strip() and _column(line, len(line) - len(line.lstrip(" \t"))) < item:
+            fence, item = fence if above.strip() else "", 0
+        begins = None if fence else _BEGINS_CODE.match(line)
         yield not fence and not begins
         if begins:
-            fence, deepest = begins[1], _column(line, begins.start(1)) + _DEEPER
+            column = _column(line, begins.start(1))
+            fence, deepest, item = begins[1], column + _DEEPER, column if line[: begins.start(1)].strip() else 0
         elif ends and ends[1].startswith(fence) and _column(line, ends.start(1)) <= deepest:
             fence = ""
+        above = line
 
 
 def _column(line: str, at: int) -> int:

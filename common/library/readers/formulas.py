@@ -12,6 +12,8 @@ from bs4 import Tag
 MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
 _RUNS: Final = {MATHS + "r", MATHS + "t", "mi", "mn", "mo", "mtext", "ms"}
+_APPLIED: Final = "\u2061"  # between a function and what it is of
+_UNSEEN: Final = f"{_APPLIED}\u2062\u2063\u2064"  # signs that say what is multiplied, listed or added
 _SHOWN_APART: Final = re.compile(r"\{\\displaystyle (.*)\}", re.DOTALL)
 
 
@@ -115,15 +117,17 @@ def _fenced(element: Tag, parts: list[str]) -> str:
 
 
 def _in_a_row(parts: Iterable[tuple[bool, str]]) -> str:
-    """Parts one behind the other, each with whether it is a run of characters. Where one is more than that, its digits
-    and those beside it are not of one number: 2½ is no 21/2.
+    """Parts one behind the other, each with whether it is a run of characters. Where one is more than that, or a sign
+    that nobody sees, the digits at both sides are not of one number: 2½ is no 21/2.
     """
-    written, after_run = [""], True
+    written, after_run, applied = [""], True, False
     for is_run, part in parts:
+        shown = part.strip(_UNSEEN)
+        if shown:
+            numbers = written[-1][-1:].isdigit() and shown[0].isdigit() and not (is_run and after_run)
+            written += [" ", shown] if numbers or (applied and shown[0].isalnum()) else [shown]
         if part:
-            apart = written[-1][-1:].isdigit() and part[0].isdigit() and not (is_run and after_run)
-            written += [" ", part] if apart else [part]
-            after_run = is_run
+            after_run, applied = is_run and bool(shown), part.endswith(_APPLIED)
     return "".join(written)
 
 

@@ -91,6 +91,9 @@ class _Converter(MarkdownConverter):
 
 def markdown(page: BeautifulSoup) -> str:
     """The words of a page as Markdown."""
+    for base in page("rb"):
+        if spoken := base.find_parent("rt"):  # which nothing ended before it
+            spoken.insert_after(base)
     for element in page(_SILENT):
         element.decompose()
     for element in page(_BLOCKS):
@@ -118,14 +121,21 @@ def markdown(page: BeautifulSoup) -> str:
 
 def _shows_formula(drawn: Tag) -> bool:
     """Whether what is not to be read aloud stands beside a formula that says the same."""
-    beside = [_first_shown(drawn.previous_siblings), _first_shown(drawn.next_siblings)]
-    formulas = (each.name == "math" or each.find("math") for each in beside if isinstance(each, Tag))
-    return not drawn.find("math") and any(formulas)
+    beside = (next(_shown(parts), None) for parts in (drawn.previous_siblings, drawn.next_siblings))
+    return not drawn.find("math") and any(map(_is_formula, beside))
 
 
-def _first_shown(parts: Iterable[PageElement]) -> PageElement | None:
-    """The first of some parts of a page that is not blank."""
-    return next((each for each in parts if isinstance(each, Tag) or str(each).strip()), None)
+def _is_formula(part: PageElement | None) -> bool:
+    """Whether a part of a page is a formula, in whatever elements, and nothing else."""
+    while isinstance(part, Tag) and part.name != "math":
+        inner = list(_shown(part.children))
+        part = inner[0] if len(inner) == 1 else None
+    return isinstance(part, Tag)
+
+
+def _shown(parts: Iterable[PageElement]) -> Iterator[PageElement]:
+    """Those of some parts of a page that are not blank."""
+    return (each for each in parts if isinstance(each, Tag) or str(each).strip())
 
 
 def _complete(table: Tag, page: BeautifulSoup) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, time, timedelta
 from itertools import chain, groupby
 from typing import Any, Final
 
-from common.library.readers.archive import COMPATIBILITY, open_archive, parsed_part, title_of_slides
+from common.library.readers.archive import COMPATIBILITY, description, open_archive, parsed_part, title_of_slides
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, whole
 from common.library.readers.formulas import office_in_line
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
@@ -116,7 +116,7 @@ def read_pptx(content: bytes) -> Content:
 
     with open_archive(content) as archive:
         deck = Presentation(io.BytesIO(content))
-        title = title_of_slides(archive, "docProps/core.xml", next(map(_heading, deck.slides), ""))
+        title = title_of_slides(archive, description(archive), next(map(_heading, deck.slides), ""))
     sections = []
     for number, slide in enumerate(deck.slides, 1):
         _show_new(slide.shapes.element)

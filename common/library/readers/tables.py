@@ -15,6 +15,9 @@ from common.library.readers.encodings import decoded
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _DELIMITERS: Final = "\t;|,"  # the fewer of them there are in numbers and texts, the earlier
 _DECIMAL: Final = re.compile(r"(?<![\d.,])(\d[\d.]*),(?=\d+(?![\d,]))")  # a number up to its decimal comma
+# A row that commas alone divide, and not as those of numbers or of prose.
+_BY_COMMAS: Final = re.compile(r"^(?=.*(?:(?<!\d),\S|,[^\s\d]))[^\t;|\n]+$", re.MULTILINE)
+_TORN: Final = re.compile(r'[\t;|,]"|"[\t;|,]')  # a value between quotes begins or ends in a value
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
 _LONGEST_FIELD = 10_000_000
@@ -42,14 +45,17 @@ def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
 
 
 def _delimiter(sample: str) -> str:
-    """The one that divides the largest share of rows into as many values as the row above; a comma where none does."""
-    found, most = ",", 0.0
+    """The one that divides the largest share of rows into as many values as the row above, of equals the one that tears
+    fewer values between quotes; a comma where none does.
+    """
+    found, most = ",", (0.0, 0)
+    of_commas = sample if _BY_COMMAS.search(sample) else _DECIMAL.sub(r"\1.", sample)
     for delimiter in _DELIMITERS:
-        rows = _divided(_DECIMAL.sub(r"\1.", sample) if delimiter == "," else sample, delimiter)
-        widths = [len(row) for row in rows if row]
-        alike = sum(above == width > 1 for above, width in pairwise(widths)) / max(1, len(widths) - 1)
-        if alike > most:
-            found, most = delimiter, alike
+        rows = [row for row in _divided(of_commas if delimiter == "," else sample, delimiter) if row]
+        alike = sum(len(above) == len(row) > 1 for above, row in pairwise(rows)) / max(1, len(rows) - 1)
+        torn = sum(len(_TORN.findall(value)) for row in rows for value in row)
+        if alike and (alike, -torn) > most:
+            found, most = delimiter, (alike, -torn)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,7 +12,7 @@ import mammoth
 from bs4 import BeautifulSoup
 from lxml import etree
 
-from common.library.readers.archive import COMPATIBILITY, open_archive, parsed, title_in
+from common.library.readers.archive import COMPATIBILITY, description, open_archive, parsed, related, title_in
 from common.library.readers.content import Content, Section, margin_lines, whole
 from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
@@ -32,9 +31,9 @@ def read_docx(content: bytes) -> Content:
     top and the bottom of pages; pictures are left out. Raises `Unreadable`.
     """
     with open_archive(content) as archive:
-        title = title_in(archive, "docProps/core.xml")
+        title = title_in(archive, description(archive))
         top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
-        body = _related(archive, "", "officeDocument", _BODY)
+        body = related(archive, "", "officeDocument", _BODY)
         prepared = _prepared(archive, body) if body in archive.namelist() else content
     page = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda image: []).value
     text = "\n\n".join(filter(None, ["\n".join(top), markdown(BeautifulSoup(page, "lxml")), "\n".join(bottom)]))
@@ -53,17 +52,6 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
                     if part.getparent().tag == WORDS + "r" and next(part.iterancestors(WORDS + "p")) is paragraph
                 )
                 yield from "".join(_BETWEEN.get(part.tag) or part.text or "" for part in parts).split("\n")
-
-
-def _related(archive: ZipFile, name: str, kind: str, default: str) -> str:
-    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
-    folder, last = posixpath.split(name)
-    references = posixpath.join(folder, "_rels", last + ".rels")
-    if references in archive.namelist():
-        for each in parsed(archive, references).iter("{*}Relationship"):
-            if each.get("Type", "").endswith(f"/{kind}"):
-                return posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/")
-    return default
 
 
 def _prepared(archive: ZipFile, body: str) -> bytes:
@@ -85,7 +73,7 @@ def _prepared(archive: ZipFile, body: str) -> bytes:
     for before in list(root.iter(WORDS + "gridBefore")):
         _begin_later(before.getparent(), whole(before.get(WORDS + "val", ""), 0))
     changed = {body: root}
-    numbers, styles = _related(archive, body, "numbering", _NUMBERING), _related(archive, body, "styles", _STYLES)
+    numbers, styles = related(archive, body, "numbering", _NUMBERING), related(archive, body, "styles", _STYLES)
     if numbers in archive.namelist() and styles in archive.namelist():
         changed[numbers] = numbering = parsed(archive, numbers)
         Numbering(numbering, parsed(archive, styles)).write(root)

@@ -93,8 +93,8 @@ def test_of_a_library_without_documents(tmp_path: Path, opened: Callable[[Path],
 def test_what_is_known_of_it_is_known_when_it_is_closed(library: Library, opened: Callable[[Path], Library]) -> None:
     """Others may ask in the moment in which another one takes its place."""
     with opened(publish(library.folder)) as snapshot:
-        counts = snapshot.counts
-    assert (snapshot.identity, snapshot.counts) == (library.identity, counts)
+        snapshot.warm()
+    assert (snapshot.identity, snapshot.counts, snapshot.count_to(9)) == (library.identity, library.counts, 1)
     with pytest.raises(LibraryError):
         snapshot.search("when", 1)
 

@@ -17,8 +17,9 @@ SLEEPING = ("sleep", "60")
 def test_a_gateway_and_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cloud").mkdir()
     (tmp_path / "temporary").mkdir()
-    with subprocess.Popen(SLEEPING) as gateway, subprocess.Popen(SLEEPING) as worker:
-        monkeypatch.setattr(Daemon, "workers", [psutil.Process(worker.pid)])
+    sleeping = (subprocess.Popen(SLEEPING) for _ in range(3))
+    with next(sleeping) as gateway, next(sleeping) as worker, next(sleeping) as other:
+        monkeypatch.setattr(Daemon, "workers", [psutil.Process(worker.pid), psutil.Process(other.pid)])
         cloud = Daemon("cloud", tmp_path, {}, tmp_path / "cloud.log", gateway)
         lives = Lives({"cloud": cloud}, tmp_path / "temporary", lambda: 1.0)
         lives.look()
@@ -26,6 +27,7 @@ def test_a_gateway_and_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         worker.kill()
         worker.wait()
         lives.look()
+        other.kill()
         gateway.kill()
     own = {"MB", "descriptors", "threads"}
     assert {
@@ -33,4 +35,5 @@ def test_a_gateway_and_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     } == {
         f"cloud {gateway.pid}": dict.fromkeys(own | {"files", "temporary"}, 3),
         f"cloud worker {worker.pid}": dict.fromkeys(own, 2),
+        f"cloud worker {other.pid}": dict.fromkeys(own, 3),
     }

@@ -183,6 +183,18 @@ def titled_pptx(heading: str | None, title: str | None) -> bytes:
     return without(undescribed, "docProps/core.xml")
 
 
+def described_elsewhere(content: bytes, title: str) -> bytes:
+    """An Office document that has a title where .NET puts it."""
+    place, kind = "package/services/metadata/core-properties/1.psmdcp", "package.core-properties+xml"
+    type_ = f'<Default Extension="psmdcp" ContentType="application/vnd.openxmlformats-{kind}"/></Types>'
+    relation = f'<Relationship Id="core" Type="{RELATIONS}/metadata/core-properties" Target="{place}"/></Relationships>'
+    content = altered(content, "[Content_Types].xml", b"</Types>", type_.encode())
+    buffer = io.BytesIO(altered(content, "_rels/.rels", b"</Relationships>", relation.encode()))
+    with ZipFile(buffer, "a") as file:
+        file.writestr(place, f'<core xmlns:dc="urn:dc"><dc:title>{title}</dc:title></core>')
+    return buffer.getvalue()
+
+
 def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> bytes:
     """One slide, with a chart of columns."""
     data: Any = CategoryChartData()  # type: ignore[no-untyped-call]

@@ -270,6 +270,12 @@ class TestHeadings:
             read(".rst", b"PEP: 6\nAuthor: Ann,\n  Bob\nTitle: A plan\n\nAbstract\n=====\n\nwords\n").title == "A plan"
         )
 
+    @pytest.mark.parametrize("suffix", [".docx", ".pptx"])
+    def test_titles_that_stand_elsewhere(self, suffix: str) -> None:
+        """A document says itself in which of its parts."""
+        content = {".docx": files.docx([("", "words")]), ".pptx": files.titled_pptx("Costs", None)}[suffix]
+        assert read(suffix, files.described_elsewhere(content, "Costs of tea")).title == "Costs of tea"
+
 
 class TestLines:
     def test_source(self) -> None:

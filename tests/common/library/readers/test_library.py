@@ -59,6 +59,14 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
 
 
+def test_a_title_is_one_line(tmp_path: Path, documents: Path, write: Write, toy: ToyEmbedder) -> None:
+    """Pages have it in several, with blanks before each; it is named by its words."""
+    write("a.html", "<title>\n  Tea\n    &shy; and&nbsp; cups\n</title><p>words</p>")
+    with Library(tmp_path / "library", toy) as library:
+        library.add(documents)
+        assert [hit.title for hit in library.passages("Tea and cups", "?")] == ["Tea and cups"]
+
+
 def test_words_of_typesetters_are_found(tmp_path: Path, documents: Path, write: Write, toy: ToyEmbedder) -> None:
     write("a.html", "<p>The o\ufb03ce pays for trans&shy;port.</p>")
     write("b.txt", "A cafe\u0301 in\u200bside.")

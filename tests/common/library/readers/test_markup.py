@@ -26,6 +26,11 @@ def test_parts_of_a_page_do_not_run_together() -> None:
         ("<mfenced separators=''><mn>1</mn><mn>2</mn></mfenced>", "(12)"),
         ("<mn>2</mn><mfrac><mn>1</mn><mn>2</mn></mfrac>", "2 1/2"),
         ("<mrow><mfrac><mn>1</mn><mn>2</mn></mfrac></mrow><mn>3</mn><mi>x</mi>", "1/2 3x"),
+        ("<mn>2</mn><mo>&#x2064;</mo><mfrac><mn>1</mn><mn>3</mn></mfrac>", "2 1/3"),
+        ("<mn>2</mn><mo>&#x2062;</mo><msup><mn>10</mn><mn>3</mn></msup>", "2 10^3"),
+        ("<mn>2</mn><mo>&#x2062;</mo><mi>x</mi><mo>&#x2062;</mo><mi>y</mi>", "2xy"),
+        ("<mi>sin</mi><mo>&#x2061;</mo><mi>x</mi>", "sin x"),
+        ("<mi>f</mi><mo>&#x2061;</mo><mfenced><mi>y</mi></mfenced>", "f(y)"),
         (
             "<mtable><mtr><mtd>1</mtd><mtd>2</mtd></mtr><mtr><mtd>3</mtd><mtd>4</mtd></mtr></mtable>",
             "1 2; 3 4",
@@ -40,6 +45,11 @@ def test_parts_of_a_page_do_not_run_together() -> None:
         "no sign between",
         "mixed number",
         "factor",
+        "sign of adding",
+        "sign of multiplying",
+        "sign between letters",
+        "function",
+        "function with brackets",
         "matrix",
     ],
 )
@@ -137,8 +147,9 @@ def test_code_of_a_page_has_no_headings(code: str, lines: list[str]) -> None:
         ("漢<rt>かん</rt>字<rt>じ</rt>", "漢字です"),
         ("<rb>漢</rb><rb>字</rb><rtc><rt>かん</rt><rt>じ</rt></rtc>", "漢字です"),
         ("漢字<rp>(<rt>かんじ<rp>)", "漢字です"),
+        ("<rb>漢<rt>かん<rb>字<rt>じ<rb>体<rt>たい", "漢字体です"),
     ],
-    ids=["brackets", "of each", "apart", "not closed"],
+    ids=["brackets", "of each", "apart", "not closed", "of each, not closed"],
 )
 def test_words_do_not_run_into_their_pronunciation(ruby: str, text: str) -> None:
     assert read_html(f"<p><ruby>{ruby}</ruby>です".encode()).sections[0].text == text
@@ -156,6 +167,26 @@ def test_formulas_that_other_programs_draw(formula: str) -> None:
     said = "<math><msup><mi>x</mi><mn>2</mn></msup></math>"
     page = f"<p>So {formula.format(said)} and <b aria-hidden=true>words</b> hold, <i aria-hidden=true>{said}</i>{said}."
     assert " ".join(read_html(page.encode()).sections[0].text.split()) == "So x^2 and **words** hold, *x^2*x^2."
+
+
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        (
+            "<div>Let <math><mi>x</mi></math>.</div><div aria-hidden=true><h2>Proof</h2><p>So.</div>",
+            ["Let x.", "## Proof", "So."],
+        ),
+        ("<p>So <math><mi>x</mi></math></p><ul aria-hidden=true><li>one</ul>", ["So x", "* one"]),
+        (
+            "<div aria-hidden=true>One</div><div>x: <math><mi>x</mi></math></div><div aria-hidden=true>Three</div>",
+            ["One", "x: x", "Three"],
+        ),
+    ],
+    ids=["panels", "lists", "slides"],
+)
+def test_what_is_folded_beside_formulas(page: str, lines: list[str]) -> None:
+    """Scripts mark what they don't show just now as they mark drawn formulas."""
+    assert [line for line in read_html(page.encode()).sections[0].text.split("\n") if line] == lines
 
 
 def test_formulas_that_are_drawn_beside_what_they_say() -> None:

@@ -26,6 +26,8 @@ def test_what_new_programs_put_on_slides() -> None:
         ("PowerPoint Presentation", "Costs", "Costs"),
         ("PowerPoint-Präsentation", "Costs\vof tea", "Costs of tea"),
         ("Présentation PowerPoint", None, ""),
+        ("Presentación de PowerPoint", "Costs", "Costs"),
+        ("PowerPoint tips for teachers", "Welcome", "PowerPoint tips for teachers"),
         (None, None, ""),
     ],
 )

@@ -135,10 +135,20 @@ def test_words_between_single_quotes_are_no_fields_of_a_csv() -> None:
         (["a,b", "1,2", "3,4"], "a: 3; b: 4"),
         (["name,likes", "Ann,tea;milk", "Bob,cups;jam"], "name: Bob; likes: cups;jam"),
         (["comment", "Great; thanks", "fine"], "fine"),
+        (["movie,genres", "1,28|12|878", "2,16|35", "3,18|36"], "movie: 3; genres: 18|36"),
+        (["id,v1", "1,0.1;0.2", "2,0.3;0.4"], "id: 2; v1: 0.3;0.4"),
+        (["date,range", "2024-01-05,10|20", "2024-01-06,11|21"], "date: 2024-01-06; range: 11|21"),
+        (["# Device; X1", "# Serial; 77", "t,v", "1,5", "2,6", "3,7"], "t: 3; v: 7"),
+        (["Sales, May", "tea;1,5", "milk;2,5", "cups;3,5"], "cups, 3,5"),
+        (['9,"Mozilla (X11; Linux)",200', '7,"Mozilla (X11; Linux)",200'], "7, Mozilla (X11; Linux), 200"),
+        (['Ann,"He said; no",1', 'Bob,"I say; yes",2', 'Eve,"We; they",3'], "Eve, We; they, 3"),
+        (["Nr;Ware", '1;5" Rohr', '2;7" Rohr, lang', '3;9" Rohr'], 'Nr: 3; Ware: 9" Rohr'),
     ],
     ids=[
         *("apostrophes", "quotes", "comma in a heading", "no headings", "above", "rows of all lengths", "tabs", "bars"),
         *("lines within", "blanks", "whole numbers", "lists in values", "one column"),
+        *("lists of numbers", "vectors", "ranges", "remarks", "a remark with a comma"),
+        *("signs between quotes", "sentences between quotes", "inches"),
     ],
 )
 def test_what_delimits_the_values_of_a_csv(lines: list[str], last: str) -> None:
