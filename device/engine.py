@@ -137,6 +137,9 @@ class DeviceEngine:
             raise ValueError(f"a token id is from 0 to {most - 1}")
         return self._side.tokenizer.decode(tokens)
 
+    def piece(self, token: int) -> str:
+        return self._side.tokenizer.piece(token)
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Vectors of `texts` by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
         embedder, listed = self._side.embedder, list(texts)

@@ -230,6 +230,10 @@ class Engine(Protocol):
         """The text of `tokens`. Raises `ValueError`, one sentence, for an id that the model does not have."""
         ...
 
+    def piece(self, token: int) -> str:
+        """The text of one of the model's tokens as it stands between others."""
+        ...
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...

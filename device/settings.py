@@ -16,6 +16,7 @@ from proto.fields import Placement
 from proto.limits import MOST_ENTRIES
 
 MOST_WAITING = 1024
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -30,8 +31,13 @@ def _origins(value: str) -> str:
 
 
 def origins_in(value: str | None) -> frozenset[str]:
-    """The origins that a setting names, with commas between them."""
-    return frozenset(each.strip() for each in value.split(",")) if value else frozenset()
+    """The origins that a setting names, with commas between them, as browsers write them: without a default port."""
+    return frozenset(_without_default_port(each.strip()) for each in value.split(",")) if value else frozenset()
+
+
+def _without_default_port(origin: str) -> str:
+    port = DEFAULT_PORTS.get(origin.partition("://")[0])
+    return origin if port is None else origin.removesuffix(f":{port}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,11 @@ class DeviceSettings(Settings):
             return (
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"
                 " which privacy = 'strict' forbids: set privacy = 'balanced', or placement = 'device'"
+            )
+        if self.placement == "mirrored" and self.sampler == "paper":
+            return (
+                "placement = 'mirrored' needs the race, as only there both sides find the same token:"
+                " set sampler = 'race', or another placement"
             )
         if self.memory_budget is not None and self.local_target is None:
             return "memory_budget is that of a model that verifies here: set local_target, or memory_budget = 'none'"

@@ -26,6 +26,7 @@ LARGEST_PROPOSAL: Final = 2**21  # a proposal's payload is below that, in bytes
 MOST_PROPOSED: Final = 64  # drafted tokens of one proposal
 MOST_NODES: Final = 256  # drafted tokens of a tree
 SEEDS: Final = 2**64  # seeds are below it
+DRAWN_SEEDS: Final = 2**53  # the same of those that nobody chose: every reader of JSON keeps such a number
 
 # Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.
 TEMPERATURE: Final = Real(0.01, 2.0, or_zero=True)

@@ -69,6 +69,7 @@ def draw(browser: Browser, url: str, notes: Path) -> None:
     light.locator(".hits li").first.wait_for()
     save(light, "page-library")
     dark.goto(url)
+    dark.get_by_role("button", name="Cloud connected").wait_for()
     dark.get_by_role("button", name="Pipeline").click()
     ask(dark, QUESTION)
     slider, messages = dark.get_by_role("slider"), dark.locator(".message")

@@ -45,9 +45,8 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     path = settings_path(kind.role, file)
-    if path.is_file() or (_named(file) is not None and not missing_ok):
-        for key, value in _read(path).items():
-            values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
+    for key, value in _read(path, missing_ok=missing_ok or _named(file) is None).items():
+        values[key], origins[key] = _relative_to(path.parent, kind, key, value), str(path)
     _check_variables(kind)
     if folder := os.environ.get(DATA_VARIABLE):
         values["data_dir"], origins["data_dir"] = folder, f"${DATA_VARIABLE}"
@@ -95,10 +94,12 @@ def _named(given: Path | None) -> Path | None:
     return given or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, missing_ok: bool) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8-sig"))  # some editors put a mark in front
     except OSError as error:
+        if missing_ok and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return {}
         raise ConfigurationError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None

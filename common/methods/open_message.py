@@ -10,6 +10,7 @@ from common.estimates.policy import first_aggregator
 from common.methods.checks import codec_of, top_p_of
 from common.methods.interface import Method
 from common.processors.options import travelling
+from proto.limits import DRAWN_SEEDS
 from proto.messages import Open
 
 # More than clients may ask for: what one side does not list of the other's favourites counts as 0.
@@ -40,7 +41,7 @@ def open_message(
         question=request.question,
         prompt=request.prompt,
         documents=request.documents,
-        seed=secrets.randbits(63) if request.seed is None else request.seed,
+        seed=secrets.randbelow(DRAWN_SEEDS) if request.seed is None else request.seed,
         temperature=request.temperature,
         sampler=request.sampler,
         codec=codec_of(request),

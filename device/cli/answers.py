@@ -42,11 +42,12 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
                 for choice in last["choices"]:
                     piece = choice["delta"].get("content") or ""
                     text += piece
-                    reason = choice["finish_reason"] or reason
+                    reason = choice.get("finish_reason") or reason
                     if piece:
                         shown.final(piece)
                 told = last.get("dragon") or {}
                 if output is not None and (doubt := told.get("doubt")):
+                    shown.provisional("")
                     to_stderr(doubt["sentence"])
                 if told.get("waiting"):
                     shown.provisional(WAITING)
@@ -58,7 +59,7 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
         to_stderr(
             f"cut after {(last.get('usage') or {}).get('completion_tokens', 'its')} tokens: --max-tokens N allows more"
         )
-    if "dragon" not in last:
+    if not isinstance(last.get("dragon"), dict):
         raise answer_failed("the server is not a dragon device daemon: it sent no report")
     return Printed(text, reason, last.get("usage") or {}, last["dragon"])
 

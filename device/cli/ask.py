@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
     for path, name in zip(paths, names, strict=True):
         if names.count(name) > 1:
             raise bad_input(f"two of the files are called {name}: give one of them another name")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise bad_input(f"{path} is not a file")
     return {"files": [{"name": path.name, "content": b64encode(content_of(path)).decode()} for path in paths]}
 

@@ -141,16 +141,19 @@ def _trusting(authority: Path) -> ssl.SSLContext:
 
 def _given_key(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get(KEY_VARIABLE, "").strip() or None
+        given = os.environ.get(KEY_VARIABLE, "")
+        return _one_key(given, f"${KEY_VARIABLE}") if given.strip() else None
     try:
         with file.open("rb") as opened:
             text = opened.read(LONGEST_KEY + 1)
     except OSError as error:
         raise bad_input(f"--api-key-file {file} can't be read: {(error.strerror or str(error)).lower()}") from None
-    try:
-        key = text.decode("ascii").strip()
-    except UnicodeDecodeError:
-        key = ""
-    if not key.isprintable() or " " in key or not key or len(text) > LONGEST_KEY:
-        raise bad_input(f"--api-key-file {file} does not hold one API key and nothing else")
+    return _one_key(text.decode("ascii", "replace"), f"--api-key-file {file}")
+
+
+def _one_key(text: str, place: str) -> str:
+    """The API key in the text at a `place`. Raises `CommandFailed`, which does not tell the text."""
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key or len(text) > LONGEST_KEY:
+        raise bad_input(f"{place} does not hold one API key and nothing else")
     return key

@@ -14,8 +14,8 @@ import httpx
 from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, answer_failed, bad_input, not_reachable
 
 CONNECT_PATIENCE = 3.0  # seconds
-# A stream is never silent for longer than the daemon's keep-alive comments.
-SILENCE_PATIENCE = 60.0
+# While a request waits for a place nothing comes, for a minute at most; after that there are keep-alive comments.
+SILENCE_PATIENCE = 90.0
 READING_PATIENCE = 900.0  # while the daemon reads files, nothing comes; each may take it minutes
 STARTING = "starting"  # code of an error, and status of a daemon's health
 STARTING_STATUS = 503  # of HTTP
@@ -77,8 +77,8 @@ class Daemon:
             self._met = True
             _raise_for_error(response)
             value = response.json()
-        if not isinstance(value, dict):
-            raise answer_failed(f"{self.url} is not a dragon device daemon")
+        if not isinstance(value, dict) or not isinstance(value.get("cloud"), dict):
+            raise self._stranger()
         return value
 
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,6 +91,8 @@ class Daemon:
         ):
             self._met = True
             _raise_for_error(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise self._stranger()
             for line in response.iter_lines():
                 if not line.startswith("data:"):
                     continue
@@ -98,8 +100,8 @@ class Daemon:
                 if data == "[DONE]":
                     return
                 chunk = json.loads(data)
-                if "error" in chunk:
-                    raise _from_error(chunk["error"])
+                if not _is_chunk(chunk):
+                    raise _failure(chunk) or self._stranger()
                 yield chunk
         raise answer_failed("the connection ended in the middle of the answer")
 
@@ -124,8 +126,14 @@ class Daemon:
             raise bad_input(f"the daemon's address must start with http:// or https://, not {self.url!r}") from None
         except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError) as error:
             raise self._silence(error) from None
-        except (httpx.HTTPError, json.JSONDecodeError):
+        except httpx.HTTPError:
             raise answer_failed("the connection ended in the middle of the answer") from None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise self._stranger() from None
+
+    def _stranger(self) -> CommandFailed:
+        """The failure of an answer that no device daemon gives."""
+        return answer_failed(f"{self.url} is not a dragon device daemon")
 
     def _silence(self, error: httpx.TransportError) -> CommandFailed:
         """The failure of a request that got no answer, or no whole one."""
@@ -182,15 +190,25 @@ def _raise_for_error(response: httpx.Response) -> None:
     if response.is_success:
         return
     response.read()
-    try:
-        error = response.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        raise answer_failed(f"the server answered with HTTP status {response.status_code}") from None
-    raise _from_error(error)
+    told = None
+    with suppress(ValueError):
+        told = response.json()
+    raise _failure(told) or answer_failed(f"the server answered with HTTP status {response.status_code}")
 
 
-def _from_error(error: dict[str, Any]) -> CommandFailed:
-    text = str(error.get("message"))
+def _is_chunk(told: object) -> bool:
+    """Whether `told` is a chunk of a chat's answer, as far as its shape goes."""
+    if not isinstance(told, dict) or not isinstance(told.get("choices"), list):
+        return False
+    deltas = [each.get("delta") if isinstance(each, dict) else None for each in told["choices"]]
+    return all(isinstance(each, dict) and isinstance(each.get("content") or "", str) for each in deltas)
+
+
+def _failure(told: object) -> CommandFailed | None:
+    """The failure that a body, or an event of a stream, is about; None where it is of another form than a daemon's."""
+    error = told.get("error") if isinstance(told, dict) else None
+    if not isinstance(error, dict) or not isinstance(text := error.get("message"), str):
+        return None
     if error.get("code") == STARTING:
         return DaemonStarting(text)
     return answer_failed(text) if error.get("type") in SERVER_ERRORS else bad_input(text)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -20,18 +20,20 @@ from proto.fields import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-BOTH: Final = "both"  # whose folders daemons of both roles use
+Owner = Literal["device", "cloud", "both"]  # both: of the folders that daemons of both roles use
+
+BOTH: Final = "both"
 
 app = typer.Typer(help="What is kept on this machine.", rich_markup_mode=None, no_args_is_help=False)
 
-OneRole = Annotated[Side | None, typer.Option("--role", help="Of one role alone, without what both use")]
+OfRole = Annotated[Owner, typer.Option("--role", help="Whose; both: all of both roles, with what they share")]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A folder that daemons write to."""
 
-    role: str
+    role: Owner
     content: str
     folder: Path
     ours: bool  # whether it is within the data folder, and not where a setting, or a link there, put it
@@ -44,34 +46,34 @@ def show() -> None:
     from device.doctor.checks import in_bytes
 
     for kept in _kept():
-        size = in_bytes(size_of(kept.folder)) if kept.folder.exists() else "nothing yet"
+        size = in_bytes(size_of(kept.folder)) if _is_there(kept.folder) else "nothing yet"
         print(f"{kept.role:<6}  {kept.content:<27}  {size:>11}  {kept.folder}")
     for role in ("device", "cloud"):
         path = settings_path(role)
-        print(f"{role:<6}  {'settings':<27}  {'there' if path.exists() else 'none':>11}  {path}")
+        print(f"{role:<6}  {'settings':<27}  {'there' if _is_there(path) else 'none':>11}  {path}")
 
 
 @app.command("remove")
 def remove(
-    role: OneRole = None, yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it")] = False
+    role: OfRole = "device", yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it")] = False
 ) -> None:
-    """Remove all that daemons keep.
+    """Remove what a role's daemon keeps.
 
-    Settings, and the documents' own files, stay.
+    Settings, and the documents' own files, stay; without --role both also what both roles use.
 
     What was uploaded is removed: it lies in the data folder only.
     """
     from device.doctor.checks import in_bytes
 
-    wanted = [kept for kept in _kept() if (role is None or kept.role == role) and kept.folder.exists()]
+    wanted = [kept for kept in _kept() if role in (BOTH, kept.role) and _is_there(kept.folder)]
     ours = [kept for kept in wanted if kept.ours]
-    with _stopped(("device", "cloud") if role is None else (role,)):
+    with _stopped(("device", "cloud") if role == BOTH else (role,)):
         for kept in wanted:
             if not kept.ours:
                 by = "link" if kept.folder.is_symlink() else "setting"
                 print(f"stays: {kept.folder} ({kept.content}), which a {by} names and may hold other things")
         if not ours:
-            print("there is nothing to remove")
+            print("there is nothing to remove" if role == BOTH else f"the {role} has nothing to remove")
             return
         for kept in ours:
             print(f"{in_bytes(size_of(kept.folder)):>8}  {kept.folder}")
@@ -88,7 +90,8 @@ def remove(
         for parent in (settings.data, settings.data_dir):
             with suppress(OSError):  # something else is in it, or it is gone already
                 parent.rmdir()
-    print("removed; settings files stay, as `dragon data show` lists them")
+    rest = "settings files stay" if role == BOTH else f"what is not the {role}'s alone stays"
+    print(f"removed; {rest}: `dragon data show` lists it")
 
 
 def size_of(folder: Path) -> int:
@@ -101,18 +104,29 @@ def size_of(folder: Path) -> int:
     return total
 
 
+def _is_there(path: Path) -> bool:
+    """Whether there is something at `path`. Raises `CommandFailed` where that can't be seen."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise bad_input(f"{path}: can't be looked at: {(error.strerror or str(error)).lower()}") from None
+    return True
+
+
 def _kept() -> list[Kept]:
     found: dict[Path, Kept] = {}
     for role, settings in _settings().items():
         shared = (settings.local_keys, settings.models, settings.caches)
         for content, folder in settings.kept.items():
             within = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
-            ours = within and not folder.is_symlink()
+            ours = within and not os.path.islink(folder)
             found.setdefault(folder, Kept(BOTH if folder in shared else role, content, folder, ours))
     return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
 
 
-def _settings() -> dict[str, Settings]:
+def _settings() -> dict[Side, Settings]:
     return {"device": load_device(), "cloud": load_common("cloud")}
 
 
@@ -134,7 +148,7 @@ def _stopped(roles: Collection[Side]) -> Iterator[None]:
         _check_port(role)
     with ExitStack() as stack:
         for settings in _settings().values():
-            if settings.role in roles and settings.data.exists():
+            if settings.role in roles and _is_there(settings.data):
                 _lock(settings, stack)
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +59,7 @@ def init(
     files = {each: settings_path(each) for each in roles}
     for each in roles:
         print(f"# {files[each]}\n{settings_text(values[each])}")
-    there = [str(path) for path in files.values() if path.exists()]
+    there = [str(path) for path in files.values() if os.path.exists(path)]
     if there and not replace:
         raise bad_input(f"nothing was written: {' and '.join(there)} would be replaced; pass --replace for that")
     if len({*files.values()}) < len(files):
@@ -180,7 +181,7 @@ def _one_of(kind: object) -> Callable[[str], None]:
 
 
 def _folder(path: str) -> None:
-    if path != NO_DOCUMENTS and not expanded(path).exists():
+    if path != NO_DOCUMENTS and not os.path.exists(expanded(path)):
         raise bad_input(f"there is no {path}")
 
 

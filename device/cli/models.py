@@ -91,7 +91,7 @@ def check(
     """Load a model: what it takes, how fast it is, and whether both sides fit together."""
     settings = load_common(role)
     if model is not None:
-        settings = settings.model_copy(update={"model": model, "tokenizer": None})
+        settings = settings.of_model(model)
     other = load_common("cloud" if role == "device" else "device")
     from common.daemon import models_command
 

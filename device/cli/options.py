@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -111,7 +112,7 @@ def _each_with_its_option(args: Sequence[str]) -> list[str]:
             spread.append(left.pop(0))
         elif not spread[-1].startswith(f"{_FILES}="):
             continue
-        while left and not left[0].startswith("-") and Path(left[0]).is_file():
+        while left and not left[0].startswith("-") and os.path.isfile(left[0]):  # or a question of any length
             spread += [_FILES, left.pop(0)]
     return spread
 

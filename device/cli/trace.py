@@ -75,7 +75,7 @@ def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
 
 def _require_folder(path: Path) -> None:
     """Before the question is asked, too."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise bad_input(f"{path} can't be written: it is a folder")
     if not os.access(path.absolute().parent, os.W_OK):
         raise bad_input(f"{path} can't be written: there is no folder {path.parent} that this user may write to")

@@ -73,6 +73,7 @@ class Api:
         self._places = Places(options.max_active, options.max_waiting)
         self._metering = HttpMetrics(lambda: self._places.waiting)
         self._embedding = Places(1, options.max_waiting)
+        self._searching = Places(1, options.max_waiting)  # in turns with portions of what is embedded
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
         self._simulating = Places(1, options.max_waiting)
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
@@ -214,7 +215,7 @@ class Api:
 
     async def _library_search(self, http: HttpRequest) -> Response:
         text, count = sought(http.query_params)
-        (place,) = self._embedding.take(1)
+        (place,) = self._searching.take(1)
         try:
             await place.reached()
             hits = await done(lambda: self._engine.documents.search(text, count))

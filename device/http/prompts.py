@@ -21,7 +21,7 @@ from device.http.schema import ChatMessage, CompletionBody, validated
 from device.http.tools import Toolbox
 from device.interface import Engine
 from proto.control import Control
-from proto.limits import LONGEST_QUESTION, MOST_CONTROLS, SEEDS
+from proto.limits import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS
 
 FOLLOWED = 2  # questions before the last one that it may follow up on
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
@@ -170,7 +170,7 @@ def derived_seed(seed: int, index: int) -> int:
     """The seed of the answer `index` to one prompt; the first one has the seed itself."""
     if index == 0:
         return seed
-    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % SEEDS
+    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % DRAWN_SEEDS
 
 
 def _asked(

@@ -25,12 +25,12 @@ from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_k
 from device.http.options import HttpOptions
 from device.http.page import PAGE
 from device.http.request_tally import RequestTally
+from device.settings import DEFAULT_PORTS
 
 logger = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths) | PAGE.keys()
 OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
-DEFAULT_PORTS = {"http": 80, "https": 443}
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
 _SCRAPED: Final = "/metrics"  # every few seconds, day and night: of no interest at the usual level
@@ -115,10 +115,12 @@ class RequestGuard:
 
     def _check_host(self, headers: Headers) -> None:
         # A page of another site whose name was rebound to 127.0.0.1 still sends its own name.
-        if self._local and not _names_this_machine(headers.get("host", "")):
+        # A proxy on this machine may pass on its own, whose pages `allow_origins` lets ask.
+        host = headers.get("host", "")
+        if self._local and not (_names_this_machine(host) or any(_serves(host, each) for each in self._allowed)):
             raise ApiError(
                 403,
-                "The Host header must name this machine (localhost or 127.0.0.1).",
+                "The Host header must name this machine (localhost or 127.0.0.1), or an origin of allow_origins.",
                 code="host_not_allowed",
             )
 
@@ -190,11 +192,13 @@ def _asked_by_itself(headers: Headers) -> bool:
     """Whether no page, or a page of this server's own, sent the request. Another port is another origin."""
     if not OWN_FETCHES.issuperset(headers.getlist("sec-fetch-site")):
         return False
-    for origin in headers.getlist("origin"):
-        place = _place(origin)
-        if place is None or place != _place(f"{origin.partition('://')[0]}://{headers.get('host', '')}"):
-            return False
-    return True
+    return all(_serves(headers.get("host", ""), origin) for origin in headers.getlist("origin"))
+
+
+def _serves(host: str, origin: str) -> bool:
+    """Whether pages of the origin come from this host, as the Host header has it."""
+    place = _place(origin)
+    return place is not None and place == _place(f"{origin.partition('://')[0]}://{host}")
 
 
 def _place(origin: str) -> tuple[str, int] | None:

@@ -32,7 +32,7 @@ def tokenized(body: TokenizeBody, engine: Engine) -> dict[str, Any]:
     ids = engine.encode(body.content)
     if not body.with_pieces:
         return {"tokens": ids}
-    pieces = {each: engine.decode([each]) for each in set(ids)}
+    pieces = {each: engine.piece(each) for each in set(ids)}
     return {"tokens": [{"id": each, "piece": pieces[each]} for each in ids]}
 
 

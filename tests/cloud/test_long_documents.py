@@ -54,12 +54,19 @@ class TestLongContext:
         assert [source.title for source in last.report.sources] == [TITLE]
         assert last.report.notes == ()
 
+    def test_a_row_per_document_is_one_row(self, device: Resident, alone: list[int]) -> None:
+        """What is the default of other methods may be written out."""
+        tokens, last = tokens_of(device, **self.ALONE, aggregation="output")
+        assert (tokens, last.report.aggregation) == (alone, "context")
+        tokens, last = tokens_of(device, **NETWORK, aggregation="output")
+        assert (tokens, last.report.aggregation) == (tokens_of(device, **NETWORK)[0], "context")
+
     @pytest.mark.parametrize(
         ("fields", "field", "said"),
         [
             ({"long_document": ""}, "long_document", "name it by its title or path"),
             ({"sources": "both"}, "sources", "must be 'cloud' or 'device'"),
-            ({"aggregation": "output"}, "aggregation", "must be 'context'"),
+            ({"aggregation": "blocks"}, "aggregation", "must be 'context'"),
             ({"long_document": "Zzyzx"}, "long_document", "no document of this name"),
             ({"long_document": "endless"}, "long_document", "too long to be read whole"),
             ({"long_document": "Zzyzx", "sources": "device"}, "long_document", "no document of this name"),
@@ -79,7 +86,7 @@ class TestBadInput:
             ({"sources": "both"}, "sources", "sources can't be 'both'"),
             ({"verifier": "device"}, "sources", "sources must be 'device', not 'cloud'"),
             ({"sampler": "race"}, "sampler", "draws by 'rejection'"),
-            ({"aggregation": "output"}, "aggregation", "must be 'context'"),
+            ({"aggregation": "blocks"}, "aggregation", "must be 'context'"),
             ({"resolution": 8}, "resolution", "of draft_codec 'lattice'"),
             ({"draft_codec": "lattice", "resolution": 200, "index_code": "fixed"}, "resolution", "too fine"),
             ({"top_logprobs": 2}, "logprobs", "Log-probabilities need"),

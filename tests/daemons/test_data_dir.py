@@ -116,7 +116,7 @@ def test_all_is_in_the_folder_and_goes_with_it(machine: Machine, tmp_path: Path)
     files = [path for path in machine.data.rglob("*") if path.is_file() and path not in locks]
     assert [path for path in files if not known & {*path.parents}] == []
     assert any(path.is_relative_to(machine.data / "cache" / "numba") for path in files)
-    done = machine.dragon("data", "remove", "--yes")
+    done = machine.dragon("data", "remove", "--role", "both", "--yes")
     assert done.returncode == 0, done.stderr
     assert not machine.data.exists()
     assert (written(machine.home), written(machine.working)) == (before, [])

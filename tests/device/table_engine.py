@@ -98,6 +98,9 @@ class TableEngine:
             raise ValueError(f"a token id is from 0 to {MOST_CHARACTERS - 1}")
         return "".join(map(chr, tokens))
 
+    def piece(self, token: int) -> str:
+        return chr(token)
+
     def embed(self, texts: Sequence[str]) -> Embedded:
         """One of two unit vectors, by the length of the text; texts of more than `MOST_READ` characters are cut."""
         vectors = np.eye(2, dtype=np.float32)[[len(text) % 2 for text in texts]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +165,34 @@ class TestRemoval:
         with pytest.raises(PathError, match="remove the documents"):
             documents.unwatch(str(settings.uploads))
         assert (library.watched(), len(library.files())) == ([str(settings.uploads)], 1)
+
+    def test_nor_does_a_folder_around_it_take_it_along(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments, tmp_path: Path
+    ) -> None:
+        documents.put("secret.txt", b"a secret")
+        library.add(settings.uploads)
+        secret = library.files()
+        (tmp_path / "note.txt").write_text("a note")
+        library.add(tmp_path, watch=True)
+        documents.unwatch(str(tmp_path))
+        assert (library.watched(), library.files()) == ([str(settings.uploads)], secret)
+        assert [reading.root for reading in documents.listing().readings] == library.watched()
+
+    def test_an_upload_whose_folder_is_gone_can_be_removed(
+        self, settings: DeviceSettings, library: Library, documents: OwnDocuments
+    ) -> None:
+        documents.put("note.txt", b"a note")
+        library.add(settings.uploads)
+        shutil.rmtree(settings.uploads)
+        (file,) = library.files()
+        assert documents.forget(file.id)
+        assert library.files() == []
+
+    def test_one_that_is_being_read_is_not_forgotten_yet(self, library: Library, documents: OwnDocuments) -> None:
+        """Whoever reads it may have its content already."""
+        documents.put("note.txt", b"a note")
+        with writer_lock(library.folder):
+            assert not documents.discard("note.txt")
 
 
 def test_what_a_killed_upload_has_left_goes(settings: DeviceSettings, library: Library) -> None:

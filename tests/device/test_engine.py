@@ -102,6 +102,18 @@ def test_status_sees_what_changed(http: httpx.Client, side: SideRuntime, tmp_pat
     assert http.get("/status").json()["documents"] == 2
 
 
+def test_a_seed_that_is_drawn_is_one_that_every_reader_of_json_keeps(http: httpx.Client) -> None:
+    """JavaScript, for one, has no other numbers than floats: a seed that it rounds gives another answer."""
+    body = {"messages": [{"role": "user", "content": "What is my rabbit called?"}], "max_tokens": 1}
+    seeds = [http.post("/v1/chat/completions", json=body).json()["dragon"]["seed"] for _ in range(4)]
+    assert all(0 <= seed < 2**53 and int(float(seed)) == seed for seed in seeds) and len(set(seeds)) == len(seeds)
+
+
+def test_pieces_of_a_text(http: httpx.Client) -> None:
+    tokens = http.post("/tokenize", json={"content": "My rabbit", "with_pieces": True}).json()["tokens"]
+    assert "".join(each["piece"] for each in tokens) == "My rabbit" and len(tokens) > 1
+
+
 class TestALongConversation:
     """Of short questions, but for the first one."""
 

@@ -163,6 +163,16 @@ class TestEveryMethod:
         report = ask(device, method).report
         assert report.degraded == tuple(range(report.tokens))
 
+    def test_that_is_silent_while_drafts_reach_beyond_a_stop_string(
+        self, cloud: ScriptedCloud, device: Resident, method: str
+    ) -> None:
+        """All of them are decided at once; the report tells of those that are shown."""
+        cloud.script = at_opening(ready) if method == "fetch-text" else at_opening(no_passages, ready)
+        text = ask(device, method).text
+        report = ask(device, method, stop=(text[2:4],)).report
+        assert report.tokens < LENGTH
+        assert report.degraded == tuple(range(report.tokens))
+
 
 class TestPlacements:
     @pytest.mark.parametrize("sources", ["both", "cloud"])
@@ -249,6 +259,13 @@ class TestEagerVerifiers:
 
 
 class TestFetching:
+    @pytest.mark.parametrize("method", ["coupled", "eager"])
+    def test_whose_passages_are_no_text(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        cloud.script = at_opening(lambda session: Fetched(session, 0, 1, 0, 1, 0.5, "a document", b"\xff"))
+        report = ask(device, method).report
+        assert report.degraded == tuple(range(report.tokens))
+        assert report.notes == ("The cloud did not take part: what it sent of the answer can't be used.",)
+
     @pytest.mark.parametrize("method", ["fetch-text", "coupled"])
     def test_that_hands_over_a_byte_now_and_then(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
         """Of documents that are never whole, the same byte or another one."""

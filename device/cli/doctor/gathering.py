@@ -34,12 +34,12 @@ def gather(role: Side, file: Path | None) -> Facts:
     try:
         settings, own, device = _settings(role, file)
     except CommandFailed as failure:
-        return Facts(role, SettingsFile(str(path), path.is_file(), failure.text), packages(), year)
+        return Facts(role, SettingsFile(str(path), os.path.isfile(path), failure.text), packages(), year)
     address = None if role == "device" and own["privacy"] == "offline" else own["cloud" if role == "device" else "bind"]
     port, status = (None, None) if device is None else ports.of_device(device)
     return Facts(
         role,
-        SettingsFile(str(path), path.is_file()),
+        SettingsFile(str(path), os.path.isfile(path)),
         packages(),
         year,
         gathering.of_keys(settings, role, address),

@@ -96,4 +96,4 @@ def _hub() -> Path:
 
 
 def _is_of_hub(name: object) -> bool:
-    return isinstance(name, str) and name not in NO_HUB_NAMES and not expanded(name).exists()
+    return isinstance(name, str) and name not in NO_HUB_NAMES and not os.path.exists(expanded(name))

@@ -149,6 +149,8 @@ class ResponsesBody(GenerationBody):
         options = super().options | {"response_format": self.format}
         if LOGPROBS in self.include:
             options = {"top_logprobs": 0} | options
+        elif options.get("top_logprobs") == 0:  # of clients that ask for none
+            del options["top_logprobs"]
         return options | ({} if limit is None else {"max_tokens": limit})
 
     @property

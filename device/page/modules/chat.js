@@ -113,7 +113,7 @@ function Welcome({ status, onView }) {
     <h1>Ask your documents, and the cloud’s</h1>
     <p>
       Two libraries answer together. Yours stays on this device: the cloud learns the question and the answer, never a
-      document. Every part of an answer shows where it comes from:${" "}
+      document as a whole; an answer may quote one. Every part of an answer shows where it comes from:${" "}
       <span class="from device">from this device</span> or <span class="from cloud">from the cloud</span>.
     </p>
     ${

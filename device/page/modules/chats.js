@@ -133,13 +133,14 @@ export class Chats {
 
   /**
    * Ask in the current conversation; at `place`, in place of that turn and all behind it. `fields` are the turn's,
-   * `level` is the privacy that the daemon is set to, where it is known.
+   * `level` is the privacy that the daemon is set to; where it isn't known, nothing leaves. The request names it: a
+   * daemon that is set otherwise by then refuses what is looser.
    */
   async ask(question, options, place, fields, level) {
     if (this.live) return;
     const { chosen } = this;
-    const told = { ...documentFields(chosen), ...options, ...fields };
-    const turn = turnOf(question, fields, chosen, (told.privacy ?? level) === "offline");
+    const told = { privacy: level ?? "offline", ...documentFields(chosen), ...options, ...fields };
+    const turn = turnOf(question, fields, chosen, told.privacy === "offline");
     const controller = new AbortController();
     this.asked.set(turn.id, turn);
     this.live = { turn, controller, conversation: null };

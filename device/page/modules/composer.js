@@ -14,7 +14,7 @@ const SOURCES = [
 const PRIVACY = [
   ["", "default"],
   ["strict", "strict: no number made of your documents leaves"],
-  ["balanced", "balanced: distributions may leave, texts never"],
+  ["balanced", "balanced: distributions may leave; text can be read from them"],
   ["offline", "offline: nothing leaves"],
 ];
 const UNKEPT = "This browser keeps no conversations: they last as long as this page.";

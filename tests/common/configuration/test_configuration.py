@@ -91,6 +91,14 @@ class TestSources:
         monkeypatch.setenv("DRAGON_CONFIG", str(home / "gone.toml"))
         assert "gone.toml: can't be read" in refusal(DeviceSettings)
 
+    def test_one_that_can_not_be_looked_at_is_not_passed_over(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else its setting of privacy would not count."""
+        assert "can't be read: file name too long" in refusal(DeviceSettings, home / ("n" * 300))
+        monkeypatch.setattr(platformdirs, "user_config_path", lambda name: home / ("n" * 300))
+        assert "device.toml: can't be read: file name too long" in refusal(DeviceSettings)
+
     def test_constructing_reads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DRAGON_DEVICE_PORT", "2")
         assert DeviceSettings().port == 8600
@@ -316,6 +324,18 @@ class TestOpenDoors:
     def test_strict_privacy_keeps_aggregation_on_the_device(self, placement: str) -> None:
         assert "privacy = 'strict' forbids" in refusal(DeviceSettings, placement=placement)
         load_settings(DeviceSettings, overrides={"placement": placement, "privacy": "balanced"})
+
+    def test_both_sides_aggregate_by_the_race_only(self) -> None:
+        assert "needs the race" in refusal(DeviceSettings, privacy="balanced", placement="mirrored", sampler="paper")
+        for placement, sampler in (("mirrored", "race"), ("greedy", "paper")):
+            load_settings(DeviceSettings, overrides={"privacy": "balanced", "placement": placement, "sampler": sampler})
+
+
+@pytest.mark.parametrize("name", ["auto", "embedded", "other/model"])
+def test_another_model_is_named_as_the_setting_names_it(name: str) -> None:
+    made = DeviceSettings(model="usual/model", tokenizer="its/own").of_model(name)
+    wanted = DeviceSettings(model=name)
+    assert (made.model, made.tokenizer) == (wanted.model, wanted.tokenizer)
 
 
 class TestDescribe:

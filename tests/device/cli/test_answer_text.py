@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device.cli.answer_text import Plain, Terminal, answer_text
+from device.cli.answers import stream_answer
 
 WIDTH = 12
 LETTERS = st.text("ab \n\t\x1bé漢", max_size=20)
@@ -92,6 +95,23 @@ def test_a_draft_stays_on_the_line() -> None:
     assert written([(True, "a" * 9), (False, "bcdef")]).lines() == (["a" * 9 + "bc"], "bc")
     assert written([(True, "a" * 12), (False, "b")]).lines() == (["a" * 12], "")
     assert written([(True, "a" * 13), (False, "b\nc")]).lines() == (["a" * 12, "ab c"], "b c")
+
+
+@pytest.mark.parametrize("before", [{"provisional": " Bob"}, {"waiting": True}], ids=str)
+def test_a_warning_has_a_line_of_its_own(before: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft that was shown on its line is taken back first."""
+
+    class Asked:
+        def chat(self, _: object) -> Any:
+            yield {"choices": [], "dragon": before}
+            yield {"choices": [], "dragon": {"doubt": {"sentence": "Far."}}}
+            yield {"choices": [{"delta": {"content": "I"}}]}
+            yield {"choices": [], "dragon": {"seed": 1}}
+
+    window, asked = Window(), Asked()
+    monkeypatch.setattr(sys, "stderr", window)
+    assert stream_answer(asked, {}, window).text == "I"  # type: ignore[arg-type]
+    assert window.lines() == (["Far.", "I", ""], "")
 
 
 @settings(max_examples=300)

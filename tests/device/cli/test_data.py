@@ -51,18 +51,28 @@ def test_every_folder_is_shown_with_its_size(dragon: Dragon, data: Path) -> None
     assert any(line.split() == ["device", "settings", "there", str(data / "device.toml")] for line in lines)
 
 
+@pytest.mark.parametrize("command", [("show",), ("remove", "--yes")])
+def test_a_folder_that_can_not_be_looked_at_is_not_passed_over(dragon: Dragon, command: tuple[str, ...]) -> None:
+    done = dragon("data", *command, DRAGON_DATA_DIR="n" * 300)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.endswith("can't be looked at: file name too long\n")
+
+
 def test_all_of_it_is_removed_but_settings(dragon: Dragon, data: Path) -> None:
     (data / "mine").write_text("not dragon's")
-    done = dragon("data", "remove", "--yes")
+    done = dragon("data", "remove", "--role", "both", "--yes")
     assert done.returncode == 0, done.stderr
     assert left(data) == {"device.toml", "mine"}
     assert not (data / "device").exists() and not (data / "cloud").exists()
-    assert "nothing to remove" in dragon("data", "remove", "--yes").stdout
+    assert "nothing to remove" in dragon("data", "remove", "--role", "both", "--yes").stdout
 
 
-def test_one_role_leaves_what_the_other_uses(dragon: Dragon, data: Path) -> None:
-    assert dragon("data", "remove", "--role", "device", "--yes").returncode == 0
-    kept = {file_in(name) for name in FOLDERS if not name.startswith("device/")}
+@pytest.mark.parametrize("arguments", [(), ("--role", "device"), ("--role", "cloud")])
+def test_one_role_leaves_what_the_other_uses(dragon: Dragon, data: Path, arguments: tuple[str, ...]) -> None:
+    """The device's go where no role is named, and none that the other one needs."""
+    role = arguments[-1] if arguments else "device"
+    assert dragon("data", "remove", "--yes", *arguments).returncode == 0
+    kept = {file_in(name) for name in FOLDERS if not name.startswith(f"{role}/")}
     assert left(data) == {*kept, "device.toml"}
 
 
@@ -74,7 +84,7 @@ def test_nothing_goes_without_a_yes(dragon: Dragon, data: Path, given: str, text
     done = dragon("data", "remove", given=given)
     assert (done.returncode, text in done.stderr) == (2, True)
     assert left(data) == before
-    assert dragon("data", "remove", given=Typed("y\n")).returncode == 0
+    assert dragon("data", "remove", "--role", "both", given=Typed("y\n")).returncode == 0
     assert left(data) == {"device.toml"}
 
 
@@ -83,7 +93,7 @@ def test_what_a_setting_put_elsewhere_stays(dragon: Dragon, data: Path, tmp_path
     elsewhere.mkdir()
     (elsewhere / "mine.gguf").write_text("a model of the user's")
     variables = {f"DRAGON_{role}_MODELS": str(elsewhere) for role in ("DEVICE", "CLOUD")}
-    done = dragon("data", "remove", "--yes", **variables)
+    done = dragon("data", "remove", "--role", "both", "--yes", **variables)
     assert f"stays: {elsewhere}" in done.stdout
     assert left(elsewhere) == {"mine.gguf"}
     assert left(data) == {"device.toml", "models/file"}
@@ -94,7 +104,7 @@ def test_what_a_link_put_elsewhere_stays(dragon: Dragon, data: Path, tmp_path: P
     (data / "models").rename(large)
     (data / "models").symlink_to(large)
     for _ in range(2):
-        done = dragon("data", "remove", "--yes")
+        done = dragon("data", "remove", "--role", "both", "--yes")
         assert done.returncode == 0, done.stderr
         assert f"stays: {data / 'models'}" in done.stdout
     assert left(large) == {"file"} and left(data) == {"device.toml"}
@@ -126,15 +136,15 @@ def test_a_daemon_that_runs_keeps_its_own(dragon: Dragon, data: Path, role: str)
     before = left(data)
     settings = {"device": DeviceSettings, "cloud": CloudSettings}[role](data_dir=data)
     with sole_process(settings.lock):
-        for arguments in ((), ("--role", role)):
-            done = dragon("data", "remove", "--yes", *arguments)
+        for named in ("both", role):
+            done = dragon("data", "remove", "--yes", "--role", named)
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"dragon: the {role} daemon runs, and uses {data / role}; stop it first\n"
         assert left(data) == before | {f"{role}/{role}.lock"}
         other = "cloud" if role == "device" else "device"
         assert dragon("data", "remove", "--yes", "--role", other).returncode == 0
         assert left(data) == {each for each in before if not each.startswith(f"{other}/")} | {f"{role}/{role}.lock"}
-    assert dragon("data", "remove", "--yes").returncode == 0
+    assert dragon("data", "remove", "--yes", "--role", "both").returncode == 0
     assert left(data) == {"device.toml"}
 
 
@@ -145,5 +155,5 @@ def test_no_daemon_starts_while_it_asks(dragon: Dragon, data: Path, monkeypatch:
         return True
 
     monkeypatch.setattr("typer.confirm", asked)
-    assert dragon("data", "remove", given=Typed("")).returncode == 0
+    assert dragon("data", "remove", "--role", "both", given=Typed("")).returncode == 0
     assert left(data) == {"device.toml"}

@@ -37,6 +37,14 @@ def test_several_files_and_then_the_question(
     assert asked(engine) == ("one two", BOTH)
 
 
+@pytest.mark.parametrize("question", ["why " * 70, "я" * 130], ids=["ascii", "cyrillic"])
+def test_the_question_behind_files_may_be_longer_than_a_name(
+    dragon: Dragon, server: HttpServer, engine: TableEngine, files: list[str], question: str
+) -> None:
+    done = dragon("ask", "--files", *files, question, "--url", server.url)
+    assert (done.returncode, asked(engine)) == (0, (question.strip(), BOTH))
+
+
 def test_the_question_and_then_files(dragon: Dragon, server: HttpServer, engine: TableEngine, files: list[str]) -> None:
     assert dragon("ask", "one two", "--url", server.url, "--files", *files).returncode == 0
     assert asked(engine) == ("one two", BOTH)
@@ -65,6 +73,7 @@ def test_files_that_can_not_be_read_are_told_before_anything_is_asked(
     (tmp_path / "other" / "a.pdf").touch()
     for given, words in (
         ((str(tmp_path / "none.pdf"),), "is not a file"),
+        (("n" * 300,), "is not a file"),
         ((files[0], str(tmp_path / "other" / "a.pdf")), "two of the files are called a.pdf"),
     ):
         done = dragon("ask", "--files", *given, "one", "--url", server.url)

@@ -110,6 +110,7 @@ def test_settings_that_are_there_stay(dragon: Dragon, tmp_path: Path) -> None:
         (["--role", "cloud", "--documents", "/", "--yes"], "--documents is the device's"),
         (["--yes", "--documents", "/nowhere"], "there is no /nowhere"),
         (["--yes", "--documents", "~nobody-at-all"], "there is no ~nobody-at-all"),
+        (["--yes", "--documents", "n" * 300], "there is no nnn"),
     ],
 )
 def test_what_can_not_be_done_is_one_line(dragon: Dragon, tmp_path: Path, arguments: list[str], text: str) -> None:
@@ -125,6 +126,11 @@ def test_one_file_can_not_be_that_of_both(dragon: Dragon, tmp_path: Path) -> Non
     assert (done.returncode, "unset it" in done.stderr, file.exists()) == (2, True, False)
     assert dragon("init", "--yes", "--role", "device", DRAGON_CONFIG=str(file)).returncode == 0
     assert "privacy" in file.read_text()
+
+
+def test_settings_with_a_name_that_no_file_can_have(dragon: Dragon) -> None:
+    done = dragon("init", "--yes", "--role", "device", DRAGON_CONFIG="n" * 300)
+    assert (done.returncode, done.stderr.count("\n"), "file name too long" in done.stderr) == (2, 1, True)
 
 
 def test_documents_are_added_and_watched(dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,7 @@ class TestHub:
     ("arguments", "said"),
     [
         (("pull", "/nowhere.gguf"), "can't be read: no such file"),
+        (("pull", "n" * 300 + ".gguf"), "can't be read: file name too long"),
         (("pull", "~nobody-at-all/a.gguf"), "can't be read: no such file"),
         (("pull", "~nobody-at-all"), "no such folder, and not a Hub id"),
         (("pull", "/nowhere"), "no such folder, and not a Hub id"),
@@ -213,8 +214,9 @@ def test_another_side_s_model_that_is_not_here_costs_no_answer(dragon: Dragon) -
     assert "can't be compared: nobody/nothing: no folder here" in tokenizers
 
 
-def test_both_sides_with_the_embedded_model_fit(dragon: Dragon) -> None:
-    done = dragon("models", "check", DRAGON_DEVICE_THREADS="1")
+@pytest.mark.parametrize("named", [(), ("embedded",)])
+def test_both_sides_with_the_embedded_model_fit(dragon: Dragon, named: tuple[str, ...]) -> None:
+    done = dragon("models", "check", *named, DRAGON_DEVICE_THREADS="1")
     assert done.returncode == 0, done
     *_, tokenizers, weights = done.stdout.splitlines()
     assert tokenizers.endswith("has the same tokenizer")

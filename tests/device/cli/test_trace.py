@@ -45,3 +45,8 @@ def test_a_file_that_can_not_be_written_is_told_before_it_asks(
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert said in done.stderr
     assert engine.generations == []
+
+
+def test_a_name_that_no_file_can_have_is_one_line(dragon: Dragon, server: HttpServer) -> None:
+    done = dragon("trace", "one", "--output", "n" * 300, "--url", server.url)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 2), "the answer, and that there is no trace"

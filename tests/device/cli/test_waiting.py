@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,10 +15,12 @@ import pytest
 
 from device.cli import up
 from device.cli.connection import ready_daemon
+from device.cli.daemon import SILENCE_PATIENCE
 from device.cli.failures import CommandFailed
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings
+from tests.device.cli.conftest import Dragon
 from tests.device.table_engine import TableEngine
 
 LOOKS = 6  # at a daemon before it can answer
@@ -100,18 +103,87 @@ def test_the_pauses_until_the_cloud_has_come_grow() -> None:
 @pytest.mark.parametrize("page", [b"<html>unavailable</html>", b"\xff\xfe", b"[]"])
 def test_a_proxy_that_answers_for_a_daemon_is_none_that_starts(page: bytes) -> None:
     """Its page is no JSON, or no text at all."""
+    with (
+        another_program(page, status=503) as url,
+        pytest.raises(CommandFailed, match="503"),
+        ready_daemon(url),
+    ):
+        pass
 
-    class Proxy(BaseHTTPRequestHandler):
+
+@contextmanager
+def another_program(reply: bytes, status: int = 200) -> Iterator[str]:
+    """The address of a program that answers every request so."""
+
+    class Program(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(503)
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(status)
+            self.send_header("content-type", "text/event-stream" if reply.startswith(b"data:") else "text/html")
             self.end_headers()
-            self.wfile.write(page)
+            self.wfile.write(reply)
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(CommandFailed, match="503"), ready_daemon(f"http://127.0.0.1:{server.server_port}"):
-            pass
-        server.shutdown()
+    with HTTPServer(("127.0.0.1", 0), Program) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (b'{"status": 404, "error": "Not Found"}', 404),
+        (b'{"error": {"code": 404}}', 404),
+        (b"[]", 404),
+        (b'{"error": "Unexpected endpoint"}', 200),
+        (b'{"status": "UP"}', 200),
+        (b"<html></html>", 200),
+        (b"\x80", 200),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("command", [("ask", "q"), ("status",), ("chat",)], ids=lambda command: command[0])
+def test_another_program_is_told_in_one_line(
+    dragon: Dragon, reply: bytes, status: int, command: tuple[str, ...]
+) -> None:
+    with another_program(reply, status) as url:
+        done = dragon(*command, "--url", url)
+    said = "is not a dragon device daemon" if status == 200 else f"HTTP status {status}"
+    assert (done.returncode, done.stdout, done.stderr.count("\n"), said in done.stderr) == (1, "", 1, True), done
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"ping",
+        b"3",
+        b"[1]",
+        b'{"error": "x"}',
+        b'{"object": "ping"}',
+        b'{"choices": [1]}',
+        b'{"choices": [{"text": "x"}]}',
+        b'{"choices": [{"delta": {"content": ["x"]}}]}',
+        b'{"choices": [{"delta": {}}]}',
+        b'{"choices": [{"delta": {}}], "dragon": null}',
+    ],
+    ids=str,
+)
+def test_another_program_s_stream_is_told_in_one_line(dragon: Dragon, event: bytes) -> None:
+    with another_program(b"data: %s\n\ndata: [DONE]\n\n" % event) as url:
+        done = dragon("ask", "q", "--url", url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done
+    assert "is not a dragon device daemon" in done.stderr
+
+
+def test_a_silent_daemon_is_waited_for_longer_than_a_place_there() -> None:
+    """The daemon says then that there is none."""
+    assert HttpOptions().wait_patience + HttpOptions().keep_alive < SILENCE_PATIENCE

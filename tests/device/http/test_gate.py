@@ -115,6 +115,18 @@ class TestOrigin:
             for origin, status in (("https://device.example", 200), ("https://evil.example", 403), ("http://[", 403)):
                 assert http.get("/status", headers=headers | {"origin": origin}).status_code == status
 
+    def test_behind_a_proxy_on_this_machine(self, serve: Serve) -> None:
+        """Whether or not it passes on its own name; another port of that name is another origin."""
+        server = serve(allow_origins=frozenset({"https://device.example"}))
+        page = {"origin": "https://device.example", "sec-fetch-site": "same-origin"}
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
+            for host in ("device.example", "device.example:443", "127.0.0.1:8600"):
+                assert http.post(COMPLETIONS, json={"prompt": "x"}, headers=page | {"host": host}).status_code == 200
+                assert http.get("/status", headers={"host": host, "sec-fetch-site": "same-origin"}).status_code == 200
+            for host in ("device.example:8600", "device.example.evil.example", "evil.example"):
+                response = http.post(COMPLETIONS, json={"prompt": "x"}, headers=page | {"host": host})
+                assert (response.status_code, response.json()["error"]["code"]) == (403, "host_not_allowed")
+
 
 class TestAllowedOrigin:
     PAGE: ClassVar = {"origin": "http://localhost:3000", "sec-fetch-site": "same-site", "host": "localhost:8600"}
@@ -165,6 +177,12 @@ def test_what_is_no_origin_can_not_be_allowed(origin: str) -> None:
 def test_several_origins_can_be_allowed() -> None:
     settings = DeviceSettings(allow_origins="http://localhost:3000, https://[::1]:8443,app://obsidian.md")
     assert origins_in(settings.allow_origins) == {"http://localhost:3000", "https://[::1]:8443", "app://obsidian.md"}
+
+
+def test_an_origin_is_that_of_browsers_which_leave_default_ports_out() -> None:
+    given = "https://app.example:443,http://[::1]:80,http://localhost:443,app://x:80"
+    allowed = {"https://app.example", "http://[::1]", "http://localhost:443", "app://x:80"}
+    assert origins_in(DeviceSettings(allow_origins=given).allow_origins) == allowed
 
 
 class TestKey:

@@ -19,7 +19,7 @@ from common.processors.options import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.fields import NEUTRAL, REFUSED
-from device.http.prompts import chat_asked, completion_asked
+from device.http.prompts import chat_asked, completion_asked, derived_seed
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, parse
 from device.http.tokens import DetokenizeBody, TokenizeBody
@@ -165,6 +165,12 @@ class TestFields:
         for seed, taken in ((-1, 2**64 - 1), (-(2**63), 2**63), (0, 0), (2**64 - 1, 2**64 - 1)):
             assert completion(seed=seed).seed == taken
 
+    def test_seeds_that_are_derived_are_ones_that_every_reader_of_json_keeps(self) -> None:
+        """The first is that of the request, whatever it is."""
+        asked = [each.seed for each in ask_completion(seed=2**64 - 1, n=8, temperature=1).requests]
+        assert asked == [derived_seed(2**64 - 1, index) for index in range(8)] and len(set(asked)) == 8
+        assert asked[0] == 2**64 - 1 and all(seed is not None and seed < 2**53 for seed in asked[1:])
+
     def test_both_samplers_truncate_as_they_are_asked_or_by_their_own(self) -> None:
         assert [top_p_of(completion(**fields)) for fields in ({}, {"top_p": 0.3}, {"sampler": "paper"})] == [
             1,
@@ -263,6 +269,9 @@ class TestFields:
             ask_chat(turn("user", "x"), top_logprobs=2)
         newer, _ = parse(ResponsesBody, encode({"input": "x", "include": ["message.output_text.logprobs"]}))
         assert newer.options["top_logprobs"] == 0
+        for count, told in ((0, {}), (2, {"top_logprobs": 2})):  # as of OpenAI's own response, none is 0
+            newer, _ = parse(ResponsesBody, encode({"input": "x", "top_logprobs": count}))
+            assert {name: value for name, value in newer.options.items() if name == "top_logprobs"} == told
 
     def test_two_token_limits_must_agree(self) -> None:
         message = turn("user", "x")

@@ -10,9 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from common.engine.model.tokenizer import Tokenizer
+from common.library.hit import Hit
 from device.http.server import HttpServer
 from device.http.tokens import LONGEST_TEXT
 from device.interface import Embedded
+from tests.common.engine.model.tiny_models import sentencepiece_tokenizer
 from tests.daemons.streaming import wait_until
 from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
@@ -33,6 +36,16 @@ class TestTokens:
         assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": "hi"}
         pieces = http.post("/tokenize", json={"content": "hi", "with_pieces": True}).json()["tokens"]
         assert pieces == [{"id": 104, "piece": "h"}, {"id": 105, "piece": "i"}]
+
+    def test_pieces_keep_their_spaces(
+        self, http: httpx.Client, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By itself, a token of a tokenizer like Llama 2's has none."""
+        tokenizer = Tokenizer(sentencepiece_tokenizer())
+        for name in ("encode", "decode", "piece"):
+            monkeypatch.setattr(engine, name, getattr(tokenizer, name))
+        tokens = http.post("/tokenize", json={"content": "the the", "with_pieces": True}).json()["tokens"]
+        assert "".join(each["piece"] for each in tokens) == " the the"
 
     def test_an_id_that_the_model_does_not_have(self, http: httpx.Client) -> None:
         response = http.post("/detokenize", json={"tokens": [256]})
@@ -63,6 +76,33 @@ class TestTokens:
         answer = http.post("/v1/embeddings", json={"input": texts}).json()
         assert [item["index"] for item in answer["data"]] == list(range(12))
         assert portions == [8, 2, 2]
+
+    def test_a_search_waits_for_no_whole_request(
+        self, http: httpx.Client, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Empty:
+            def search(self, query: str, count: int) -> list[Hit]:
+                return []
+
+        second, done = threading.Event(), threading.Event()
+        embed = engine.embed
+
+        def slowly(texts: Sequence[str]) -> Embedded:
+            if len(texts) == 1:
+                second.set()
+                assert done.wait(WAIT)
+            return embed(texts)
+
+        monkeypatch.setattr(engine, "embed", slowly)
+        monkeypatch.setattr(engine, "documents", Empty(), raising=False)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(http.post, "/v1/embeddings", json={"input": ["x"] * 9})
+            try:
+                assert second.wait(WAIT)
+                found = http.get("/library/search", params={"query": "x"}, timeout=WAIT / 2)
+            finally:
+                done.set()
+            assert (found.json(), asked.result().status_code) == ({"hits": []}, 200)
 
 
 class TestWaitingForTheTokenizer:

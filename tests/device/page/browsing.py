@@ -74,6 +74,7 @@ def opened(browser: Any, url: str, **window: Any) -> Visit:
     visit.watch()
     visit.page.goto(url)
     visit.page.get_by_role("heading", level=1).wait_for()
+    visit.page.locator(".link-button", has_not_text="…").wait_for()  # the daemon's status has come
     return visit
 
 

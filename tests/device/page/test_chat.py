@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,67 +95,6 @@ class TestAsking:
         before, after = (engine.generation(number).request for number in (0, 1))
         assert (before.sources, before.privacy, before.trace) == ("both", "strict", False)
         assert (after.sources, after.privacy, after.trace) == ("device", "offline", True)
-
-    def test_what_was_asked_offline_leaves_with_no_later_question(
-        self, visits: Open, server: HttpServer, engine: TableEngine
-    ) -> None:
-        visit = visits(server.url)
-        choose = visit.page.get_by_role("combobox", name="Privacy").select_option
-        visit.ask("first")
-        choose("offline")
-        visit.ask("secret")
-        visit.page.reload()
-        visit.page.locator(".conversations .title").click()
-        choose("balanced")
-        visit.ask("third")
-        choose("offline")
-        visit.ask("fourth")
-        prompts = [engine.generation(number).request.prompt for number in (1, 2, 3)]
-        assert [("first" in each, "secret" in each) for each in prompts] == [(True, True), (True, False), (True, True)]
-        hints = visit.page.locator(".turn:has(> .hint) .question p").all_inner_texts()
-        assert hints == ["secret", "fourth"]
-        assert (visit.serious(), visit.fits()) == ([], True)
-
-    def test_what_was_asked_while_the_daemon_was_offline_leaves_with_none(
-        self, visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        strict = engine.status()
-        monkeypatch.setattr(engine, "status", lambda: replace(strict, privacy="offline"))
-        visit = visits(server.url)
-        visit.page.get_by_role("button", name="Cloud connected").wait_for()
-        visit.ask("secret")
-        visit.ask("second")
-        assert "secret" in engine.generation().request.prompt
-        hints = visit.page.get_by_text("Asked offline")
-        assert hints.count() == 0  # as all questions are, as long as the daemon is
-        monkeypatch.setattr(engine, "status", lambda: strict)
-        visit.page.reload()
-        visit.page.locator(".conversations .title").click()
-        hints.nth(1).wait_for()
-        visit.ask("third")
-        assert "secret" not in engine.generation().request.prompt
-
-    def test_what_was_asked_offline_is_asked_again_offline(
-        self, visits: Open, server: HttpServer, engine: TableEngine
-    ) -> None:
-        """Edited it is another question, for which the choices hold."""
-        engine.allowed = 1
-        visit = visits(server.url)
-        page = visit.page
-        page.get_by_role("combobox", name="Privacy").select_option("offline")
-        visit.write("a secret")
-        answers(visit).get_by_text("a").wait_for()
-        page.get_by_role("button", name="Stop").click()
-        engine.allowed = None
-        page.get_by_role("combobox", name="Privacy").select_option("")
-        page.get_by_role("button", name="Try again").click()
-        page.get_by_text("Answer: a secret").wait_for(state="attached")
-        page.get_by_role("button", name="Edit").click()
-        page.get_by_role("textbox", name="Question").first.fill("no secret")
-        page.keyboard.press("Enter")
-        page.get_by_text("Answer: no secret").wait_for(state="attached")
-        asked = [engine.generation(number).request.privacy for number in range(3)]
-        assert asked == ["offline", "offline", "strict"]
 
     def test_chosen_documents_are_the_conversations(
         self, visits: Open, server: HttpServer, engine: TableEngine

@@ -10,8 +10,7 @@ from common.answer.errors import RequestError
 from common.answer.request import AGGREGATION, own_options
 from common.methods.drafted.rejection.request import LatticeRequest, check_lattice
 from common.methods.drafted.request import check_draft, check_drawing
-from common.methods.passages.long_context.request import DOCUMENT_NAME, DocumentName, check_document
-from proto.fields import Aggregation
+from common.methods.passages.long_context.request import DOCUMENT_NAME, DocumentName, OneRow, check_document
 from proto.limits import MOST_FETCHED, MOST_PROPOSED
 
 Residual = Literal["augmented", "paper"]
@@ -35,7 +34,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_texts, json_schema_input_typ
 class RapidRequest(LatticeRequest):
     """A question about one long document, which the verifier reads whole and the drafter in part."""
 
-    aggregation: Aggregation = Field(default="context", description=AGGREGATION)
+    aggregation: OneRow = Field(default="context", description=AGGREGATION)
     draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
     eta: float = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from common.answer.errors import RequestError
 from common.answer.request import AGGREGATION, Request, Sources
@@ -16,11 +16,19 @@ DocumentName = Annotated[str, Field(max_length=LONGEST_NAME)]
 DOCUMENT_NAME = "Title or path of the document that the question is about"
 
 
+def _one_row(value: Aggregation) -> Aggregation:
+    """A row per document is one row, where there is one document."""
+    return "context" if value == "output" else value
+
+
+OneRow = Annotated[Aggregation, AfterValidator(_one_row)]
+
+
 class LongContextRequest(Request):
     """A question about one document, which one side reads whole."""
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
-    aggregation: Aggregation = Field(default="context", description=AGGREGATION)
+    aggregation: OneRow = Field(default="context", description=AGGREGATION)
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
 
 

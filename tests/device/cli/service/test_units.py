@@ -108,6 +108,12 @@ def test_a_unit_is_written_and_not_started(own: Dragon, tmp_path: Path, role: st
     assert moved.stat().st_mode & 0o777 == 0o755, "it may be others', too"
 
 
+def test_a_model_s_name_may_be_longer_than_a_file_s(own: Dragon, tmp_path: Path) -> None:
+    (tmp_path / "dragon").mkdir()
+    (tmp_path / "dragon" / "device.toml").write_text(f'model = "{"n" * 300}"\n')
+    assert own("service", "show").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "text"),
     [
