@@ -14,7 +14,7 @@ import torch
 from transformers.utils import logging
 
 from scripts.bench.publish import publish
-from scripts.bench.results import Results
+from scripts.bench.results import NoText, Results
 from scripts.daemons import ROOT
 
 FOLDER = ROOT / "build" / "bench"
@@ -112,10 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.suites or SUITES:
         results = Results(name, options.folder, options.short)
         module, _, function = SUITES[name][1].partition(":")
-        getattr(importlib.import_module(module), function or "run")(results)
+        try:
+            getattr(importlib.import_module(module), function or "run")(results)
+        except NoText as error:
+            results.say(f"nothing was measured: {error}")
+            continue
         print(f"\n{name}: raw samples in {results.write()}", flush=True)
         if options.publish:
-            for path in publish(results.record, options.folder, ROOT):
+            for path in publish(results.record, options.folder, ROOT, results.say):
                 print(f"{name}: published in {path.relative_to(ROOT)}", flush=True)
 
 

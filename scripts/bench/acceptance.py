@@ -112,7 +112,7 @@ def report(answers: Sequence[JudgedAnswer], plan: Plan, results: Results) -> Non
     }
     results.table("Rank of the target where a draft of the race is rejected: device / cloud", ranks.table(found))
     results.samples("answers", {"plan": plan.sizes(), "entries": ENTRIES, "answers": answers})
-    for path in write_records(answers, results.folder / "acceptance"):
+    for path in write_records(answers, results.folder / results.suite):
         results.say(f"recorded {path.name}")
     draw(answers, results)
 

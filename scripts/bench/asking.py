@@ -94,8 +94,9 @@ class Answer:
 
 
 def ask(pair: Pair, question: str, mode: Mode, **law: object) -> dict[str, Any]:
-    """The report of an answer."""
+    """The report of an answer. Raises `RuntimeError` where the device decided tokens alone."""
     report: dict[str, Any] = pair.complete(question, **{**law, **mode.fields})["dragon"]
+    check_whole(report, mode.name)
     return report
 
 

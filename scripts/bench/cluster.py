@@ -115,7 +115,7 @@ def simulate(layout: Layout) -> Found:
 
     for device, (table, peer) in enumerate(places):
         table.greeted(peer, HELLO)
-        later(draw.random() * PAUSE, "ask", device)
+        later(draw.expovariate(1 / PAUSE), "ask", device)
     later(LOSSES, "lose", 0)
     ended, spent = 0, 0.0
     while ended < layout.answers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,6 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 from scipy.stats import binomtest
+
+from common.process.python import ROOT
+from common.process.version import commit
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -25,16 +29,21 @@ NOTHING = "–"  # a table's cell for which nothing was measured
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 SEED = 95  # of the resampling
+FEWEST = 6  # samples of whose median there is such an interval: the least and the most of five hold it in 94 %
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median of some samples with its 95 % confidence interval, and their 10th and 90th percentile."""
+    """Median of some samples with its 95 % confidence interval, and their 10th and 90th percentile.
+
+    Of fewer than `FEWEST`, `interval` is the least and the most.
+    """
 
     median: float
     low: float
     high: float
     interval: tuple[float, float]
+    count: int
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread:
@@ -42,23 +51,33 @@ class Spread:
         if not samples:
             raise ValueError("nothing was measured")
         low, middle, high = np.percentile(np.asarray(samples, dtype=np.float64), (10, 50, 90))
-        return cls(float(middle), float(low), float(high), median_interval(samples))
+        return cls(float(middle), float(low), float(high), median_interval(samples), len(samples))
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few samples for a confidence interval."""
+        return self.count < FEWEST
 
     def short(self, digits: int = 0, of_interval: int | None = None) -> str:
-        """Median [confidence interval]; `of_interval` digits in there, where these are not those of the median."""
+        """Median [confidence interval], or (least-most) of few samples; `of_interval` digits in there, where these are
+        not those of the median.
+        """
         edges = digits if of_interval is None else of_interval
-        return f"{self.median:.{digits}f} [{self.interval[0]:.{edges}f}-{self.interval[1]:.{edges}f}]"
+        within = f"{self.interval[0]:.{edges}f}-{self.interval[1]:.{edges}f}"
+        return f"{self.median:.{digits}f} ({within})" if self.few else f"{self.median:.{digits}f} [{within}]"
 
     def text(self, digits: int = 0) -> str:
-        """Median, [confidence interval], (10th to 90th percentile)."""
-        return f"{self.short(digits)} ({self.low:.{digits}f}-{self.high:.{digits}f})"
+        """Median, [confidence interval], (10th to 90th percentile); of few samples as `short`."""
+        return (
+            self.short(digits) if self.few else f"{self.short(digits)} ({self.low:.{digits}f}-{self.high:.{digits}f})"
+        )
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Percentile bootstrap of the median, 95 %, the same for the same samples. One sample is sure of itself."""
+    """Percentile bootstrap of the median, 95 %, the same for the same samples; the least and the most of too few."""
     values = np.asarray(samples, dtype=np.float64)
-    if len(values) < 2:
-        return float(values[0]), float(values[0])
+    if len(values) < FEWEST:
+        return float(values.min()), float(values.max())
     from scipy.stats import bootstrap
 
     found = bootstrap(
@@ -100,13 +119,15 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-MEDIANS = "medians [95 % interval]"
-SPREADS = "median [95 % interval of the median] (10-90 % of the samples)"
+INTERVALS = "95 % intervals, of fewer than six the least and the most"
+MEDIANS = "medians [95 % interval] (of fewer than six: least to most)"
+SPREADS = "median [95 % interval of the median] (10-90 % of the samples; of fewer than six: least to most)"
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, versions and the load of others: a figure means little without them."""
+    """Commit, processor, cores, versions and the load of others: a figure means little without them."""
     return {
+        "commit": code(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
@@ -114,6 +135,15 @@ def machine() -> dict[str, Any]:
         "versions": {name: version(name) for name in PACKAGES},
         "load": load(),
     }
+
+
+def code() -> str | None:
+    """The commit that is measured, `-dirty` with changes of more than documents, which a run that publishes makes."""
+    known = commit()
+    if known is None or not known.endswith("-dirty"):
+        return known
+    changed = ["git", "diff", "--quiet", "HEAD", "--", ".", ":!docs", ":!README.md"]
+    return known if subprocess.run(changed, cwd=ROOT, check=False).returncode else known.removesuffix("-dirty")
 
 
 def load() -> list[float]:

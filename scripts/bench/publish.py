@@ -1,7 +1,8 @@
 """Tables and pictures of a run, written into the documents between marks.
 
 A document has `<!-- SUITE: TITLE -->` above a table, where `TITLE` is how the table's own title begins, and
-`<!-- end ... -->` below it. What is between them, and what the end says of the run, is the suite's to write.
+`<!-- end ... -->` below it. What is between them, and what the end says of the run, is the suite's to write. A table
+that the run does not have, as its texts were not there, stays as it is.
 """
 
 from __future__ import annotations
@@ -9,54 +10,53 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from common.process.version import commit
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, code
 
 BEGIN: Final = re.compile(r"<!-- (?P<suite>(?!end\b)[\w-]+): (?P<title>.+?) -->")
-_BLOCK: Final = re.compile(BEGIN.pattern + r"\n.*?<!-- end.*?-->", re.S)
+_BLOCK: Final = re.compile(BEGIN.pattern + r"(?P<rest>\n(?:(?!<!-- (?!end\b)[\w-]+: ).)*?<!-- end.*?-->)?", re.S)
 
 
-class UnknownTable(ValueError):
-    """A document asks for a table that the suite does not have."""
-
-
-def published(document: str, record: Mapping[str, Any], made: str) -> str:
-    """`document` with the tables of a run's `record`; `made` says when and where. Raises `UnknownTable`."""
+def published(document: str, record: Mapping[str, Any], made: str, say: Callable[[str], None]) -> str:
+    """`document` with the tables of a run's `record`; `made` says when and where, and `say` is told of tables that stay
+    as they are.
+    """
 
     def replaced(block: re.Match[str]) -> str:
-        if block["suite"] != record["suite"]:
+        suite, title = block["suite"], block["title"]
+        if suite != record["suite"]:
             return block[0]
-        table = _table(record, block["title"])
-        return f"<!-- {block['suite']}: {block['title']} -->\n\n{table}\n\n<!-- end: {made} -->"
+        found = [table for name, table in record["tables"].items() if name.startswith(title)]
+        if len(found) != 1 or not block["rest"]:
+            why = "it has no end mark" if len(found) == 1 else f"{len(found)} of this run begin so, and one has to"
+            say(f"the table '{title}' stays as it is: {why}")
+            return block[0]
+        table = Table(found[0]["heads"], found[0]["rows"])
+        return f"<!-- {suite}: {title} -->\n\n{table}\n\n<!-- end: {made} -->"
 
     return _BLOCK.sub(replaced, document)
 
 
-def publish(record: Mapping[str, Any], pictures: Path, root: Path) -> list[Path]:
+def publish(record: Mapping[str, Any], pictures: Path, root: Path, say: Callable[[str], None]) -> list[Path]:
     """Write the run's tables into README and docs below `root`, and its pictures, which lie in the folder `pictures`,
-    in place of those that docs have; returns the files that changed. Raises `UnknownTable`, before anything is written.
+    in place of those that docs have; returns the files that changed. `say` is told of tables that stay.
     """
-    made = f"commit {commit()}, {time.strftime('%Y-%m-%d')}, {record['machine']['processor']}"
+    began, ended = record["machine"]["commit"], code()
+    measured = began if began == ended else f"{began} to {ended}"
+    made = f"commit {measured}, {time.strftime('%Y-%m-%d')}, {record['machine']['processor']}"
     texts = {
-        path: published(path.read_text("utf-8"), record, made)
+        path: published(path.read_text("utf-8"), record, made, say)
         for path in (root / "README.md", *sorted((root / "docs").glob("*.md")))
     }
     changed = [path for path, text in texts.items() if text != path.read_text("utf-8")]
     for path in changed:
         path.write_text(texts[path], "utf-8")
-    for picture in sorted((root / "docs" / "figures").glob(f"{record['suite']}-*.png")):
-        if (drawn := pictures / picture.name).is_file():
-            shutil.copyfile(drawn, picture)
+    for name in record["pictures"]:
+        picture = root / "docs" / "figures" / name
+        if picture.is_file():
+            shutil.copyfile(pictures / name, picture)
             changed.append(picture)
     return changed
-
-
-def _table(record: Mapping[str, Any], title: str) -> Table:
-    found = [table for name, table in record["tables"].items() if name.startswith(title)]
-    if len(found) != 1:
-        raise UnknownTable(f"{len(found)} tables of the suite {record['suite']} begin with '{title}'; one has to")
-    return Table(found[0]["heads"], found[0]["rows"])

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 PLACEMENT_LINES = {"device": 0, "cloud": 1, "random": 2, "greedy": 3, "mirrored": 4, "greedy, Eq. 6": 5}
 
 
+class NoText(RuntimeError):
+    """There is no text, or no model of it, to measure on; the sentence says what to do."""
+
+
 @dataclass
 class Results:
     """Collects one suite's run. `write` leaves `<folder>/<suite>.json`; figures go to `<folder>/<suite>-<name>.png`."""
@@ -32,7 +36,8 @@ class Results:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.record |= {"suite": self.suite, "short": self.short, "machine": machine(), "tables": {}, "samples": {}}
+        self.record |= {"suite": self.suite, "short": self.short, "machine": machine()}
+        self.record |= {"tables": {}, "samples": {}, "pictures": []}
 
     def say(self, sentence: str) -> None:
         """Progress of a long run, on stderr."""
@@ -54,8 +59,10 @@ class Results:
             yield axes
 
     def path_of(self, name: str) -> Path:
-        """Path of the figure of this name."""
-        return self.folder / f"{self.suite}-{name}.png"
+        """Path for the figure of this name, which is one of the run's then."""
+        path = self.folder / f"{self.suite}-{name}.png"
+        self.record["pictures"].append(path.name)
+        return path
 
     def write(self) -> Path:
         """Write the JSON; returns its path."""
@@ -74,7 +81,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def draw_spreads(axes: Axes, places: Sequence[float], spreads: Sequence[Spread], number: int, label: str) -> None:
-    """The panel's line of this number: medians over `places`, on a band of their 95 % intervals."""
+    """The panel's line of this number: medians over `places`, on a band of their intervals."""
     (line,) = axes.plot(places, [spread.median for spread in spreads], label=label, **line_style(number))
     least, most = zip(*(spread.interval for spread in spreads), strict=True)
     axes.fill_between(places, least, most, color=line.get_color(), alpha=0.15, linewidth=0)

@@ -12,7 +12,7 @@ from common.tracing.analysis import CAUSES, Cause, milliseconds_per_token, steps
 from common.tracing.chrome import chrome_trace
 from common.tracing.figure import save_timeline
 from common.tracing.trace import Trace, from_json
-from scripts.bench.asking import PATIENT, Mode, ask, filled, linked, make_mode, settle
+from scripts.bench.asking import PATIENT, Mode, ask, filled, in_turn, linked, make_mode, settle
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.latency.plan import emulated
 from scripts.bench.measuring import Table
@@ -82,8 +82,10 @@ def measure(
     line = Line(delay=plan.rtts[0] / 2e3)
     with filled(texts) as data, linked(data, {**device, **PATIENT}, cloud, line, line) as (pair, _):
         settle(pair)
-        for question in texts.questions:
-            for mode in MODES:
+        for question in texts.questions:  # reads the documents of every question once
+            pair.complete(question, max_tokens=1)
+        for number, question in enumerate(texts.questions):
+            for mode in in_turn(MODES, number):
                 results.say(f"{mode.name}: {question}")
                 found[mode.name].append(_ask(pair, question, plan, mode))
     results.samples("plan", plan.sizes() | {"sides": SIDES})

@@ -68,8 +68,7 @@ def measure(
     with filled(texts) as data, NetLab(LinkSetting()) as lab:
         device = {**PATIENT, **settings, **emulated(floors.device)}
         with pair_of(data, device, {**settings, **emulated(floors.cloud)}, lab) as pair:
-            for mode in plan.modes:
-                ask(pair, texts.questions[0], mode, **_law(plan, 0, 0.0, min(WARM_UP, plan.max_tokens)))
+            warm(pair, texts, plan)
             for leg in plan.legs:
                 lab.replay(sinusoid(LinkSetting(rtt=leg.rtt / 1e3), LONGEST_LEG, plan.jitter))
                 settle(pair, lambda: lab.setting.rtt, plan.own)
@@ -78,12 +77,21 @@ def measure(
                 say(f"{floors.name} ms, {leg.rtt:g} ms added: done by {lab.kind}")
 
 
+def warm(pair: Pair, texts: Texts, plan: Plan) -> None:
+    """Ask the first question by every mode, and have all modes read every question's documents: none is to pay for what
+    those behind it find read.
+    """
+    for number, question in enumerate(texts.questions):
+        tokens = 1 if number else min(WARM_UP, plan.max_tokens)
+        for mode in plan.modes:
+            ask(pair, question, mode, **_law(plan, number, 0.0, tokens))
+
+
 def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iterator[Answered]:
     for number, question in enumerate(texts.questions[: leg.questions]):
         for temperature in leg.temperatures:
-            for mode in in_turn(plan.modes, number):
-                if mode in plan.slow and number >= SLOW_QUESTIONS:
-                    continue
+            asked = [mode for mode in plan.modes if number < SLOW_QUESTIONS or mode not in plan.slow]
+            for mode in in_turn(asked, number):
                 report = ask(pair, question, mode, **_law(plan, number, temperature, plan.max_tokens))
                 yield Answered(
                     mode=mode.name,

@@ -13,7 +13,7 @@ from common.figures import REFERENCE
 from scripts.bench.latency import analysis, prediction
 from scripts.bench.latency.measure import Answered, measure_demonstration
 from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
-from scripts.bench.measuring import MEDIANS, SPREADS, Spread
+from scripts.bench.measuring import INTERVALS, MEDIANS, SPREADS, Spread
 from scripts.bench.results import PLACEMENT_LINES, Results, draw_spreads
 
 NOTE = (
@@ -111,7 +111,7 @@ def _draw(
     limit: Callable[[analysis.Cell], float] | None = None,
 ) -> None:
     temperature = plan.legs[0].temperatures[0]
-    title = f"{what} by method: medians and their 95 % intervals. Every panel has a scale of its own"
+    title = f"{what} by method: medians and their {INTERVALS}. Every panel has a scale of its own"
     with results.figure(name, columns=len(plan.floors), rows=len(FAMILIES), title=title) as axes:
         for axis, ((family, lines), floors) in zip(axes, product(FAMILIES.items(), plan.floors), strict=True):
             for mode, number in lines.items():

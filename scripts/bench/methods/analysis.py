@@ -29,7 +29,7 @@ from scripts.bench.methods.plan import (
     adaptive,
     rate_name,
 )
-from scripts.bench.methods.prediction import Steps, chunk, predicted
+from scripts.bench.methods.prediction import Steps, chunk, per_second, predicted
 
 BYTES_AIM = 8.0  # of coupled drafting, per token and direction
 OVER_QSV = {0.9: 1.5, 0.97: 2.0}  # times the best quantise-sample-verify with the fixed index, by overlap
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def per_second(self) -> Spread:
-        return self.spread(lambda answer: answer.per_second)
+        return self.spread(lambda answer: per_second(answer, self.mode))
 
     @property
     def predicted(self) -> float:
@@ -125,7 +125,7 @@ def table(every: Cells) -> Table:
         "accepted": verified(lambda cell: f"{cell.middle(lambda one: one.held or 0.0):.2f}"),
         "rounds": verified(lambda cell: f"{cell.middle(lambda one: one.rounds):g}"),
         "length": verified(lambda cell: f"{median(chunk(one, cell.mode) for one in cell.answers):.1f}"),
-        "ms per token": lambda cell: f"{cell.middle(lambda one: one.per_token):.1f}",
+        "ms per token, first to last": lambda cell: f"{cell.middle(lambda one: one.per_token):.1f}",
         "predicted": lambda cell: f"{cell.predicted:.1f}",
         "measured / predicted": lambda cell: f"{cell.off:.2f}",
     }

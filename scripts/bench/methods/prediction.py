@@ -11,7 +11,7 @@ from typing import Final
 from common.draft_policy.times import ahead_seconds, expected_tokens, round_seconds
 from common.draft_policy.values import RoundTimes
 from scripts.bench.asking import Mode
-from scripts.bench.methods.measure import Answered
+from scripts.bench.methods.measure import Answered, Drafted
 from scripts.bench.methods.plan import DRAFT, TARGET, Plan, ahead
 
 ENCRYPTED: Final = 33  # bytes more of a message that CurveZMQ carries: command's name, nonce, authenticator, flags
@@ -64,7 +64,15 @@ def predicted(answer: Answered, mode: Mode, steps: Steps) -> float:
     return (1e3 * seconds * behind + steps.verify * left) / (answer.tokens - 1)
 
 
-def _left_to_target(answer: Answered, mode: Mode) -> int:
+def per_second(answer: Drafted, mode: Mode) -> float:
+    """Tokens per second, of those behind the first verdict. Its own arrive with the first token, as many as a verdict
+    brings on the average.
+    """
+    first = (answer.tokens - _left_to_target(answer, mode)) / answer.rounds if answer.rounds else 1.0
+    return 1e3 * (answer.tokens - first) / (answer.whole - answer.ttft)
+
+
+def _left_to_target(answer: Drafted, mode: Mode) -> int:
     """Tokens of no round. Without drafting ahead a round has one behind those that were accepted, which counts as
     undrafted, too, where all were.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.figures import REFERENCE, line_style
-from scripts.bench.measuring import MEDIANS, Table
+from scripts.bench.measuring import INTERVALS, MEDIANS, Table
 from scripts.bench.methods.analysis import (
     PREDICTED_AIM,
     Cells,
@@ -52,15 +52,14 @@ if TYPE_CHECKING:
 DRAWN: Final = (DSSD[1], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_GOODPUT, AHEAD)
 FAMILIES: Final = ("dsd top-k 10", "dssd", "qsv fixed index", "qsv short index", "coupled synchronous", "coupled ahead")
 MOST_ALIKE: Final = 1  # networks that a panel would show as points only
-PACED: Final = "Tokens per second, and measured over predicted time."
+BEHIND: Final = "Tokens per second behind the first verdict, which comes with the first token"
+PACED: Final = f"{BEHIND}, and measured over predicted time."
 BY_METHOD: Final = (
-    f"Tokens per second behind the first token, {MEDIANS}, and over those of the target alone; bytes per token as "
-    "reported, with the fast uplink."
+    f"{BEHIND}, {MEDIANS}, and over those of the target alone; bytes per token as reported, with the fast uplink."
 )
 NOTE: Final = (
-    "Tokens per second without the first token: median [95 % interval of the median over the seeds]; the other columns "
-    "are medians. The downlink has the uplink's delay and no limit of its rate. Bytes are the reported ones; the "
-    "prediction adds {} that encryption costs a message."
+    f"{BEHIND}: {MEDIANS} over the seeds; the other columns are medians. The downlink has the uplink's delay and no "
+    f"limit of its rate. Bytes are the reported ones; the prediction adds {ENCRYPTED} that encryption costs a message."
 )
 
 
@@ -84,7 +83,7 @@ def run_whole(results: Results) -> None:
     results.samples("answers", found)
     note = (
         f"Answers of {plan.max_tokens} tokens at {rate_name(FAST.rate)}: milliseconds, how many times as fast as the "
-        "target alone, which streams (medians of the ratios by seed [95 % interval]), and the first token, later by."
+        f"target alone, which streams ({MEDIANS} of the ratios by seed), and the first token, later by."
     )
     results.table("Whole answers over streaming", whole_table(cells(found, plan)), note)
 
@@ -104,7 +103,7 @@ def run_eager(results: Results) -> None:
         "Eager answers over streaming",
         Table(["step of the target", "overlap", *delays], [[*key, *row.values()] for key, row in rows.items()]),
         "How many times as fast as the target alone, which streams its answer, by one-way delay: whole answers, "
-        "medians of the ratios by seed [95 % interval]; and the milliseconds by which the first token is later.",
+        f"{MEDIANS} of the ratios by seed; and the milliseconds by which the first token is later.",
     )
 
 
@@ -118,7 +117,7 @@ def report(results: Results, plan: Plan) -> Cells:
     results.samples("answers", found)
     results.samples("floors", {"draft_ms": plan.draft_ms, "verify_ms": plan.verify_ms})
     every = cells(found, plan)
-    results.table("Methods that draft and verify", table(every), NOTE.format(ENCRYPTED))
+    results.table("Methods that draft and verify", table(every), NOTE)
     slow = next(iter(plan.parts[0].modes))
     line = "On the line there are the question, passages, probes and encryption, too."
     results.table(f"Bytes per token at {slow.name}", bytes_table(every, plan.parts[0].overlap, slow), line)
@@ -141,7 +140,7 @@ def draw_speed(results: Results, every: Cells, part: Part) -> None:
     columns = len(rows) + (len(at_delay) > MOST_ALIKE)
     if not columns:
         return
-    title = f"Tokens per second by method, overlap {part.overlap:g}: medians and their 95 % intervals"
+    title = f"Tokens per second by method, overlap {part.overlap:g}: medians and their {INTERVALS}"
     with results.figure(f"tokens-per-second-{part.overlap:g}", columns, title=title) as panels:
         for axis, (name, networks) in zip(panels, rows, strict=False):
             _draw(axis, every, part, networks, [network.delay for network in networks])
@@ -176,7 +175,9 @@ def draw_predictions(results: Results, every: Cells) -> None:
     with results.figure("predicted", title="Milliseconds per token by the formulas, and measured") as (axis,):
         for number, family in enumerate(FAMILIES):
             points = [
-                (cell.predicted, 1e3 / cell.per_second.median) for cell in every.values() if cell.mode.family == family
+                (cell.predicted, cell.middle(lambda one: one.per_token))
+                for cell in every.values()
+                if cell.mode.family == family
             ]
             if points:
                 style = line_style(number) | {"linestyle": "none"}

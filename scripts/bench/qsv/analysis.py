@@ -63,7 +63,7 @@ Speeds = Mapping[tuple[Network, str], Spread]  # tokens per second
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """One that the paper's figures show, and what was found here; `shows` is None where intervals overlap."""
+    """One that the paper's figures show, and what was found here; `shows` is None where that is open."""
 
     figure: str
     said: str
@@ -132,7 +132,11 @@ def _faster(speeds: Speeds) -> list[Ordering]:
 
 
 def _above(faster: Sequence[Spread], slower: Spread) -> bool | None:
-    """Whether all of some medians are above another one, by their intervals; None where these leave it open."""
+    """Whether all of some medians are above another one, by their intervals; None where these leave it open, or there
+    are none.
+    """
+    if slower.few or any(each.few for each in faster):
+        return None
     if all(each.interval[0] > slower.interval[1] for each in faster):
         return True
     return False if any(each.interval[1] < slower.interval[0] for each in faster) else None

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, ask, check_whole, filled, in_turn, pair_of, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Mode, ask, filled, in_turn, pair_of, settle
 from scripts.bench.draft_pair import make_pair
 from scripts.bench.measuring import NOTHING, Spread, Table, grouped
+from scripts.bench.methods.measure import Drafted
 from scripts.bench.methods.plan import TARGET, adaptive
+from scripts.bench.methods.prediction import per_second
 from scripts.bench.qsv.plan import Changing
 from scripts.bench.workload import Texts
 from scripts.netlab.lab import NetLab
@@ -20,7 +22,7 @@ from scripts.netlab.trace import markov
 LONGEST = 600.0  # seconds of an answer
 
 
-def measure_changing(plan: Changing, say: Callable[[str], None]) -> list[Answer]:
+def measure_changing(plan: Changing, say: Callable[[str], None]) -> list[Drafted]:
     """Every way's answers, one for each seed, in the network lab: all of a seed meet the same uplink."""
     texts = Texts.draw_joint(1)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder, filled(texts) as data:
@@ -28,7 +30,7 @@ def measure_changing(plan: Changing, say: Callable[[str], None]) -> list[Answer]
         device = {**models.device, **PATIENT, "emulate_draft_ms": plan.draft_ms}
         cloud = models.cloud | {"emulate_decode_ms": plan.verify_ms}
         law = {"temperature": 1.0, "documents": 1}
-        found: list[Answer] = []
+        found: list[Drafted] = []
         with NetLab(LinkSetting()) as lab, pair_of(data, device, cloud, lab) as pair:
             settle(pair)
             for mode in plan.ways:
@@ -38,31 +40,31 @@ def measure_changing(plan: Changing, say: Callable[[str], None]) -> list[Answer]
                     lab.replay(markov(LinkSetting(), LONGEST, plan.states, seed))
                     report = ask(pair, texts.questions[0], mode, **law, seed=seed, max_tokens=plan.max_tokens)
                     lab.stop_replay()
-                    check_whole(report, mode.name)
-                    found.append(Answer(mode=mode.name, question=seed, report=report))
+                    found.append(Drafted(mode=mode.name, question=seed, report=report))
                 say(f"uplink of two rates by {lab.kind}: seed {seed} done")
         return found
 
 
-def changing_table(found: Sequence[Answer], ways: Sequence[Mode]) -> Table:
+def changing_table(found: Sequence[Drafted], ways: Sequence[Mode]) -> Table:
     """A row for each way; ratios are of answers with one seed, to the fixed length with the highest median."""
-    by_way = {
-        mode: {answer.question: answer for answer in those}
-        for mode, those in grouped(found, lambda answer: answer.mode).items()
+    named = {mode.name: mode for mode in ways}
+    by_way = grouped(found, lambda answer: answer.mode)
+    speeds = {
+        name: {answer.question: per_second(answer, named[name]) for answer in those} for name, those in by_way.items()
     }
-    speeds = {mode: Spread.of([1e3 / answer.per_token for answer in those.values()]) for mode, those in by_way.items()}
+    spreads = {name: Spread.of(list(by_seed.values())) for name, by_seed in speeds.items()}
     fixed = [mode.name for mode in ways if mode != TARGET and not adaptive(mode)]
-    best = by_way[max(fixed, key=lambda name: speeds[name].median)]
+    best = speeds[max(fixed, key=lambda name: spreads[name].median)]
     rows = []
     for name, those in by_way.items():
-        ratios = Spread.of([best[seed].per_token / answer.per_token for seed, answer in those.items()])
-        rows.append([name, _lengths(list(those.values())), speeds[name].short(1), ratios.short(2)])
+        ratios = Spread.of([speed / best[seed] for seed, speed in speeds[name].items()])
+        rows.append([name, _lengths(those), spreads[name].short(1), ratios.short(2)])
     return Table(["way", "accepted, length", "tokens/s", "of the best fixed"], rows)
 
 
-def _lengths(answers: Sequence[Answer]) -> str:
-    figures = [answer.report["figures"] for answer in answers if answer.report["figures"]]
-    if not figures:
+def _lengths(answers: Sequence[Drafted]) -> str:
+    drafted = [answer for answer in answers if answer.figures]
+    if not drafted:
         return NOTHING
-    accepted = median(answer.acceptance[0] or 0.0 for answer in answers)
-    return f"{accepted:.2f}, {median(each['proposed_per_round'] for each in figures):.1f}"
+    accepted = median(answer.held or 0.0 for answer in answers)
+    return f"{accepted:.2f}, {median(answer.proposed for answer in drafted):.1f}"

@@ -74,7 +74,7 @@ FULL: Final = Sizes(
     draws=8,
     max_tokens=20,  # the longest right answer has fewer
     ways=ASKED,
-    speed=SpeedPlan((SpeedPart(0.9, dict.fromkeys(UPLINKS, TIMED)),), max_tokens=64),
+    speed=SpeedPlan((SpeedPart(0.9, dict.fromkeys(UPLINKS, TIMED), seeds=tuple(range(1, 7))),), max_tokens=64),
     changing=Changing(CHANGED),
 )
 SHORT: Final = replace(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from common.figures import REFERENCE, bar_style, line_style
-from scripts.bench.measuring import NOTHING, Spread, Table, grouped
+from scripts.bench.measuring import INTERVALS, NOTHING, Spread, Table, grouped
 from scripts.bench.methods.analysis import Cell, Cells, cells, up
 from scripts.bench.methods.measure import measure
 from scripts.bench.methods.plan import TARGET, Network, rate_name
@@ -190,7 +190,7 @@ def draw_speeds(results: Results, speeds: Speeds) -> None:
     networks = list(dict.fromkeys(network for network, _ in speeds))
     ways = list(dict.fromkeys(way for _, way in speeds))
     places = np.arange(len(ways), dtype=float)
-    title = "Tokens per second at temperature 1, with 95 % intervals of the medians"
+    title = f"Tokens per second at temperature 1: medians and their {INTERVALS}"
     with results.figure("speeds", title=title) as (axis,):
         for number, network in enumerate(networks):
             found: list[Spread] = [spread for (each, _), spread in speeds.items() if each == network]

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from scripts.bench.results import NoText
+
 TEXT_FOLDER = "DRAGON_BENCH_TEXT"
 SUFFIXES = frozenset({".rst", ".md", ".txt"})
 VOCABULARY = 4096
 END = "<end>"
-
-
-class NoText(RuntimeError):
-    """There is no folder of text to measure on; the sentence says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

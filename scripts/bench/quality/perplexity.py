@@ -161,11 +161,11 @@ class Text:
         return np.concatenate(likelihood), np.concatenate(told)
 
     def _predictions(self, documents: Sequence[Sequence[int]], window: list[int]) -> Tensor:
-        """Logits for the predicted tokens of rows [document][window], [documents, tokens, vocab]. Documents of one
-        length.
+        """Logits for the predicted tokens of rows [begin][document][window], [documents, tokens, vocab]. Documents of
+        one length.
         """
-        end = self._tokenizer.eos_token_id
-        rows = torch.tensor([[*document, *window] if document else [end, *window] for document in documents])
+        begin = self._tokenizer.eos_token_id
+        rows = torch.tensor([[begin, *document, *window] for document in documents])
         made: Any = self._model(input_ids=rows, use_cache=False, logits_to_keep=_predicted(window) + 1)
         logits: Tensor = made.logits[:, :-1]
         return logits

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2ForCausa
 from common.figures import line_style
 from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.quality import perplexity
-from scripts.bench.quality.corpus import Corpus, NoText
+from scripts.bench.quality.corpus import Corpus
 from scripts.bench.quality.exact_match import COUNTS, SHORT_COUNTS, Shares, exact_match
 from scripts.bench.quality.text_model import Recipe, is_trained, train
 from scripts.bench.results import Results
@@ -21,17 +21,11 @@ SHORT_RECIPE = Recipe(vocabulary=300, steps=4, batch=2, window=32, document=16, 
 
 
 def run(results: Results) -> None:
-    """Perplexity where there is text to measure on. Most of it is training, an hour or more."""
-    try:
-        _perplexity(results, Corpus.load())
-    except NoText as error:
-        results.say(f"no perplexity: {error}")
-
-
-def _perplexity(results: Results, corpus: Corpus) -> None:
+    """Perplexity of what there is to read. Most of it is training, an hour or more. Raises `NoText`."""
+    corpus = Corpus.load()
     folder = results.folder / MODEL
     recipe = SHORT_RECIPE if results.short else Recipe()
-    if not is_trained(recipe, folder):
+    if not is_trained(corpus, recipe, folder):
         results.say(f"training a model of the known half: {recipe.steps} steps")
         train(corpus, recipe, folder, results.say)
     counts = perplexity.SHORT_COUNTS if results.short else perplexity.COUNTS

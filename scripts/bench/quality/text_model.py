@@ -6,11 +6,13 @@ is new, since the embedded one knows few of the texts' words; a token's embeddin
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -46,10 +48,15 @@ class Recipe:
     seed: int = 3
 
 
-def is_trained(recipe: Recipe, folder: Path) -> bool:
-    """Whether `folder` has a model of this recipe."""
+def is_trained(corpus: Corpus, recipe: Recipe, folder: Path) -> bool:
+    """Whether `folder` has a model of the known half by this recipe."""
     kept = folder / RECIPE
-    return kept.exists() and json.loads(kept.read_text()) == asdict(recipe)
+    return kept.exists() and json.loads(kept.read_text()) == _made_of(corpus, recipe)
+
+
+def _made_of(corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+    texts = hashlib.sha256("\0".join(corpus.known).encode()).hexdigest()
+    return asdict(recipe) | {"texts": texts}
 
 
 def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], None]) -> None:
@@ -81,7 +88,7 @@ def train(corpus: Corpus, recipe: Recipe, folder: Path, say: Callable[[str], Non
     model.eval().save_pretrained(folder)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
     fast.save_pretrained(folder)
-    (folder / RECIPE).write_text(json.dumps(asdict(recipe)) + "\n")
+    (folder / RECIPE).write_text(json.dumps(_made_of(corpus, recipe)) + "\n")
 
 
 def _read(
@@ -91,20 +98,21 @@ def _read(
     nearest: NDArray[np.int64],
     random: np.random.Generator,
 ) -> torch.Tensor:
-    """Context of each of `windows` [rows, tokens]: `count` documents in a row, or the end of a text, [rows, tokens]."""
+    """Context of each of `windows` [rows, tokens]: the end of a text and `count` documents, [rows, tokens]."""
+    end = np.zeros((len(windows), 1), dtype=np.int64)
     if count == 0:
-        return torch.zeros((len(windows), 1), dtype=torch.int64)
+        return torch.from_numpy(end)
     picked = random.permuted(nearest, axis=1)[:, :count]
     read = documents[picked]
     length = documents.shape[1]
     for row in np.flatnonzero(random.random(len(windows)) < ITS_OWN):
         start = random.integers(windows.shape[1] - length + 1)
         read[row, random.integers(count)] = windows[row, start : start + length]
-    return torch.from_numpy(read.reshape(len(windows), -1))
+    return torch.from_numpy(np.concatenate([end, read.reshape(len(windows), -1)], axis=1))
 
 
 def _step(model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer, read: torch.Tensor, window: torch.Tensor) -> float:
-    """One update on rows [document][window], with the loss of the window's tokens alone."""
+    """One update on rows [end][documents][window], with the loss of the window's tokens alone."""
     with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):  # elsewhere that takes many times as long
         logits = model(input_ids=torch.cat([read, window], dim=1)).logits[:, read.shape[1] - 1 : -1]
     loss = functional.cross_entropy(logits.float().flatten(0, 1), window.flatten())

@@ -12,6 +12,7 @@ from scripts.bench.questions.words import find, plain, words
 _DENIALS: Final = (("not",), ("never",), ("instead", "of"), ("rather", "than"), ("no", "longer"))
 _SMALL: Final = "called named in on at by of for to with from just only doctor dr mister mr mrs ms madame"
 _BETWEEN: Final = frozenset(_SMALL.split())
+_BEHIND_A_VERB: Final = frozenset(("in", "on", "at", "by", "of", "for", "to", "with", "from"))  # "not set to 5"
 _ADDING: Final = frozenset(("just", "only"))  # "not only 5" says 5
 
 _SOURCE: Final = (
@@ -121,4 +122,6 @@ def _denied(before: Sequence[str]) -> bool:
         end -= 1
     if _ADDING & set(before[end:]):
         return False
+    if end > 1 and _BEHIND_A_VERB & set(before[end : end + 1]) and before[end - 2] in ("not", "never"):
+        return True
     return any(tuple(before[max(end - len(each), 0) : end]) == each for each in _DENIALS)

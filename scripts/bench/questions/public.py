@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.bench.questions.questions import QUESTIONS
+from scripts.bench.results import NoText
 
 ASKED: Final = frozenset(each.pep for each in QUESTIONS if each.pep)
 BESIDE: Final = frozenset(  # which nobody asks about; close to the others
@@ -16,13 +17,9 @@ PEPS: Final = ASKED | BESIDE
 """Numbers of the proposals in the library."""
 
 
-class Missing(FileNotFoundError):
-    """The folder lacks proposals."""
-
-
 def read(folder: Path, numbers: Collection[int]) -> Mapping[str, str]:
-    """Whole texts of these proposals by name, out of `pep-NNNN.rst` in `folder`. Raises `Missing`."""
+    """Whole texts of these proposals by name, out of `pep-NNNN.rst` in `folder`. Raises `NoText`."""
     paths = [folder / f"pep-{number:04}.rst" for number in sorted(numbers)]
     if missing := [path.name for path in paths if not path.is_file()]:
-        raise Missing(f"{folder} lacks {', '.join(missing)}")
+        raise NoText(f"{folder} lacks {', '.join(missing)}")
     return {path.stem: path.read_text("utf-8", errors="replace") for path in paths}

@@ -14,7 +14,9 @@ ALTERNATIVE: Final = "|"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question. A right answer has one of each part's alternatives and nothing that is `wrong`."""
+    """A question. A right answer has one of each part's alternatives and nothing that is `wrong`, which is said nowhere
+    in the text that answers.
+    """
 
     kind: Kind
     text: str
@@ -44,12 +46,12 @@ def _alternatives(answers: str) -> tuple[str, ...]:
 OF_DEVICE: Final = (
     _of_note("boiler", "To which pressure was the boiler set?", "1.7"),
     _of_note("dentist", "What is my dentist called?", "Ysolde Farkas|Farkas", "Pahl"),
-    _of_note("cats", "What does Biscuit eat?", "tuna", "tablet"),
-    _of_note("cello", "Who teaches Wilma the cello?", "Oriol", "Liebrecht|Quist"),
+    _of_note("cats", "What does Biscuit eat?", "tuna"),
+    _of_note("cello", "Who teaches Wilma the cello?", "Oriol", "Quist"),
     _of_note("allotment", "Which number has our plot in the allotment?", "83", "28"),
     _of_note("bicycle", "How many gears does the cargo bicycle have?", "eleven"),
     _of_note("wifi", "What is the guest network at home called?", "Puffinburrow"),
-    _of_note("bread", "For how many hours does the rye bread rest?", "16", "50|235"),
+    _of_note("bread", "For how many hours does the rye bread rest?", "16"),
     _of_note("holiday", "Who owns the cottage in Stromness?", "Linklater"),
     _of_note("insurance", "With which company is the household insurance?", "Nordhafen"),
     _of_note("neighbours", "Who feeds the cats when we are away?", "Kola"),
@@ -60,7 +62,7 @@ OF_DEVICE: Final = (
     _of_note("cellar", "Where are the spare fuses?", "biscuit tin|tin|top shelf", "fridge"),
     _of_note("birthday", "What does Tobias wish for on his birthday?", "sextant"),
     _of_note("trees", "When was the quince tree planted?", "2016"),
-    _of_note("school", "In which room is the parents' evening?", "117", "145"),
+    _of_note("school", "In which room is the parents' evening?", "117"),
     _of_note("books", "To whom did I lend the book about knots?", "Ferdinand"),
 )
 OF_CLOUD: Final = (

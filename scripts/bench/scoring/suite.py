@@ -12,7 +12,7 @@ import numpy as np
 
 from common.figures import VERMILLION, bar_style
 from proto.fields import Side
-from scripts.bench.asking import Answer, acceptance_text, filled, pair_of
+from scripts.bench.asking import Answer, acceptance_text, check_whole, filled, pair_of
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import NOTHING, Table, median_interval
 from scripts.bench.plan import Plan
@@ -96,8 +96,8 @@ class Found:
 
     @property
     def waits(self) -> float:
-        """At later tokens than the first, of both daemons, per answer; the one before the measurement counts, too."""
-        return sum(cost.waits for cost in self.told) / (len(self.answers) + 1)
+        """At later tokens than the first, of both daemons, per answer."""
+        return sum(cost.waits for cost in self.told) / len(self.answers)
 
 
 def run(results: Results) -> None:
@@ -152,7 +152,8 @@ def measure(plan: Plan, size: LibraryPlan, choices: Sequence[Weights], results: 
 def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion], data: Path) -> Found:
     device, cloud = ({**weights.flags, "emulate_decode_ms": step} for step in plan.steps[0])
     with pair_of(data, device, cloud) as pair:
-        pair.complete(questions[0].question, max_tokens=2)  # what a daemon's first answer waits for is not its latency
+        for question in questions:  # reads the documents of every question once
+            pair.complete(question.question, max_tokens=1)
         answers = [_ask(pair, question, plan) for question in questions]
     costs: dict[Side, Cost | None] = {side: Cost.read(data / f"{side}.log") for side in SIDES}
     return Found(weights, answers, costs)
@@ -160,6 +161,7 @@ def _measured(plan: Plan, weights: Weights, questions: Sequence[LibraryQuestion]
 
 def _ask(pair: Pair, question: LibraryQuestion, plan: Plan) -> Answered:
     response = pair.complete(question.question, temperature=0.0, seed=plan.seed, max_tokens=plan.tokens)
+    check_whole(response["dragon"], question.question)
     right = response["choices"][0]["message"]["content"].strip() == question.answer.strip()
     return Answered(mode="", report=response["dragon"], type=question.type, right=right)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from matplotlib.axes import Axes
 
 from common.figures import COLORS, MOST_LINES
-from scripts.bench.asking import TokensDiffer
-from scripts.bench.latency import analysis, prediction, suite
+from scripts.bench import timeline
+from scripts.bench.asking import Mode, TokensDiffer, ask
+from scripts.bench.latency import analysis, measure, prediction, suite
 from scripts.bench.latency.measure import Answered, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
@@ -30,7 +33,10 @@ from scripts.bench.latency.plan import (
     emulated,
 )
 from scripts.bench.measuring import NOTHING
+from scripts.bench.plan import Plan as TimelinePlan
 from scripts.bench.results import Results
+from scripts.bench.workload import Texts
+from tests.scripts.bench.fake_pair import FakePair
 from tests.scripts.bench.published import heads
 
 TOKENS = 10
@@ -83,6 +89,66 @@ class TestIdentity:
         check_identity(found, PLAN)
 
 
+class TestTurns:
+    """Of daemons that are not there."""
+
+    TEXTS = Texts({}, tuple(f"Question {number}?" for number in range(9)))
+
+    @pytest.fixture
+    def pair(self, monkeypatch: pytest.MonkeyPatch) -> FakePair:
+        pair = FakePair()
+        for module in (measure, timeline):
+            monkeypatch.setattr(module, "filled", pair.running)
+            monkeypatch.setattr(module, "settle", lambda *known: None)
+        monkeypatch.setattr(measure, "NetLab", MagicMock())
+        monkeypatch.setattr(measure, "sinusoid", MagicMock())
+        monkeypatch.setattr(measure, "pair_of", pair.running)
+        monkeypatch.setattr(timeline, "linked", lambda *known: nullcontext((pair, None)))
+        return pair
+
+    def test_every_mode_has_read_every_document_before_anything_is_timed(self, pair: FakePair) -> None:
+        modes = (DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE)
+        plan = replace(PLAN, modes=modes, legs=(Leg(300, 9, (0.3,)),))
+        timed = list(measure.measure(FLOORS, plan, print, self.TEXTS, {}))
+        before = pair.asked[: -len(timed)]
+        assert [(question, fields.get("sources"), fields.get("method")) for question, fields in before] == [
+            (question, mode.fields.get("sources"), mode.fields.get("method"))
+            for question in self.TEXTS.questions
+            for mode in modes
+        ]
+        assert [fields["max_tokens"] for _, fields in before] == [16] * 3 + [1] * 24
+
+    def test_no_mode_is_first_for_one_that_is_not_asked(self, pair: FakePair) -> None:
+        """The slow one answers three questions; the two others share the first place at the six that are left."""
+        modes = (TOKEN_WISE, RACE_DEVICE, RACE_MIRRORED)
+        plan = replace(PLAN, modes=modes, slow=(TOKEN_WISE,), legs=(Leg(300, 9, (0.3,)),))
+        timed = list(measure.measure(FLOORS, plan, print, self.TEXTS, {}))
+        first = [next(each.mode for each in timed if each.question == number) for number in range(9)]
+        assert first[:3] == [mode.name for mode in modes]
+        assert Counter(first[3:]) == {RACE_DEVICE.name: 3, RACE_MIRRORED.name: 3}
+
+    def test_pipelines_are_drawn_of_what_was_read_before(
+        self, pair: FakePair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        traced: list[tuple[str, str]] = []
+
+        def trace(pair: FakePair, question: str, plan: TimelinePlan, mode: Mode) -> str:
+            traced.append((question, mode.name))
+            return mode.name
+
+        monkeypatch.setattr(timeline, "_ask", trace)
+        monkeypatch.setattr(timeline, "_sample", str)
+        timeline.measure(timeline.SHORT, Results("timeline", tmp_path, short=True), self.TEXTS)
+        assert pair.asked == [(question, {"max_tokens": 1}) for question in self.TEXTS.questions]
+        first = [next(mode for asked, mode in traced if asked == question) for question in self.TEXTS.questions]
+        assert first[:5] == [mode.name for mode in (*timeline.MODES, timeline.MODES[0])]
+
+    def test_what_the_device_decided_alone_is_no_measurement(self) -> None:
+        pair: Any = FakePair({"degraded": [3], "notes": ["The cloud was silent."]})
+        with pytest.raises(RuntimeError, match=r"race/device: the device decided tokens \[3\] alone"):
+            ask(pair, "What?", RACE_DEVICE)
+
+
 class TestAnalysis:
     def test_ratios_are_told_with_their_aims(self) -> None:
         found = [
@@ -112,7 +178,7 @@ class TestAnalysis:
     def test_in_short_the_quicker_of_two_placements_counts(self) -> None:
         found = [answered(PAPER_DEVICE.name, 90.0), answered(PAPER_GREEDY.name, 60.0), answered(RACE_DEVICE.name, 30.0)]
         (row,) = analysis.in_short(found, replace(PLAN, modes=(PAPER_DEVICE, PAPER_GREEDY, RACE_DEVICE))).rows
-        assert row == ["20 / 10", NOTHING, "89 [89-89]", "62 [62-62]", NOTHING, NOTHING]
+        assert row == ["20 / 10", NOTHING, "89 (89-89)", "62 (62-62)", NOTHING, NOTHING]
 
     def test_whole_answers_are_compared_with_the_slower_sides_steps(self) -> None:
         found = [answered(RACE_DEVICE.name, 30.0), answered(RACE_DEVICE_CHAIN.name, 50.0)]
@@ -120,7 +186,7 @@ class TestAnalysis:
         limit = FLOORS.limit(found[0].context)
         whole = (350.0 + 9 * 30.0) / TOKENS
         over = f"{whole / limit:.2f}"
-        assert row[:3] == ["20/10", "2", f"{over} [{over}-{over}] (≤ 1.2)"]
+        assert row[:3] == ["20/10", "2", f"{over} ({over}-{over}) (≤ 1.2)"]
         assert row[4:] == [NOTHING, NOTHING]
 
     def test_the_limit_is_a_line_in_the_context(self) -> None:

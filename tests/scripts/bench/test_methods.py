@@ -32,7 +32,7 @@ from scripts.bench.methods.plan import (
     Part,
     Plan,
 )
-from scripts.bench.methods.prediction import ENCRYPTED, Steps, chunk, predicted
+from scripts.bench.methods.prediction import ENCRYPTED, Steps, chunk, per_second, predicted
 from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed
 from scripts.bench.results import Results
 from tests.scripts.bench.published import heads
@@ -102,6 +102,24 @@ class TestPrediction:
         assert some == pytest.approx(none + 10 * (PLAN.verify_ms - none) / (TOKENS - 1), rel=0.02)
 
 
+class TestPace:
+    def test_tokens_that_come_with_the_first_one_are_not_counted(self) -> None:
+        """Twenty verdicts, each .1 s behind the other and of five tokens: fifty tokens in a second."""
+        rounds: dict[str, Any] = {"tokens": 100, "ttft": 200.0, "seconds": 0.2 + 19 * 0.1, "accepted": 80}
+        for mode in (DSSD[0], AHEAD):
+            assert per_second(answered(mode, 0.0, **rounds), mode) == pytest.approx(50.0)
+
+    def test_tokens_that_are_left_to_the_target_come_one_by_one(self) -> None:
+        """Ten verdicts of five tokens and fifty tokens of the target, all twenty milliseconds apart from each other."""
+        left: dict[str, Any] = {"tokens": 100, "ttft": 200.0, "seconds": 0.2 + 9 * 0.1 + 50 * 0.02, "rounds": 10}
+        drafted = answered(DSSD[0], 0.0, **left, accepted=40, undrafted=55)
+        assert per_second(drafted, DSSD[0]) == pytest.approx(50.0)
+        assert per_second(answered(AHEAD, 0.0, **left, undrafted=50), AHEAD) == pytest.approx(50.0)
+
+    def test_the_target_alone_tells_one_token_after_the_other(self) -> None:
+        assert per_second(answered(TARGET, 32.0), TARGET) == pytest.approx(31.25)
+
+
 class TestAims:
     def found(self, ahead: float = 10.0, goodput: float = 20.0) -> dict[str, tuple[str, str]]:
         answers = [answered(TARGET, 32.0)]
@@ -138,7 +156,7 @@ class TestAims:
 
 def test_ratios_are_those_to_the_target_alone() -> None:
     every = analysis.cells([answered(TARGET, 32.0), answered(AHEAD, 16.0)], PLAN)
-    assert {row[2]: row[4] for row in analysis.table(every).rows} == {TARGET.name: "1.00", AHEAD.name: "2.00"}
+    assert {row[2]: row[4] for row in analysis.table(every).rows} == {TARGET.name: "1.00", AHEAD.name: "1.92"}
 
 
 def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> None:
@@ -146,21 +164,21 @@ def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> N
     table = analysis.whole_table(analysis.cells(found, PLAN))
     assert table.heads == heads("methods-whole", "Whole answers")
     # 200 + 100 x 20 over 400 + 100 x 10 milliseconds
-    told = "2,200; first 200", NOTHING, "1,400, 1.57 [1.57-1.57]; 200", NOTHING, NOTHING
+    told = "2,200; first 200", NOTHING, "1,400, 1.57 (1.57-1.57); 200", NOTHING, NOTHING
     assert list(table.rows[0]) == [FAST.name, *told]
 
 
 def test_eager_answers_are_compared_with_streaming() -> None:
     found = [answered(TARGET, 20.0), answered(EAGER, 10.0), answered(AHEAD, 10.0)]
     ((place, told),) = analysis.over_streaming(analysis.cells(found, PLAN)).items()
-    assert (place[1], told) == (FAST, "1.83 [1.83-1.83]; 0")  # 2,200 over 1,200 milliseconds
+    assert (place[1], told) == (FAST, "1.83 (1.83-1.83); 0")  # 2,200 over 1,200 milliseconds
 
 
 def test_methods_are_rows_and_networks_columns() -> None:
     every = analysis.cells([answered(TARGET, 32.0), answered(AHEAD, 16.0), answered(AHEAD, 20.0, SLOW)], PLAN)
     table = analysis.by_method(every)
     assert table.heads == heads("methods", "Methods on the networks")
-    assert table.rows[1] == [AHEAD.name, "9.9 / 4.0", "0.75", "20", "50.0 [50-50], 1.60", "62.5 [62-62], 2.00"]
+    assert table.rows[1] == [AHEAD.name, "9.9 / 4.0", "0.75", "20", "48.0 (48-48), 1.54", "60.0 (60-60), 1.92"]
     by_network = analysis.by_network(every)
     assert by_network.heads == heads("methods", "Tokens per second by network")
     assert [len(by_network.rows), by_network.rows[0][2]] == [1, NOTHING]

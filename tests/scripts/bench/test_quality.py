@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from scripts.bench.quality import perplexity
 from scripts.bench.quality.blocks import BlockPass, block_pass
-from scripts.bench.quality.corpus import TEXT_FOLDER, Corpus, NoText, spread
-from scripts.bench.quality.perplexity import mixture
+from scripts.bench.quality.corpus import END, TEXT_FOLDER, Corpus, spread, train_tokenizer
+from scripts.bench.quality.perplexity import Sizes, Text, mixture
+from scripts.bench.quality.text_model import Recipe, is_trained, train
+from scripts.bench.results import NoText
 
 pytestmark = pytest.mark.suite
 
@@ -61,6 +64,30 @@ def test_a_missing_folder_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_pieces_are_taken_from_everywhere() -> None:
     assert spread([[number] for number in range(10)], 4) == [[0], [3], [6], [9]]
+
+
+def test_a_block_alone_is_a_row_and_every_row_begins_alike(texts: Path) -> None:
+    """What one document per side tells of blocks would be the token that a row lacks."""
+    corpus = Corpus.load(texts)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(corpus.known, 300), eos_token=END)
+    torch.manual_seed(4)
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+    )
+    text = Text(LlamaForCausalLM(config), tokenizer, corpus, Sizes(8, 16, 20, 1, (1, 2), context=64))
+    found = text.window(0)
+    for blocks in (perplexity.SIDES_BLOCKS, perplexity.SIDES_AGAIN):
+        assert found[blocks, 1] == pytest.approx(found[perplexity.SIDES, 1], abs=1e-5)
+        assert found[blocks, 2] != pytest.approx(found[perplexity.SIDES, 2], abs=1e-5)
+
+
+def test_a_model_of_other_texts_is_not_used(texts: Path, tmp_path: Path) -> None:
+    recipe = Recipe(vocabulary=300, steps=1, batch=2, window=32, document=16, library=10)
+    corpus, folder = Corpus.load(texts), tmp_path / "model"
+    folder.mkdir()
+    train(corpus, recipe, folder, print)
+    assert is_trained(corpus, recipe, folder)
+    assert not is_trained(Corpus(corpus.unseen, corpus.known), recipe, folder)
 
 
 class TestBlocks:

@@ -157,7 +157,7 @@ def test_latency_is_told_over_the_slower_side() -> None:
     found = [answered(mode.name, 100.0 if mode.name == "cloud only" else 120.0, **of) for mode in plan.modes]
     rows = {row[1]: row for row in latency.table(found, plan).rows}
     race = next(answer for answer in found if answer.mode == "race/device")
-    assert str(rows["race/device"][4]).startswith(f"{race.whole / race.tokens / 120:.2f} [")
+    assert str(rows["race/device"][4]).startswith(f"{race.whole / race.tokens / 120:.2f} (")
     assert rows["race/device"][7:] == ["10 / 160", "100.0"]
     assert latency.differing(found, plan) == (0, 6)
     other = answered("race/mirrored", 1.0, **of | {"pieces": ["x"]})

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.quality.corpus import TEXT_FOLDER, NoText
-from scripts.bench.results import Results
+from scripts.bench.quality.corpus import TEXT_FOLDER
+from scripts.bench.results import NoText, Results
 from scripts.bench.retrieval import large
 from scripts.bench.retrieval.questions import questions
 from scripts.bench.retrieval.suite import run

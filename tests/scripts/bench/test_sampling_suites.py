@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from common.figures import MOST_LINES
-from scripts.bench import acceptance, codecs
+from scripts.bench import acceptance, codecs, scheduling
 from scripts.bench.acceptance import PAPER, RACE, SAMPLERS, Case, both_races
 from scripts.bench.positions import Position, follow, nats, synthetic
+from scripts.bench.results import Results
 from scripts.bench.workload import Demonstration
 
 VOCABULARY = 600
@@ -95,6 +98,14 @@ class TestAcceptance:
         noise = np.random.default_rng(6).exponential(size=(40_000, 3))
         same = (own / noise).argmax(1) == (mixture / noise).argmax(1)
         assert both_races(own, mixture) == pytest.approx(same.mean(), abs=0.01)
+
+    def test_suites_with_one_case_do_not_write_over_each_other(self, positions: list[Position], tmp_path: Path) -> None:
+        """The suite `scheduling` replays what `acceptance` wrote, by its name."""
+        answers = [acceptance.judge(Case(4, 1.0), 0, 2, positions[:4])]
+        for suite in ("acceptance", "real-acceptance"):
+            acceptance.report(answers, acceptance.SHORT, Results(suite, tmp_path, short=True))
+        replayed = scheduling.RECORDED["recorded, embedded model"]
+        assert [path.parent.name for path in sorted(tmp_path.rglob(replayed))] == ["acceptance", "real-acceptance"]
 
 
 class TestCodecs:

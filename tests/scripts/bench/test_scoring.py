@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from common.library.embedder import SentenceTransformerEmbedder
 from common.scoring.relevance import CrossEncoder, load_relevance_model
 from common.scoring.worker import ScoringCost
 from scripts.bench.results import Results
-from scripts.bench.scoring.suite import SHORT, Answered, Cost, Found, chosen, draw, show
+from scripts.bench.scoring import suite
+from scripts.bench.scoring.suite import SHORT, SHORT_LIBRARY, Answered, Cost, Found, chosen, draw, measure, show
 from scripts.bench.scoring.training import TrainingPlan, draw_groups, trained
+from tests.scripts.bench.fake_pair import FakePair
 
 
 def test_the_first_document_of_a_group_is_the_one_that_is_needed() -> None:
@@ -46,6 +50,18 @@ def test_a_daemons_last_words_are_understood(tmp_path: Path) -> None:
     assert Cost.read(log) is None
 
 
+def test_every_scorer_finds_all_documents_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one would wait for what the others find on the disk."""
+    pair = FakePair()
+    monkeypatch.setattr(suite, "filled", lambda texts: nullcontext(tmp_path))
+    monkeypatch.setattr(suite, "pair_of", pair.running)
+    monkeypatch.setattr(Cost, "read", lambda log: None)
+    (found,) = measure(SHORT, SHORT_LIBRARY, chosen(SHORT, tmp_path, True), Results("scoring", tmp_path, short=True))
+    timed = [question for question, fields in pair.asked[-len(found.answers) :]]
+    before = [(question, fields["max_tokens"]) for question, fields in pair.asked[: -len(found.answers)]]
+    assert before == [(question, 1) for question in timed]
+
+
 def test_answers_become_a_table_and_a_figure(tmp_path: Path) -> None:
     report = {"per_token": 0.02, "ttft": 0.1, "device": {"acceptance": 0.5}, "cloud": {"acceptance": None}}
     answers = [Answered(mode="", report=report, type=type_, right=type_ != "c") for type_ in "abc"]
@@ -59,7 +75,7 @@ def test_answers_become_a_table_and_a_figure(tmp_path: Path) -> None:
         "20.0",
         "100",
         "12",
-        "3.0",
+        "4.0",
     ]
     draw(Results("scoring", tmp_path), found)
     assert (tmp_path / "scoring-answers.png").is_file()

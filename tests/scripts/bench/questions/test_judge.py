@@ -41,6 +41,8 @@ class TestRight:
             ("Not 5 but 7", "7"),
             ("not only 5 but 7", "5"),
             ("It is five, not seven.", "five"),
+            ("It was not set to 5 but to 7.", "7"),
+            ("It is not only set to 7.", "7"),
             ("It\N{RIGHT SINGLE QUOTATION MARK}s Margit\N{RIGHT SINGLE QUOTATION MARK}s", "Margit"),
         ],
     )
@@ -68,6 +70,8 @@ class TestRight:
             ("It is not called Pixel.", "Pixel"),
             ("not Dr Farkas", "Farkas"),
             ("Anna rather than Ruth", "Ruth"),
+            ("The pressure was not set to 1.7 bar.", "1.7"),
+            ("She is never taught by Madame Oriol.", "Oriol"),
             ("", "5"),
         ],
     )

@@ -11,8 +11,9 @@ import pytest
 from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions.judge import right
 from scripts.bench.questions.notes import NOTES
-from scripts.bench.questions.public import ASKED, PEPS, Missing, read
-from scripts.bench.questions.questions import QUESTIONS, Question, first_of_each
+from scripts.bench.questions.public import ASKED, PEPS, read
+from scripts.bench.questions.questions import OF_DEVICE, QUESTIONS, Question, first_of_each
+from scripts.bench.results import NoText
 
 PUBLIC = Path(os.environ.get(TEXT_FOLDER, "/nowhere")) / "peps"
 ANSWERED = [each for each in QUESTIONS if each.parts]
@@ -36,6 +37,12 @@ def test_only_its_note_has_the_private_part(question: Question) -> None:
         assert not right(NOTES[question.note], question.parts[1:])
 
 
+@pytest.mark.parametrize("question", OF_DEVICE, ids=lambda each: each.note)
+def test_who_quotes_the_whole_note_answers_its_question(question: Question) -> None:
+    """Whatever else stands there."""
+    assert right(NOTES[question.note], question.parts, question.wrong)
+
+
 def test_no_question_answers_its_public_part() -> None:
     assert not [each.text for each in ANSWERED if each.pep and right(each.text, each.parts[-1:])]
 
@@ -53,5 +60,5 @@ def test_the_public_parts_stand_in_their_texts() -> None:
 def test_texts_that_are_not_there_are_named(tmp_path: Path) -> None:
     (tmp_path / "pep-0020.rst").write_text("PEP: 20\n")
     assert read(tmp_path, [20]) == {"pep-0020": "PEP: 20\n"}
-    with pytest.raises(Missing, match=r"lacks pep-0007\.rst, pep-3102\.rst"):
+    with pytest.raises(NoText, match=r"lacks pep-0007\.rst, pep-3102\.rst"):
         read(tmp_path, [3102, 20, 7])
