@@ -330,6 +330,8 @@ class ActiveRequest:
         """Make the report and the last event; `closed` is None without the cloud's part of the report."""
         try:
             part = self.half.report(closed)
+            shown = len(self.record.token_times)  # behind a stop string more may be decided
+            part = replace(part, degraded=tuple(position for position in part.degraded if position < shown))
             self._note_absence(part.degraded)
             if part.unattributed and self._shown.reason != "cancelled":  # else nobody waited for it
                 self.note(untold(part.unattributed, len(self.record.token_times)))

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from common.answer.driver import Driver, NullObserver
+from common.answer.values import Commit
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.methods.catalog import METHODS
 from common.methods.drafted.relief import Relief
 from device.interface import Finished, TokenEvent
+from proto.framing import decode
+from proto.messages import Message
+from proto.rounds import Verdict
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town
 from tests.common.methods.drafted.schemes import SHARING
+from tests.common.methods.drafted.test_faults import pair_of
 
 QUESTION = "What is the best-selling horror game?"
 TOKENS = 12
@@ -82,3 +90,34 @@ def test_mutant_nothing_is_cut_off(device: Resident, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Relief, "__init__", without)
     greedy = decided(device, "dsd", temperature=0.0)
     assert [decided(device, "dsd", seed=seed, top_k=1, **HOT) for seed in (1, 2)] != [greedy] * 2
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_verdict_that_comes_late(before: int) -> None:
+    """The larger model has decided some tokens, and hands them over one by one, each under the answer's lock. A verdict
+    takes that before the first of them: what it decides is not what the others follow. Behind one it counts no more.
+    """
+    pair = pair_of("dsd", {"top_k": 4}, 3)
+    while not pair.down:
+        assert pair.draft() or pair.deliver_up() or pair.verify()
+    verdict, device = decode(pair.down.popleft()), pair.device
+    assert isinstance(verdict, Verdict)
+    pair.act(device.out_of_patience(relieved=True))
+    sent: list[Message] = []
+    driver = Driver("device", device, [], sent.append, NullObserver())
+    context: Any = SimpleNamespace(side=SimpleNamespace(local_target=None))
+    relief: Any = Relief(context, context, device, driver, context, None)
+    trees = Driver("device", device, [], sent.append, relief)
+    tokens = [(device.position + place, 2 + place % 3) for place in range(6)]
+    commits = [Commit(position, token, False, None, None, {}) for position, token in tokens]
+
+    trees.carry_out(commits[:before])
+    with driver.lock:
+        handing_over = threading.Thread(target=trees.carry_out, args=(commits[before:],))
+        handing_over.start()  # it waits for the lock
+        driver.apply(lambda: device.judged(verdict))
+        decided = device.decided
+    handing_over.join()
+    assert len(decided) == (before or verdict.accepted + len(verdict.token))
+    assert device.decided == ([token for _, token in tokens] if before else decided)
+    assert trees.over != bool(before)

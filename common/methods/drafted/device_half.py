@@ -13,7 +13,7 @@ from common.answer.driver import Driver, Preview
 from common.answer.errors import RequestError
 from common.answer.record import RECENT
 from common.answer.report import MethodReport, SideReport
-from common.answer.values import Action
+from common.answer.values import Action, Commit
 from common.answer.watch import Patience, Silence
 from common.daemon.handshake import changes
 from common.daemon.model_runtime import Start
@@ -39,7 +39,10 @@ READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked 
 
 
 class DraftingDevice:
-    """Implements `DeviceHalf`. A shown token was verified, or is degraded: decided by the draft model alone."""
+    """Implements `DeviceHalf`, and `Observer` of what is decided.
+
+    A shown token was verified, or is degraded: decided by the draft model alone.
+    """
 
     def __init__(self, context: DeviceContext, scheme: Scheme, reading: Reading) -> None:
         """Raises `RequestError` without a draft model or a cloud."""
@@ -66,7 +69,7 @@ class DraftingDevice:
         recorder = context.trace("cloud", alone=False)
         preview = Preview(lambda: self._machine.provisional, context.provisional) if request.provisional else None
         engines = [self._model.decoding]
-        self._driver = Driver("device", self._machine, engines, context.send, context, recorder, preview)
+        self._driver = Driver("device", self._machine, engines, context.send, self, recorder, preview)
         self._part = rounds_part(self._driver, self._machine)
         self._receiver = self._empty()
         self._passages = True  # they are awaited
@@ -249,12 +252,12 @@ class DraftingDevice:
             self._wanted.arrived(self._receiver.size)
             if not self._receiver.complete:
                 return
-            self._passages = False
             bodies = self._receiver.bodies()
-        try:
-            passages = [Passage(body.title, body.similarity, body.whole.decode()) for body in bodies]
-        except UnicodeDecodeError:
-            raise malformed("the text of a fetched document must be UTF-8") from None
+            try:
+                passages = [Passage(body.title, body.similarity, body.whole.decode()) for body in bodies]
+            except UnicodeDecodeError:  # they are still awaited
+                raise malformed("the text of a fetched document must be UTF-8") from None
+            self._passages = False
         self._later_read(passages)
 
     def _later_read(self, passages: list[Passage]) -> None:
@@ -279,6 +282,19 @@ class DraftingDevice:
 
     def _measured(self, context: int, seconds: float) -> None:
         self._steps.append(seconds)
+
+    # --- Observer, under the driver's lock
+
+    def committed(self, commit: Commit) -> bool:
+        return self._context.committed(commit)
+
+    def withdrawn(self, position: int) -> None:
+        self._context.withdrawn(position)
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is None:
+            self._driver.carry_out(self._machine.closing())
+        self._context.ended(failure)
 
     # --- without the cloud
 

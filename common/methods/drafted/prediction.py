@@ -30,7 +30,7 @@ def predicted_seconds(
     if config.eager:
         return eager_seconds(times, acceptance, length, token_bytes) if judged else alone
     drafted = tokens - counters.deferred
-    left = counters.deferred - (not counters.rounds)
+    left = max(0, counters.deferred - (not counters.rounds))
     if not config.ahead:
         seconds = max(0, counters.rounds - 1) * round_seconds(times, acceptance, length, token_bytes)
     else:

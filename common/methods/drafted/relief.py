@@ -76,8 +76,11 @@ class Relief:
     # --- Observer, under the trees' lock
 
     def committed(self, commit: Commit) -> bool:
-        self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
-        return self._machine.relieved and not self._driver.over
+        with self._driver.lock:
+            if commit.position != self._machine.position:
+                return False  # a late verdict decided it: what the trees have from here on follows other tokens
+            self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
+            return self._machine.relieved and not self._driver.over
 
     def withdrawn(self, position: int) -> None:
         raise RuntimeError("nobody takes a token of the trees back")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from common.methods.aggregate.machine.state import SessionState
 from common.methods.aggregate.machine.values import (
     Decided,
-    LackingLocal,
     LackingRemote,
     LocalDraft,
     RemoteDraft,
@@ -60,12 +59,12 @@ class Decider:
             return self._of_one(theirs, share), False
         if mine is None:
             return None, False
-        views, evidence = (mine.known, theirs.view), (mine.evidence, theirs.evidence)
+        views, evidence = (mine.known, theirs.known), (mine.evidence, theirs.evidence)
         if self._role == "cloud":
             views, evidence = views[::-1], evidence[::-1]
         position = self._state.position
         outcome = self._aggregation.aggregate(self._role, position, *views, evidence)
-        if isinstance(outcome, LackingRemote | LackingLocal) and away:
+        if isinstance(outcome, LackingRemote) and away:
             return self._of_one(mine, share), True
         return outcome, False
 

@@ -35,6 +35,7 @@ from common.methods.aggregate.machine.values import (
     Stage,
     Verdict,
 )
+from proto.errors import ProtocolError
 from proto.fields import OTHER, Side
 from proto.messages import Draft, Message, Ready, Resolve, Resolved, Sync, Target
 
@@ -203,11 +204,20 @@ class Session:
         if not here <= position < here + self.config.window:
             self.counters.stale += 1
             return self._take_back() if in_step else []
-        if self._state.remote(position, digest) is None:  # a repeated draft lacks what was resolved since
+        known = self._state.remote(position, digest)
+        if known is None or not self._repeats(known, message):
             view = self.aggregation.read(self._other, position, message.payload)
             self._state.put(position, digest, RemoteDraft(view, message.evidence))
             self._decider.weigh(self._other, message.evidence)
+            if known is not None:
+                self._questions.forget()  # what was asked may have been told of the draft before
         return (self._take_back() if in_step else []) + self._advance()
+
+    def _repeats(self, known: RemoteDraft, message: Draft) -> bool:
+        """Whether a draft tells what is `known` already, and lacks what was resolved since. One that was made anew may
+        differ in the last bits, as it comes from another pass: then that is the one that the other side is asked about.
+        """
+        return known.evidence == message.evidence and self.aggregation.pack(known.view) == message.payload
 
     def _on_target(self, message: Target) -> list[Action]:
         if message.epoch != self.term or self.aggregator == self.role:
@@ -226,8 +236,12 @@ class Session:
         if draft is None:
             self.counters.stale += 1
             return []
-        view = self.aggregation.complete(draft.view, message.position, message.depth, message.payload)
-        self._state.put(message.position, message.digest, RemoteDraft(view, draft.evidence))
+        position, depth, payload = message.position, message.depth, message.payload
+        try:
+            view = self.aggregation.complete(draft.known, position, depth, payload)
+        except ProtocolError:
+            view = self.aggregation.complete(draft.view, position, depth, payload)  # it was made anew since
+        self._state.put(position, message.digest, replace(draft, resolved=view))
         return self._advance()
 
     def _on_sync(self, message: Sync) -> list[Action]:

@@ -44,7 +44,7 @@ class SessionSampler(Protocol):
     """A sampler as the session uses it: aggregates two views and speaks their payloads."""
 
     def pack(self, view: Any) -> bytes:
-        """The payload that makes a local view known to the other side."""
+        """The payload that makes a local view known to the other side, or has made a remote one known to this side."""
         ...
 
     def read(self, side: Side, position: int, payload: bytes) -> View:
@@ -161,6 +161,12 @@ class RemoteDraft:
 
     view: View
     evidence: float
+    resolved: View | None = None  # `view` with values that were asked for since
+
+    @property
+    def known(self) -> View:
+        """The view with all values that this side has been told."""
+        return self.resolved or self.view
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class RaceAggregation:
             return self._sampler.draft(position, probabilities)
         return self._sampler.drafted(position, probabilities, found)
 
-    def pack(self, view: LocalRace) -> bytes:
+    def pack(self, view: RaceView) -> bytes:
         return encode_race(view.entries)
 
     def read(self, side: Side, position: int, payload: bytes) -> RaceView:

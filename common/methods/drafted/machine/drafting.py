@@ -237,6 +237,11 @@ class Drafting:
         """Ask a verifier that was given up whether it is there again."""
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
+    def closing(self) -> list[Action]:
+        """Tell the verifier of a last token that was drawn here: only its side knows its documents' shares in it."""
+        untold = self._known < self.position and not self.alone
+        return [Send(self._sync(wants_reply=False))] if untold else []
+
     # --- inside
 
     def _extended(self, confidence: float) -> bool:

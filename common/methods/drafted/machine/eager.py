@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from common.answer.values import Action, Commit, Send, View, Work
+from common.answer.values import Action, Send, View, Work
 from common.methods.drafted.machine.drafting import Drafting
 from common.methods.drafted.machine.values import Drafts, Judge, Lengths, RoundsConfig
-from common.methods.drafted.machine.verifying import Pending, Verifying
+from common.methods.drafted.machine.verifying import Pending, Verifying, commit_of
 from common.sampling.draws import Place
 from proto.digest import extend
 from proto.errors import malformed, too_large
@@ -90,8 +90,7 @@ class EagerVerifying(Verifying):
             self.epoch += 1
         self._advance()
         told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else seconds)
-        commits = [Commit(start + at, token, False, None, None, {"cloud": True}) for at, token in enumerate(tokens)]
-        return [*commits, *told]
+        return [*(commit_of(position, token) for position, token in enumerate(tokens, start)), *told]
 
     # --- inside
 
@@ -110,7 +109,7 @@ class EagerVerifying(Verifying):
         chain = [each for pending in self._pending for each in pending.proposed]
         return chain[self.position - self._pending[0].message.position :] if chain else []
 
-    def _follow(self) -> None:
+    def _follow(self) -> list[Action]:
         """Keep the proposal that came last where it follows the one before, or what is decided, and reaches beyond."""
         pending = self._pending[-1]
         if len(self._pending) > 1:
@@ -121,6 +120,7 @@ class EagerVerifying(Verifying):
             fits = self._agrees(pending)
         if not fits or pending.end <= self.position:
             self._drop(self._pending.pop(), fits)
+        return []
 
     def _advance(self) -> None:
         """Drop the proposals that are decided, or follow other tokens than were decided."""
@@ -187,6 +187,7 @@ class EagerDrafting(Drafting):
         else:
             while self._outstanding and self._outstanding[0][1] <= self.position:
                 self._outstanding.popleft()
+        self._known = self.position
         if not self._outstanding and not self._views:
             self._make_plan()
         return actions

@@ -124,8 +124,7 @@ class Verifying:
         pending = Pending(message, self._judge.read(message) if proposed is None else proposed, now)
         self._check(pending)
         self._pending.append(pending)
-        self._follow()
-        return []
+        return self._follow()
 
     def deferred(self, message: Defer, now: float) -> list[Action]:
         """Take tokens to be decided without drafts; those that were deferred before are left out of account.
@@ -135,7 +134,7 @@ class Verifying:
         if self.wants(message):
             self.check(message)
             self._pending.append(Pending(message, (), now))
-            self._follow()
+            return self._follow()
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
@@ -147,16 +146,23 @@ class Verifying:
             raise malformed("the tokens of a Sync must be of the vocabulary")
         if len(message.tokens) > self.config.max_tokens:
             raise malformed("a Sync must not have more tokens than the answer may have")
-        if list(message.tokens) != self._prefix.committed():
+        actions: list[Action] = []
+        tokens, own = message.tokens, tuple(self._prefix.committed())
+        if tokens != own:
+            if tokens[: len(own)] == own:
+                actions = self._take(tokens[len(own) :])
+            else:
+                self._prefix = Prefix()
+                for token in tokens:
+                    self._append(token)
             self._pending.clear()
             self._verdict = None
             self._round = 0
             self._whole = False
-            self._prefix = Prefix()
-            for token in message.tokens:
-                self._append(token)
             self.epoch += 1
-        return [Send(Sync(self.config.session, 0, message.tokens, "cloud", False))] if message.wants_reply else []
+        if message.wants_reply:
+            actions.append(Send(Sync(self.config.session, 0, tokens, "cloud", False)))
+        return actions
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
         """Judge the proposals for which `work` asked, by this side's own views at their positions.
@@ -190,12 +196,8 @@ class Verifying:
             self._append(each)
         if judgement.accepted < len(proposed):
             self.epoch += 1
-        self._follow()
-        decided = [
-            Commit(start + place, each, False, None, None, {"cloud": True})
-            for place, each in enumerate((*tokens, *token))
-        ]
-        return [*decided, Send(verdict)]
+        decided = [commit_of(place, each) for place, each in enumerate((*tokens, *token), start)]
+        return [*decided, Send(verdict), *self._follow()]
 
     # --- inside
 
@@ -206,16 +208,16 @@ class Verifying:
         assert token is not None  # by `RoundsConfig.defers`
         self._append(token)
         ended = self.config.ends(token, self.position)
+        told = Decided(self.config.session, message.round, start, digest, (token,), int(1e6 * seconds))
+        actions: list[Action] = [commit_of(start, token), Send(told)]
         pending = self._pending.popleft()
         if message.count > 1 and not ended:
             behind = (self._prefix.path_digest,)
             rest = replace(message, position=self.position, digest=behind, tail=(), count=message.count - 1)
             self._pending.appendleft(replace(pending, message=rest))
-        else:
-            self._round, self._whole, self._verdict = message.round, not ended, None
-            self._follow()
-        told = Decided(self.config.session, message.round, start, digest, (token,), int(1e6 * seconds))
-        return [Commit(start, token, False, None, None, {"cloud": True}), Send(told)]
+            return actions
+        self._round, self._whole, self._verdict = message.round, not ended, None
+        return actions + self._follow()
 
     def _check(self, pending: Pending) -> None:
         tokens = [each.token for each in pending.proposed]
@@ -226,23 +228,39 @@ class Verifying:
         if any(token in self.config.eos for token in tokens[:-1]):
             raise malformed(_NOTHING_BEHIND)
 
-    def _follow(self) -> None:
+    def _follow(self) -> list[Action]:
         """Take the tail of the next proposal, and drop proposals for another prefix."""
         while self._pending:
             message = self._pending[0].message
             if self._whole and _continues(message, self._round, self.position):
-                return
+                return []
             known = self.position - (message.position - len(message.tail))
             if message.digest and 0 <= known <= len(message.tail):
                 digest = self._prefix.path_digest
                 for token in message.tail[known:]:
                     digest = extend(digest, token)
                 if digest == message.digest[0]:
-                    for token in message.tail[known:]:
-                        self._append(token)
-                    return
+                    return self._take(message.tail[known:])
             self._pending.popleft()
             self.stale += 1
+        return []
+
+    def _take(self, tokens: Sequence[int]) -> list[Action]:
+        """Take the next tokens, which the drafter has decided. Of one that it drew in place of a token that did not
+        hold, this side's documents have their shares, as its distribution was drawn from.
+        """
+        actions: list[Action] = [commit_of(self.position, token) for token in tokens[:1] if self._left_to_drafter]
+        for token in tokens:
+            self._append(token)
+        return actions
+
+    @property
+    def _left_to_drafter(self) -> bool:
+        """Whether the drafter draws the next token, behind what held of the last proposal."""
+        verdict = self._verdict
+        if verdict is None or verdict.token or self._whole:
+            return False
+        return verdict.position + verdict.accepted == self.position
 
     def _batch(self) -> list[Pending]:
         """The proposals that are judged next: the first, and those that follow it without a gap."""
@@ -280,6 +298,11 @@ class Verifying:
     def _append(self, token: int) -> None:
         self._prefix.extend(token)
         self._prefix.commit()
+
+
+def commit_of(position: int, token: int) -> Commit:
+    """The decision of a token by this side's distribution."""
+    return Commit(position, token, False, None, None, {"cloud": True})
 
 
 def _continues(message: Propose | Defer, before: int, end: int) -> bool:

@@ -21,7 +21,7 @@ from common.methods.aggregate.machine.values import (
     SessionConfig,
 )
 from common.methods.aggregate.samplers.race import RaceAggregation
-from common.sampling.race import RaceSampler
+from common.sampling.race import LocalRace, RaceSampler
 from proto.digest import EMPTY
 from proto.fields import Side
 from proto.framing import encode
@@ -59,6 +59,98 @@ class TestRepeatedDraft:
             assert asked(settled(device, device.stalled())) == [2 * depth]
             assert asked(settled(device, device.received(announced))) == []
             assert asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload)))) == []
+
+
+class TestMadeAnew:
+    """After a reconnect the cloud's passes give other last bits: what it tells is of its new draft, no contradiction."""
+
+    RISING = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
+
+    def start(self, moved: int) -> Session:
+        """A device that holds a draft, of which it has asked for four tokens. In the other draft, `moved` is another
+        token's probability. Two are listed.
+        """
+        self.falling, self.again = self.RISING.flip(0), self.RISING.flip(0)
+        self.again[moved] *= 1.001
+        aggregation = RaceAggregation(RaceSampler(1, 0.0, 2, VOCABULARY), VOCABULARY, exact=True, hide_ids=True)
+        config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
+        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
+        own, self.before, self.after = (
+            aggregation.drafted(0, each / self.RISING.sum(), None) for each in (self.RISING, self.falling, self.again)
+        )
+        assert device.work is not None
+        device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
+        assert self.drafted(device, self.before) == [4]
+        return device
+
+    def drafted(self, device: Session, view: LocalRace) -> list[int]:
+        """The lengths of the lists that the device asks for, as the cloud has drafted."""
+        draft = LocalDraft(0, EMPTY, view, 0.0, 0)
+        message = draft_message(device.config, 0, draft, device.aggregation.pack(view))
+        return asked(settled(device, device.received(message)))
+
+    def resolved(self, device: Session, view: LocalRace, depth: int) -> list[int]:
+        """The same, as the cloud answers."""
+        payload = device.aggregation.supply(view, (), depth)
+        return asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload))))
+
+    def check_that_it_ends(self, device: Session, depths: list[int]) -> None:
+        """The new draft decides."""
+        while depths:
+            depths = self.resolved(device, self.after, *depths)
+        assert device.committed == (int((self.RISING + self.again).argmax()),)
+
+    def test_what_was_listed_is_another_number(self) -> None:
+        device = self.start(moved=1)
+        assert self.resolved(device, self.before, 4) == [8]
+        assert asked(settled(device, device.rejoined())) == [8]
+        self.check_that_it_ends(device, self.drafted(device, self.after))
+
+    def test_what_was_asked_for_is_another_number(self) -> None:
+        device = self.start(moved=2)
+        assert self.resolved(device, self.before, 4) == [8]
+        assert asked(settled(device, device.rejoined())) == [8]
+        assert self.drafted(device, self.after) == []  # as far as it is listed, it is the same
+        self.check_that_it_ends(device, [8])
+
+    def test_a_question_that_came_before_the_draft_is_asked_again(self) -> None:
+        device = self.start(moved=1)
+        assert asked(settled(device, device.rejoined())) == [4]
+        assert self.drafted(device, self.after) == [4]
+
+
+class TestAway:
+    """A position whose cloud draft is there is decided from both, as far as this side can do that by itself."""
+
+    def decided(self, own: dict[int, float], others: dict[int, float], likeliest: int = 0) -> tuple[int, list[int]]:
+        """The token at the first position, and the degraded ones. The rest of both mixtures is spread evenly."""
+        sampler = RaceSampler(1, 0.0, 3, VOCABULARY, likeliest)
+        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, likeliest=likeliest)
+        config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
+        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
+        drafts = []
+        for named in (own, others):
+            spread = torch.full((VOCABULARY,), (1 - sum(named.values())) / (VOCABULARY - len(named)))
+            spread[list(named)] = torch.tensor(list(named.values()))
+            drafts.append(LocalDraft(0, EMPTY, aggregation.drafted(0, spread, None), 0.0, 0))
+        device.received(draft_message(config, 0, drafts[1], device.aggregation.pack(drafts[1].view)))
+        device.out_of_patience()
+        assert device.work is not None
+        settled(device, device.drafted(drafts[0]))
+        (token,) = device.committed
+        return token, device.counters.degraded
+
+    def test_its_own_values_are_looked_up(self) -> None:
+        """Token 5 leads by the lists, with .45 to .65, and 6 has .40 to .60; in truth they have .46 and .59."""
+        assert self.decided({3: 0.25, 4: 0.22, 5: 0.01, 6: 0.19, 7: 0.2}, {5: 0.45, 6: 0.4}) == (6, [])
+
+    def test_what_only_the_cloud_knows(self) -> None:
+        assert self.decided({3: 0.3, 4: 0.29, 5: 0.2}, {8: 0.3, 9: 0.25, 10: 0.24, 4: 0.1}) == (3, [0])
+
+    def test_log_probabilities_change_no_token(self) -> None:
+        """The device does not list the target, and looks its probability up."""
+        own, others = {3: 0.25, 4: 0.24, 5: 0.23, 6: 0.1}, {8: 0.9}
+        assert self.decided(own, others) == self.decided(own, others, likeliest=1) == (8, [])
 
 
 class TestLookUps:

@@ -86,6 +86,22 @@ def test_who_draws_in_place_of_a_rejected_token_changes_nothing(device: Resident
     split, split_last = tokens_of(device, method="dssd", **fields)
     assert tokens == split
     assert last.report.device.rollbacks == split_last.report.device.rollbacks
+    assert last.report.attribution == split_last.report.attribution
+    assert last.report.unattributed == split_last.report.unattributed == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_shares_of_a_last_token_are_told_whoever_draws_it(device: Resident, seed: int) -> None:
+    """Answers end at any token: by their length, or by a stop string."""
+    fields = {"method": "dssd", "temperature": 1.4, "top_k": 20, "seed": seed, "draft_length": 4}
+    tokens, whole = tokens_of(device, **fields)
+    assert len(whole.report.attribution) == len(tokens)
+    for length in range(1, 9):
+        *_, cut = device.begin(QUESTION, max_tokens=length, **fields)
+        *_, stopped = device.begin(QUESTION, max_tokens=LENGTH, stop=(whole.text[length : length + 3],), **fields)
+        assert isinstance(cut, Finished) and isinstance(stopped, Finished)
+        assert cut.report.unattributed == stopped.report.unattributed == 0
+        assert min(map(sum, cut.report.attribution)) > 0
 
 
 def spent_on(device: Resident, **fields: Any) -> dict[str, int]:

@@ -59,6 +59,12 @@ def test_an_eager_verifier_is_never_slower_than_alone() -> None:
     assert predicted_seconds(config, RoundsCounters(), 32, TIMES, 2.0) == VERIFY
 
 
+def test_without_any_round() -> None:
+    """The verifier was away for the whole answer."""
+    config = RoundsConfig(1, frozenset(), 32, VOCABULARY)
+    assert predicted_seconds(config, RoundsCounters(), 32, TIMES, 2.0) == 0.0
+
+
 def test_nothing_behind_the_first_token() -> None:
     config = RoundsConfig(1, frozenset(), 1, VOCABULARY)
     assert predicted_seconds(config, RoundsCounters(rounds=1, proposed=1, accepted=1), 1, TIMES, 2.0) == 0.0
