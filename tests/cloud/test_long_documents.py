@@ -55,7 +55,7 @@ class TestLongContext:
         assert last.report.notes == ()
 
     def test_a_row_per_document_is_one_row(self, device: Resident, alone: list[int]) -> None:
-        """What is the default of other methods may be written out."""
+        """The default of other methods may be written out."""
         tokens, last = tokens_of(device, **self.ALONE, aggregation="output")
         assert (tokens, last.report.aggregation) == (alone, "context")
         tokens, last = tokens_of(device, **NETWORK, aggregation="output")

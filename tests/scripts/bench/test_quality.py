@@ -67,7 +67,7 @@ def test_pieces_are_taken_from_everywhere() -> None:
 
 
 def test_a_block_alone_is_a_row_and_every_row_begins_alike(texts: Path) -> None:
-    """What one document per side tells of blocks would be the token that a row lacks."""
+    """Otherwise one document per side would tell of the token that a row lacks, not of blocks."""
     corpus = Corpus.load(texts)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=train_tokenizer(corpus.known, 300), eos_token=END)
     torch.manual_seed(4)

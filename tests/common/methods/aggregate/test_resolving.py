@@ -62,7 +62,7 @@ class TestRepeatedDraft:
 
 
 class TestMadeAnew:
-    """After a reconnect the cloud's passes give other last bits: what it tells is of its new draft, no contradiction."""
+    """After a reconnect the cloud's passes give other last bits: it tells of its new draft, and contradicts nothing."""
 
     RISING = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
 
