@@ -95,6 +95,7 @@ def test_no_text_of_an_answer_is_told(town: Town, own: Resident, tmp_path: Path)
 
 class TestCloud:
     def test_a_session_is_counted_at_its_end(self, town: Town, own: Resident) -> None:
+        town.check_that_all_is_free()  # of other tests' answers, too
         before = cloud(town)
         report = own.ask("Where is my dance class?", max_tokens=10).report
         town.check_that_all_is_free()
@@ -118,6 +119,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("method", ["fetch-text", "sequence-wise", "coupled"])
     def test_so_is_one_of_another_method(self, town: Town, own: Resident, method: str) -> None:
+        town.check_that_all_is_free()
         before = cloud(town)
         own.ask("Where is my dance class?", method=method, max_tokens=6)
         town.check_that_all_is_free()
