@@ -49,13 +49,9 @@ _FILES_ANEW = (
     "INSERT INTO files SELECT * FROM former",
     "DROP TABLE former",
 )
+_STEPS = {3: (_TAGS,), 4: _REMOVED, 5: _COPIES, 6: _FILES_ANEW}  # each from an earlier format to the next one
 # What brings an earlier format up to date; what it creates is what that format lacks.
-_SINCE = {
-    3: (_TAGS, *_REMOVED, *_COPIES, *_FILES_ANEW),
-    4: (*_REMOVED, *_COPIES, *_FILES_ANEW),
-    5: (*_COPIES, *_FILES_ANEW),
-    6: _FILES_ANEW,
-}
+_SINCE = {each: tuple(chain.from_iterable(_STEPS[step] for step in range(each, FORMAT))) for each in _STEPS}
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",

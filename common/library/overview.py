@@ -16,12 +16,10 @@ class Overview:
 
     def __init__(self, folder: Path, published: bool) -> None:
         """`published`: the content never changes. It is counted at once, and known also when this is closed."""
-        self._published = published
         self._store = Store(folder)
         self._lock = threading.Lock()  # guards the connection
         self._counted: tuple[str, Counts] | None = None  # and of which commit
-        if published:
-            _ = self.counts
+        self._final = self._count() if published else None
 
     def close(self) -> None:
         """Release the connection."""
@@ -31,25 +29,26 @@ class Overview:
     @property
     def identity(self) -> str:
         """Name of the content: another one after every change, empty if there never was any."""
-        if self._published and self._counted is not None:
-            return self._counted[0]
+        if self._final is not None:
+            return self._final[0]
         with self._lock, self._store.reading():
             return self._store.state().commit
 
     @property
     def counts(self) -> Counts:
         """Number of documents and chunks, counted once after every change; takes as long as there are documents."""
-        if self._published and self._counted is not None:
-            return self._counted[1]
+        return (self._final or self._count())[1]
+
+    def chunks(self, most: int) -> int:
+        """Number of chunks, or `most` where there are more: however many, it takes no time."""
+        if self._final is not None:
+            return min(most, self._final[1].chunks)
+        with self._lock, self._store.reading():
+            return self._store.count_to(most)
+
+    def _count(self) -> tuple[str, Counts]:
         with self._lock, self._store.reading():
             commit = self._store.state().commit
             if self._counted is None or self._counted[0] != commit:
                 self._counted = commit, self._store.counts()
-            return self._counted[1]
-
-    def chunks(self, most: int) -> int:
-        """Number of chunks, or `most` where there are more: however many, it takes no time."""
-        if self._published and self._counted is not None:
-            return min(most, self._counted[1].chunks)
-        with self._lock, self._store.reading():
-            return self._store.count_to(most)
+            return self._counted

@@ -69,6 +69,14 @@ def stranger(town: Town) -> Stranger:
     return stranger
 
 
+def unanswered(town: Town, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sessions whose part of the report the cloud is asked for. It tells none, and devices never lose patience."""
+    closing = list[int]()
+    monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
+    monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
+    return closing
+
+
 class TestCloud:
     def test_a_malformed_payload(self, town: Town, stranger: Stranger) -> None:
         stranger.send(Draft(SESSION, 0, 0, 16223136389552574, 0.0, 0, b"\xff\xff"))
@@ -154,9 +162,7 @@ class TestDevice:
         self, town: Town, device: Resident, happens: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The answer has ended, and its worker was lost, or its session with the connection."""
-        monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
-        closing, ended = list[int](), list[Finished]()
-        monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
+        closing, ended = unanswered(town, monkeypatch), list[Finished]()
         generation = device.begin(QUESTION)
         town.run(lambda: ended.append(finished(generation)))
         wait_until(lambda: bool(closing), "the cloud is asked for its part of the report", AT_ONCE)
@@ -173,9 +179,7 @@ class TestDevice:
         self, town: Town, device: Resident, happens: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The answer has ended, and nothing of its part of the report has come."""
-        monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
-        closing, ended = list[int](), list[Finished]()
-        monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
+        closing, ended = unanswered(town, monkeypatch), list[Finished]()
         connection = device.engine.cloud.connection
         assert connection is not None
         welcome = connection.welcome

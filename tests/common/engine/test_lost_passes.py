@@ -14,7 +14,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
 from common.engine.worker import Worker
 from tests.common.engine.greedy_client import GreedyClient
-from tests.common.engine.test_several_positions import Verifier, one_wrong, submit
+from tests.common.engine.test_several_positions import Verifier, mixed, submit
 from tests.common.engine.test_worker import LENGTH, alone, decoder, together, worker
 
 __all__ = ["decoder", "worker"]  # fixtures
@@ -44,7 +44,6 @@ class TestLogits:
     """A pass's logits, of which there is no memory for a copy in the order of the answers."""
 
     def test_of_all_answers(self, worker: Worker, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-        expected = [alone(decoder, seed) for seed in range(4)]
         by_position, joined = worker_module._by_position, list[int]()
 
         def limited(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
@@ -54,13 +53,8 @@ class TestLogits:
             return by_position(logits, parts)
 
         monkeypatch.setattr(worker_module, "_by_position", limited)
-        clients = [
-            Verifier(LENGTH, proposal=one_wrong(tokens, 3 * seed)) if seed % 2 else GreedyClient(LENGTH)
-            for seed, tokens in enumerate(expected)
-        ]
-        for seed, client in enumerate(clients):
-            submit(worker, client, seed)
-        assert [client.wait() for client in clients] == expected
+        found, expected = mixed(worker, decoder)
+        assert found == expected
         assert joined
 
     def test_of_one(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:

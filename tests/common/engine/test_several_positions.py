@@ -55,6 +55,18 @@ def submit(worker: Worker, client: GreedyClient, seed: int) -> None:
     worker.submit(job(worker.decoder, client, documents(seed), QUERY, drafter=drafter, peer=seed))
 
 
+def mixed(worker: Worker, decoder: Decoder) -> tuple[list[list[int]], list[list[int]]]:
+    """The tokens of answers that go step by step and of such that verify, side by side, and of each alone."""
+    expected = [alone(decoder, seed) for seed in range(4)]
+    clients = [
+        Verifier(LENGTH, proposal=one_wrong(tokens, 3 * seed)) if seed % 2 else GreedyClient(LENGTH)
+        for seed, tokens in enumerate(expected)
+    ]
+    for seed, client in enumerate(clients):
+        submit(worker, client, seed)
+    return [client.wait() for client in clients], expected
+
+
 def one_wrong(tokens: Sequence[int], wrong: int) -> Propose:
     return lambda position: tokens[position] + (position == wrong)
 
@@ -70,14 +82,8 @@ class TestVerification:
         assert len(client.asked) < LENGTH
 
     def test_beside_answers_that_go_step_by_step(self, worker: Worker, decoder: Decoder) -> None:
-        expected = [alone(decoder, seed) for seed in range(4)]
-        clients = [
-            Verifier(LENGTH, proposal=one_wrong(tokens, 3 * seed)) if seed % 2 else GreedyClient(LENGTH)
-            for seed, tokens in enumerate(expected)
-        ]
-        for seed, client in enumerate(clients):
-            submit(worker, client, seed)
-        assert [client.wait() for client in clients] == expected
+        found, expected = mixed(worker, decoder)
+        assert found == expected
 
     def test_mutant_rows_and_positions_confused(
         self, worker: Worker, decoder: Decoder, monkeypatch: pytest.MonkeyPatch

@@ -206,22 +206,20 @@ def chart_pptx(title: str, categories: Sequence[str], series: Mapping[str, Seque
 
 def points_pptx(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     """One slide, with a chart of points."""
-    data: Any = XyChartData()  # type: ignore[no-untyped-call]
-    for name, points in series.items():
-        added = data.add_series(name)
-        for point in points:
-            added.add_data_point(*point)
-    return _chart_pptx(title, XL_CHART_TYPE.XY_SCATTER, data)
+    return _points_pptx(title, XL_CHART_TYPE.XY_SCATTER, XyChartData(), series)  # type: ignore[no-untyped-call]
 
 
 def bubbles_pptx(title: str, series: Mapping[str, Sequence[tuple[float, float, float]]]) -> bytes:
     """One slide, with a chart of points that have sizes."""
-    data: Any = BubbleChartData()  # type: ignore[no-untyped-call]
+    return _points_pptx(title, XL_CHART_TYPE.BUBBLE, BubbleChartData(), series)  # type: ignore[no-untyped-call]
+
+
+def _points_pptx(title: str, kind: Any, data: Any, series: Mapping[str, Sequence[tuple[float, ...]]]) -> bytes:
     for name, points in series.items():
         added = data.add_series(name)
         for point in points:
             added.add_data_point(*point)
-    return _chart_pptx(title, XL_CHART_TYPE.BUBBLE, data)
+    return _chart_pptx(title, kind, data)
 
 
 def _chart_pptx(title: str, kind: Any, data: Any) -> bytes:
