@@ -40,8 +40,10 @@ def named(files: Sequence[FileRecord], name: str) -> FileRecord:
         raise UnknownDocument(f"{several}, {_any(short, len(found))}.")
     names = {each.casefold(): each for file in files[:_COMPARED] for each in (Path(file.path).name, file.title)}
     close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN)]
-    like = f": did you mean {_any(close, len(close))}?" if close else ": `dragon library list` shows those that it has."
-    raise UnknownDocument(f"The library has no document of this name{like}")
+    if close:
+        raise UnknownDocument(f"The library has no document of this name: did you mean {_any(close, len(close))}?")
+    listed = "`dragon library list` shows those of a device, and with `--role cloud` those of a cloud, where it runs"
+    raise UnknownDocument(f"The library has no document of this name: {listed}.")
 
 
 def _short(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:

@@ -55,7 +55,7 @@ def prefill(role: Role = "device") -> None:
 
 @app.command("remove")
 def remove(
-    paths: Annotated[list[str] | None, typer.Argument(help="Documents, as `list` shows them")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(help="Documents, as `list` shows them, or folders")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every document")] = False,
     role: Role = "device",
 ) -> None:

@@ -27,6 +27,7 @@ FIRST_YEAR: Final = 2025  # no release is older
 PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
 IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
 TOPICS: Final = {"tokenizer": "tokenizer", "scorer_model": "scorer", "embedder": "embedder"}  # of others than `model`
+_DECODING: Final = ("model", "draft_model", "local_target")  # settings of models that have keys and values of answers
 EXPIRING: Final = 21  # days before its end from which a certificate should be renewed
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
 SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
@@ -274,8 +275,9 @@ def _of_memory(machine: Machine, models: tuple[Model, ...]) -> Finding:
     if machine.memory < needed:
         fewer = ", or fewer workers" if machine.processes > 1 else ""
         return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
-    if machine.memory < needed + machine.kv and machine.processes:
-        text += f", and answers up to {in_bytes(machine.kv)}"
+    answers = machine.kv * max(1, sum(model.setting in _DECODING and model.memory is None for model in models))
+    if machine.memory < needed + answers and machine.processes:
+        text += f", and answers up to {in_bytes(answers)}"
         return Finding("warn", "memory", text, "end other programs, or set kv_bytes to less")
     return Finding("ok", "memory", text)
 

@@ -8,7 +8,8 @@ from itertools import count
 from random import Random
 from typing import Any, Final, Literal
 
-from scripts.soak.promises import PROMISES, Choices, Promise
+from common.methods.catalog import METHODS
+from scripts.soak.promises import Choices, Promise, promises
 
 Kind = Literal[
     "cloud killed",
@@ -119,7 +120,7 @@ class Plan:
     @property
     def laws(self) -> tuple[Law, ...]:
         draw, numbers = Random(f"{self.seed} laws"), count()
-        return tuple(self._law(draw, next(numbers), each) for each in PROMISES for _ in range(each.laws))
+        return tuple(self._law(draw, next(numbers), each) for each in promises(METHODS) for _ in range(each.laws))
 
     def _law(self, draw: Random, number: int, promise: Promise) -> Law:
         fields = dict(promise.fields) | drawn(draw, promise.law)

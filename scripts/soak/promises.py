@@ -5,7 +5,7 @@ A *law* is a question with a seed and all that its tokens depend on. Each way of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +30,12 @@ class Promise:
     cut: bool = False  # whether a smaller `max_tokens` only cuts the answer
     alone: bool = False  # whether an answer that the device makes alone is that of sources `device`
     fields: Mapping[str, Any] = field(default_factory=dict)  # of the law and of every way
+
+    @property
+    def methods(self) -> set[str]:
+        """The methods that are asked for by name."""
+        named = (fields["method"] for fields in (self.reference, self.fields) if "method" in fields)
+        return {*named, *(method for way in self.ways for method in way.get("method", ()))}
 
 
 _TEMPERATURES: Final = (0.0, 0.7, 1.0, 1.0)
@@ -152,3 +158,11 @@ PROMISES: Final = (
     *_long("cloud", CLOUD_FILE),
     *_long("device", DEVICE_FILE),
 )
+
+
+def promises(methods: Iterable[str]) -> tuple[Promise, ...]:
+    """The table, and of those of the `methods` that it does not name that the same request has the same tokens."""
+    named = set[str]().union(*(promise.methods for promise in PROMISES))
+    law: Choices = {"temperature": _TEMPERATURES}
+    others = (Promise(each, law, {}, ({},), fields={"method": each}) for each in methods if each not in named)
+    return (*PROMISES, *others)

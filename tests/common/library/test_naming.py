@@ -78,7 +78,7 @@ def test_one_that_was_added_by_itself(library: Library, name: str) -> None:
         ("a/notes.md", "several documents of this name: name one by its path, "),
         ("Spare kye", "no document of this name: did you mean 'Spare key'?"),
         ("KEYS.MD", "no document of this name: did you mean 'keys.md'"),
-        ("qqqq", "no document of this name: `dragon library list` shows those that it has."),
+        ("qqqq", "no document of this name: `dragon library list` shows those of a device"),
         ("", "no document of this name"),
         ("x" * 4000, "no document of this name"),
     ],

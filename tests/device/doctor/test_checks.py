@@ -178,6 +178,12 @@ def test_the_link(cloud: dict[str, Any], level: str, text: str) -> None:
         (MACHINE, (Model("model", "m", "importable", 3 * GB),), "wrong"),
         (MACHINE, (Model("local_target", "m", "there", 90 * GB, memory=GB),), "ok"),
         (MACHINE, (Model("model", "m", "there", GB),), "ok"),
+        (replace(MACHINE, memory=5 * GB), (Model("model", "m", "there", GB),), "ok"),
+        (
+            replace(MACHINE, memory=5 * GB),
+            (Model("model", "m", "there", GB), Model("draft_model", "d", "there")),
+            "warn",
+        ),
         (replace(MACHINE, processes=5), (Model("model", "m", "there", GB),), "warn"),
         (replace(MACHINE, processes=9), (Model("model", "m", "there", GB),), "wrong"),
         (replace(MACHINE, processes=0), (Model("model", "m", "there", 90 * GB),), "ok"),  # which others have
