@@ -3,8 +3,12 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.locked
-# The interpreter. Not given: the environment's own, where there is one.
-PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || echo python3)
+# The interpreter. Not given: the environment's own, where there is one. One that is exported, as for other tools, may be
+# meant for them: it only makes an environment where there is none.
+PYTHON ?= python3
+ifneq ($(origin PYTHON),command line)
+PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+endif
 # Where torch comes from, e.g. https://download.pytorch.org/whl/cpu. Not given: as before; empty: chosen by `make setup`.
 INDEX_BEFORE := $(shell cat $(VENV)/.torch-index 2> /dev/null)
 TORCH_INDEX ?= $(INDEX_BEFORE)
@@ -21,8 +25,7 @@ help: ## list the targets
 setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 	@echo "Ready: $(BIN)/dragon --help"
 
-# Another interpreter makes another environment, and another index another torch, whatever the stamp says. A PYTHON that
-# is exported, as for other tools, may be meant for them: it only makes an environment where there is none.
+# Another interpreter makes another environment, and another index another torch, whatever the stamp says.
 ifeq ($(origin PYTHON),command line)
 INSTALLATION := import os, sys; print(os.path.realpath(sys.base_prefix), *sys.version_info)
 ifneq ($(shell $(BIN)/python -c '$(INSTALLATION)' 2> /dev/null),$(shell $(PYTHON) -c '$(INSTALLATION)' 2> /dev/null))
@@ -48,6 +51,7 @@ $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	@echo "[1/5] environment in $(VENV)"
 	@rm -f $@
 	@test -x $(BIN)/python && test -z "$(OTHER_PYTHON)" || $(PYTHON) -m venv $(OTHER_PYTHON) $(VENV)
+	@umask 077; echo "$(INDEX_BEFORE)" > $(VENV)/.torch-index # with --clear it went
 	@echo "[2/5] torch"
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \

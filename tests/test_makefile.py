@@ -28,6 +28,7 @@ esac
 """
 PIP = """#!/bin/sh
 echo "pip $*" >> {log}
+test ! -e {away}
 """
 
 
@@ -38,13 +39,14 @@ class Checkout:
         self.folder = folder
         self.log = folder / "log"
         self.broken = folder / "broken"  # while it is there, torch does not start
+        self.away = folder / "away"  # while it is there, nothing can be fetched
         binaries = folder / "usr" / "bin"
         binaries.mkdir(parents=True)
         shutil.copy(ROOT / "Makefile", folder)
         for name in ("requirements.lock", "torch.lock", "model.lock", "pyproject.toml", "setup.py"):
             (folder / name).touch()
             os.utime(folder / name, (0, 0))
-        pip = self._program(folder / "pip", PIP.format(log=self.log))
+        pip = self._program(folder / "pip", PIP.format(log=self.log, away=self.away))
         for name, called in (("first", "python3"), ("first", "python3.11"), ("second", "python3.12")):
             text = PYTHON.format(name=name, log=self.log, pip=pip, broken=self.broken)
             self._program(binaries / called, text)
@@ -129,9 +131,19 @@ def test_another_interpreter_makes_another_environment(checkout: Checkout) -> No
     assert checkout.setup() == [], "one that is not there harms nothing"
 
 
+def test_where_torch_comes_from_outlives_a_setup_that_failed(checkout: Checkout) -> None:
+    assert checkout.torch(f"TORCH_INDEX={INDEX}")
+    checkout.away.touch()
+    checkout.setup("PYTHON=python3.12", code=2)
+    checkout.away.unlink()
+    assert f"--no-deps --index-url {INDEX}" in checkout.torch("PYTHON=python3.12")
+
+
 def test_an_interpreter_that_is_exported_makes_the_first_environment_alone(checkout: Checkout) -> None:
     """Other tools read the same variable, which may name Python 2."""
     for named in ("python3.12", "python2"):
         assert checkout.setup(PYTHON=named) == []
+        os.utime(checkout.folder / "setup.py")
+        assert not any("-m venv" in line for line in checkout.setup(PYTHON=named))
     shutil.rmtree(checkout.folder / ".venv")
     assert checkout.setup(PYTHON="python3.12")[0] == "second -m venv .venv"

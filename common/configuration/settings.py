@@ -112,7 +112,7 @@ def readable_name(model: str) -> str:
     if model == str(EMBEDDED_MODEL):
         return "dragon-demo"
     path = Path(model)
-    return (path.stem if path.suffix == ".gguf" else path.name) if path.exists() else model
+    return (path.stem if path.suffix == ".gguf" else path.name) if os.path.exists(path) else model
 
 
 def is_loopback(address: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ Under the cosine a document with a second fact would lose to a shorter one that 
 
 def has_table(tokenizer_folder: Path) -> bool:
     """Whether a table of word weights lies next to a tokenizer."""
-    return (tokenizer_folder / IDF_FILE).is_file()
+    return os.path.isfile(tokenizer_folder / IDF_FILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,15 +93,22 @@ class Daemon:
             _raise_for_error(response)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._stranger()
+            begun = False
             for line in response.iter_lines():
                 if not line.startswith("data:"):
                     continue
                 data = line.removeprefix("data:").strip()
                 if data == "[DONE]":
                     return
-                chunk = json.loads(data)
+                try:
+                    chunk = json.loads(data)
+                except json.JSONDecodeError:
+                    if begun:  # a proxy ends what is cut off by closing
+                        break
+                    raise
                 if not _is_chunk(chunk):
                     raise _failure(chunk) or self._stranger()
+                begun = True
                 yield chunk
         raise answer_failed("the connection ended in the middle of the answer")
 

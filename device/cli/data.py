@@ -122,7 +122,8 @@ def _kept() -> list[Kept]:
         for content, folder in settings.kept.items():
             within = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
             ours = within and not os.path.islink(folder)
-            found.setdefault(folder, Kept(BOTH if folder in shared else role, content, folder, ours))
+            owner: Owner = BOTH if folder in shared or folder in found else role
+            found[folder] = Kept(owner, content, folder, ours)
     return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -16,15 +17,15 @@ WEIGHTS = ("*.safetensors",)
 # are the same weights once more.
 NOT_A_DECODER_S = ("*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors", "consolidated*")
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 def is_folder(folder_or_hub_id: str) -> bool:
     """True for a local folder, False for what can be a Hub id. Raises `ModelError` for anything else."""
     path = expanded(folder_or_hub_id)
-    if path.is_dir():
+    if os.path.isdir(path):  # of a name that no file can have, `Path.is_dir` raises OSError on some Pythons
         return True
-    if path.exists():
+    if os.path.exists(path):
         raise ModelError(f"{folder_or_hub_id} is a file; give the folder it is in")
     if not _HUB_ID.fullmatch(folder_or_hub_id):
         raise ModelError(f"{folder_or_hub_id}: no such folder, and not a Hub id (owner/name)")

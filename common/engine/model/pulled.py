@@ -70,7 +70,7 @@ def place_of(name: str, models: Path) -> Path | None:
 
     None where there is none, or several. A path, or what is a folder or a file here, is no name.
     """
-    if "/" in name or not name or Path(name).exists():
+    if "/" in name or not name or os.path.exists(name):
         return None
     known = list(_of_folder(models))
     exact = [each.folder for each in known if each.name == name]

@@ -148,6 +148,19 @@ def test_a_daemon_that_runs_keeps_its_own(dragon: Dragon, data: Path, role: str)
     assert left(data) == {"device.toml"}
 
 
+def test_what_both_roles_settings_name_belongs_to_both(dragon: Dragon, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / "library").mkdir(parents=True)
+    (shared / "library" / "library.sqlite").write_bytes(b"x")
+    where = {"DRAGON_DEVICE_DATA": str(shared), "DRAGON_CLOUD_DATA": str(shared)}
+    with sole_process(CloudSettings(data=shared).lock):
+        assert dragon("data", "remove", "--yes", **where).returncode == 0
+        assert "the cloud daemon runs" in dragon("data", "remove", "--yes", "--role", "both", **where).stderr
+        assert (shared / "library" / "library.sqlite").exists()
+    assert dragon("data", "remove", "--yes", "--role", "both", **where).returncode == 0
+    assert not (shared / "library").exists()
+
+
 def test_no_daemon_starts_while_it_asks(dragon: Dragon, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*_: object, **__: object) -> bool:
         with pytest.raises(ConfigurationError), ExitStack() as stack:

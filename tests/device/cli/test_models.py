@@ -173,6 +173,8 @@ class TestHub:
     [
         (("pull", "/nowhere.gguf"), "can't be read: no such file"),
         (("pull", "n" * 300 + ".gguf"), "can't be read: file name too long"),
+        (("pull", "n" * 300), "no such folder, and not a Hub id"),
+        (("check", "n" * 300), "no such folder, and not a Hub id"),
         (("pull", "~nobody-at-all/a.gguf"), "can't be read: no such file"),
         (("pull", "~nobody-at-all"), "no such folder, and not a Hub id"),
         (("pull", "/nowhere"), "no such folder, and not a Hub id"),

@@ -184,6 +184,13 @@ def test_another_program_s_stream_is_told_in_one_line(dragon: Dragon, event: byt
     assert "is not a dragon device daemon" in done.stderr
 
 
+def test_a_stream_that_is_cut_off_within_a_line_is_the_daemon_s(dragon: Dragon) -> None:
+    with another_program(b'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\ndata: {"cho') as url:
+        done = dragon("ask", "q", "--url", url)
+    assert (done.returncode, done.stdout.strip()) == (1, "Hel")
+    assert "the connection ended in the middle of the answer" in done.stderr
+
+
 def test_a_silent_daemon_is_waited_for_longer_than_a_place_there() -> None:
     """The daemon says then that there is none."""
     assert HttpOptions().wait_patience + HttpOptions().keep_alive < SILENCE_PATIENCE
