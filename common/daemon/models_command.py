@@ -5,6 +5,7 @@ Results go to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -42,9 +43,9 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
     """
     weights = _weights(settings, other)
     place = Path(model_place(settings.model, settings.models))
-    if (place / MANIFEST).exists() and (damaged := damaged_files(place)):
+    if os.path.exists(place / MANIFEST) and (damaged := damaged_files(place)):
         raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
-    if not place.exists() and (damaged := damaged_blobs(locate(settings.model))):
+    if not os.path.exists(place) and (damaged := damaged_blobs(locate(settings.model))):
         raise ModelError(f"{place}: {', '.join(damaged)} changed on this disk; `dragon models remove {place}`")
     before, began = _most_memory(), time.monotonic()
     decoder = load_decoder(settings)

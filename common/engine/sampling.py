@@ -74,13 +74,14 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
         stop = start + sum(sample.rows for sample in block)
         try:
             results += _draw(logits if len(block) == len(samples) else logits[start:stop], block, kernel)
+            continue
         except Exception as error:
             if len(block) == 1:
                 results.append(error)
                 continue
-            for sample in block:
-                results += draw(logits[start : start + sample.rows], [sample], kernel)
-                start += sample.rows
+        for sample in block:  # the error is gone, and with it the memory of what it broke off
+            results += draw(logits[start : start + sample.rows], [sample], kernel)
+            start += sample.rows
     return results
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 
 from common.library.database import Database
@@ -19,10 +18,7 @@ class Copies:
         """Note which copies there are in `folder`, paths with the contents' SHA-256, in place of those known there, but
         for those in `unseen` places; as documents their root would be `root`.
         """
-        known = [path for (path,) in self._database.all("SELECT path FROM copies")]
-        for path in known:
-            if is_within(path, folder) and not any(is_within(path, place) for place in unseen):
-                self.forget_one(path)
+        self.forget(folder, unseen)
         self._database.run_many(
             "INSERT INTO copies VALUES (?, ?, ?)", [(path, root, sha256) for path, sha256 in copies]
         )
@@ -35,7 +31,9 @@ class Copies:
         """Remove the copy at `path`, if there is one."""
         self._database.run("DELETE FROM copies WHERE path = ?", (path,))
 
-    def forget(self, folder: str) -> None:
-        """Remove the copies that are `folder` or lie below it."""
-        below = folder.rstrip(os.sep) + os.sep
-        self._database.run("DELETE FROM copies WHERE path = ? OR substr(path, 1, ?) = ?", (folder, len(below), below))
+    def forget(self, folder: str, but: Collection[str] = ()) -> None:
+        """Remove the copies that are `folder` or lie below it, but for those in one of the folders `but`."""
+        known = [path for (path,) in self._database.all("SELECT path FROM copies")]
+        for path in known:
+            if is_within(path, folder) and not any(is_within(path, place) for place in but):
+                self.forget_one(path)

@@ -72,6 +72,10 @@ class Given:
         """Whether it is a document's, or that of a folder around it: on the disk, or relative as it is listed."""
         return self.holds(file.path) or is_within(normalised(file.relative_path), self._relative)
 
+    def around(self, folders: Collection[str]) -> list[str]:
+        """Those of some folders that lie in what it names."""
+        return [folder for folder in folders if self.holds(folder)]
+
     def holds(self, known: str) -> bool:
         """Whether an absolute path of the library's is what it names, or lies in it."""
         known = normalised(known)

@@ -42,7 +42,7 @@ PARSED: Final = {
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
-REVISIONS: Final = dict.fromkeys(SUFFIXES, 5)
+REVISIONS: Final = dict.fromkeys(SUFFIXES, 6)
 # Documents that are not read, and what the program that wrote them can save them as.
 CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
 # The same for people.

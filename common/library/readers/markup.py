@@ -30,6 +30,11 @@ _BLOCKS = (
 )
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _CELLS = ("td", "th")
+# Which no drawn formula has, but panels do that a page folds.
+_APART = (
+    *("p", "div", *_HEADINGS, "ul", "ol", "li", "dl", "dt", "dd", "table", "tr", *_CELLS),
+    *("pre", "blockquote", "section", "article"),
+)
 _PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
 _MOST_SPANNED = 1000  # columns or rows, as browsers have it
 _SPACE = re.compile(r"\n{3,}")
@@ -121,8 +126,10 @@ def markdown(page: BeautifulSoup) -> str:
 
 def _shows_formula(drawn: Tag) -> bool:
     """Whether what is not to be read aloud stands beside a formula that says the same."""
+    if drawn.name in _APART or drawn.find(["math", *_APART]):
+        return False  # it is folded
     beside = (next(_shown(parts), None) for parts in (drawn.previous_siblings, drawn.next_siblings))
-    return not drawn.find("math") and any(map(_is_formula, beside))
+    return any(map(_is_formula, beside))
 
 
 def _is_formula(part: PageElement | None) -> bool:

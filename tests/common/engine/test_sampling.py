@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from common.answer.values import Drawn
+from common.engine import sampling
 from common.engine.sampling import Sample, draw
 from common.sampling.drafting import RaceKernel
 from common.sampling.information import information
-from common.sampling.mixture import Attribution
+from common.sampling.mixture import Attribution, mix
 from common.sampling.race import LocalRace
 from tests.common.engine.greedy_client import RaceDrafter
 
@@ -56,6 +61,23 @@ def test_a_broken_row_ends_its_own_answer_only() -> None:
     first, second, third = draw(broken, [sample(PLAIN), sample(CONTRASTED, 1.0), sample(CONTRASTED, 1.0)], KERNEL)
     assert isinstance(second, ValueError)
     assert only([first, third])
+
+
+def test_what_failed_leaves_its_memory_to_what_is_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, held = list[weakref.ref[torch.Tensor]](), list[bool]()
+
+    def fragile(logits: torch.Tensor, weights: Sequence[Any], into: torch.Tensor) -> Any:
+        held.append(any(each() is not None for each in failed))
+        if len(weights) > 1:
+            mixtures = torch.zeros(10)
+            failed.append(weakref.ref(mixtures))
+            raise RuntimeError("out of memory")
+        return mix(logits, weights, into)
+
+    monkeypatch.setattr(sampling, "mix", fragile)
+    assert len(only(draw(LOGITS[:4], [sample(PLAIN)] * 2, KERNEL))) == 2
+    assert failed
+    assert not any(held)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -105,6 +105,21 @@ def test_what_was_removed_takes_nobodys_place(library: Library, documents: Path,
     assert paths(library) == []
 
 
+def test_a_copy_in_a_folder_that_stays_takes_the_place_of_what_goes(
+    library: Library, documents: Path, write: Write
+) -> None:
+    within = documents / "uploads"
+    write("a.txt", "apple")
+    write("b.txt", "banana")
+    write("uploads/c.txt", "apple")
+    library.add(documents)
+    library.add(within)
+    library.watch(within)
+    assert [file.path for file in library.files()] == [str(documents / "a.txt"), str(documents / "b.txt")]
+    assert library.remove([documents], but=[str(within)]) == 2
+    assert [file.path for file in library.files()] == [str(within / "c.txt")]
+
+
 def test_a_watched_folder_that_became_a_link_is_forgotten(library: Library, watched: Path, tmp_path: Path) -> None:
     """It was moved to another disk, and has not been read since."""
     watched.rename(tmp_path / "big")

@@ -181,8 +181,18 @@ def test_formulas_that_other_programs_draw(formula: str) -> None:
             "<div aria-hidden=true>One</div><div>x: <math><mi>x</mi></math></div><div aria-hidden=true>Three</div>",
             ["One", "x: x", "Three"],
         ),
+        (
+            "<p>So:</p><p><math><mi>x</mi></math></p><div aria-hidden=true><h2>Proof</h2><p>Take any n.</div><p>End.",
+            ["So:", "x", "## Proof", "Take any n.", "End."],
+        ),
+        ("<ul><li><math><mi>x</mi></math></li><li aria-hidden=true>Second</li></ul>", ["* x", "* Second"]),
+        ("<div><math><mi>x</mi></math></div><div aria-hidden=true>Second slide.</div>", ["x", "Second slide."]),
+        (
+            "<table><tr><th>a<th>b<tr><td><math><mi>x</mi></math></td><td aria-hidden=true>y</table>",
+            ["a, b", "a: x; b: y"],
+        ),
     ],
-    ids=["panels", "lists", "slides"],
+    ids=["panels", "lists", "slides", "panels by formulas", "items by formulas", "slides by formulas", "cells"],
 )
 def test_what_is_folded_beside_formulas(page: str, lines: list[str]) -> None:
     """Scripts mark what they don't show just now as they mark drawn formulas."""

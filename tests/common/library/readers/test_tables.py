@@ -143,12 +143,17 @@ def test_words_between_single_quotes_are_no_fields_of_a_csv() -> None:
         (['9,"Mozilla (X11; Linux)",200', '7,"Mozilla (X11; Linux)",200'], "7, Mozilla (X11; Linux), 200"),
         (['Ann,"He said; no",1', 'Bob,"I say; yes",2', 'Eve,"We; they",3'], "Eve, We; they, 3"),
         (["Nr;Ware", '1;5" Rohr', '2;7" Rohr, lang', '3;9" Rohr'], 'Nr: 3; Ware: 9" Rohr'),
+        (["a,b,c;", "1,2,3;", "4,5,6;"], "a: 4; b: 5; c;: 6;"),
+        (["a;b;", "1;2;", "4;5;"], "a: 4; b: 5"),
+        (["10:00,INFO,start; ok", "10:01,INFO,stop; ok", "10:02,INFO,start; ok"], "10:02, INFO, start; ok"),
+        (["1;red, blue, white", "2;red, white, blue", "3;blue, red, white"], "3, blue, red, white"),
     ],
     ids=[
         *("apostrophes", "quotes", "comma in a heading", "no headings", "above", "rows of all lengths", "tabs", "bars"),
         *("lines within", "blanks", "whole numbers", "lists in values", "one column"),
         *("lists of numbers", "vectors", "ranges", "remarks", "a remark with a comma"),
         *("signs between quotes", "sentences between quotes", "inches"),
+        *("ends of lines", "delimiters at ends", "semicolons in texts", "commas in texts"),
     ],
 )
 def test_what_delimits_the_values_of_a_csv(lines: list[str], last: str) -> None:
