@@ -227,7 +227,7 @@ class Sessions:
         """End sessions of devices that have more than their share, and tell these to come again."""
         for (peer, number), session in ending:
             name = AnswerName.of(number)
-            log.info("answer %s was ended: %s has more than its share", name, _named(peer))
+            self._ends.tell(logging.INFO, "answer %s was ended: %s has more than its share", name, _named(peer))
             session.end()
             self._send(peer, Busy(number, int(1e6 * wait([0.0], self._lasted))))
 

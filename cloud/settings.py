@@ -27,6 +27,8 @@ def _place(value: object) -> str:
 
 def _cluster(text: str) -> str:
     match = _PLACE.fullmatch(text)
+    if match is not None and text.startswith("["):
+        raise ValueError("a Ray cluster is reached over IPv4: name its head, or give an address of that kind")
     if text != LOCAL and (match is None or not 0 < int(match["port"]) < 2**16):
         raise ValueError(f"the head of a Ray cluster is HOST:PORT, e.g. 192.0.2.7:6379; or {LOCAL}")
     return text
@@ -86,4 +88,6 @@ class CloudSettings(Settings):
             )
         if self.ray is not None and not self.workers:
             return f"ray = {self.ray!r} runs workers: say how many with workers"
+        if self.worker_gpus and self.ray is None:
+            return f"worker_gpus = {self.worker_gpus:g} is what Ray reserves: set ray, or leave worker_gpus out"
         return None

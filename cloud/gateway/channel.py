@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final, Self
 
 import msgpack
 import zmq
 
+from common.configuration.configuration import ConfigurationError
 from common.process.vital import Died
-from common.transport.interface import Peer
+from common.transport.interface import Peer, owner
 from common.transport.keys import KeyPair
 from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.sockets import NEVER, read_event
@@ -23,6 +25,7 @@ from common.transport.zap import ZapAuthenticator
 
 MOST_BYTES: Final = 2**28  # that wait for one process, or that it has not taken in
 _LEAST: Final = 2**12  # bytes that a note counts for at least: it takes memory beside its own
+MOST_OF_ONE: Final = 2**25  # of them, of one device, until the rest of what it says may be dropped
 _TAKEN: Final = 2**18  # bytes that are taken in until the sender is told
 _BATCH: Final = 64  # messages that are taken before what waits is sent
 _ENDING: Final = 200  # milliseconds for what is queued, in the end
@@ -38,8 +41,8 @@ class Kind(IntEnum):
 
     READY = 1  # a worker serves; `value`: tokens of its vocabulary
     ALIVE = 2  # its threads work
-    MESSAGE = 3  # of or for the device `peer`: `frame`
-    GONE = 4  # the device's connection is lost
+    MESSAGE = 3  # of or for the device `peer`: `frame`; `value`: the opening that comes with it, or was taken in last
+    GONE = 4  # the device's connection is lost, or it has no session there any more
     PASSED = 5  # `value` bytes in all, of those for `peer`, wait here no more
     METRICS = 6  # asks for the worker's metrics; in the answer `frame` has them, in Prometheus' text format
     TAKEN = 7  # `value` notes more have been taken in
@@ -69,6 +72,11 @@ def unpacked(data: bytes) -> Note:
     except (TypeError, msgpack.UnpackException):
         raise ValueError("a note must be an array of five values") from None
     return Note(Kind(kind), Peer(connection, key) if connection else None, value, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing(OutgoingMessage):
+    share: tuple[int, str | int] | None  # the process that it is for, and the device that it is of or for
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,8 @@ class Channel:
     ) -> None:
         """`take` is called on the thread with the number of the process that a note is from, 0 for the listener's;
         `name` is this process's number, None for the listener. With `keys` all is encrypted, and nobody gets in who has
-        not the workers' pair. `tick` is called every `period` seconds.
+        not the workers' pair. `tick` is called every `period` seconds. Raises `ConfigurationError` where no socket is
+        to be had at the address.
         """
         self.turns = Turns("channel", died)
         self._take = take
@@ -121,6 +130,8 @@ class Channel:
         self._socket.tcp_keepalive = 1
         self._outbox = Outbox(MOST_BYTES // _LEAST, MOST_BYTES, self.turns.signal)
         self._under_way: dict[int, deque[OutgoingMessage]] = {}  # to each of the others, without their frames
+        self._shares: Counter[tuple[int, str | int]] = Counter()  # bytes that wait, by process and device
+        self._lock = threading.Lock()  # of these
         self._taken = [0, 0]  # notes, and their bytes, of which the listener has not been told
         self.sockets: list[tuple[Any, int]] = [(self._socket, zmq.POLLIN)]
         self.receiving = [self._receive]
@@ -131,7 +142,7 @@ class Channel:
             if keys is not None:
                 self._doorman = self._guarded(keys)
                 self.receiving.append(self._doorman.answer)
-            self._socket.bind(address)
+            self._bind(address)
         else:
             if keys is not None:
                 self._socket.curve_serverkey = keys.gateway.encode()
@@ -166,16 +177,37 @@ class Channel:
     def shut(self, number: int) -> None:
         """Send no more to it."""
         self._outbox.shut(number)
-        self._under_way.pop(number, None)
+        for outgoing in self._under_way.pop(number, ()):
+            self._mark_taken(outgoing)
 
-    def full(self, number: int) -> bool:
-        """Whether so much waits for a process that the rest of the room is for what it must hear. From any thread."""
-        return 2 * self._outbox.pending(number) > MOST_BYTES
+    def full(self, number: int, peer: Peer) -> bool:
+        """Whether so much waits for a process, of all or of this device, that the rest of the room is for what it must
+        hear. From any thread.
+        """
+        return 2 * self._outbox.pending(number) > MOST_BYTES or self._shares[number, owner(peer)] > MOST_OF_ONE
 
     def send(self, note: Note, number: int = 0) -> bool:
         """Hand a note over for a process, from any thread; False where it was dropped, as too much waits for it."""
         data = packed(note)
-        return self._outbox.put(OutgoingMessage(number, note.kind.name, data, _size(data)))
+        share = None if note.peer is None else (number, owner(note.peer))
+        outgoing = _Outgoing(number, note.kind.name, data, _size(data), share)
+        self._count(share, outgoing.size)
+        put = self._outbox.put(outgoing)
+        if not put:
+            self._count(share, -outgoing.size)
+        return put
+
+    def _count(self, share: tuple[int, str | int] | None, size: int) -> None:
+        if share is not None:
+            with self._lock:
+                self._shares[share] += size
+                if not self._shares[share]:
+                    del self._shares[share]
+
+    def _mark_taken(self, outgoing: OutgoingMessage) -> None:
+        assert isinstance(outgoing, _Outgoing)
+        self._outbox.mark_sent(outgoing)
+        self._count(outgoing.share, -outgoing.size)
 
     def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
         """The answering end of handshakes, which lets workers in, and nobody else."""
@@ -184,6 +216,16 @@ class Channel:
         doorman.protect(self._socket, keys.secret.encode())
         self.sockets.append((doorman.socket, zmq.POLLIN))
         return doorman
+
+    def _bind(self, address: str) -> None:
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self.turns.close()
+            self._context.destroy(0)
+            folder = "; set data to a folder of a file system that has sockets" if address.startswith("ipc:") else ""
+            reason = zmq.strerror(error.errno or 0).lower()
+            raise ConfigurationError(f"workers can't be listened for at {address} ({reason}){folder}") from None
 
     # --- the thread
 
@@ -221,16 +263,16 @@ class Channel:
     def _confirm(self, number: int, count: int) -> None:
         under_way = self._under_way.get(number, deque())
         for _ in range(min(count, len(under_way))):
-            self._outbox.mark_sent(under_way.popleft())
+            self._mark_taken(under_way.popleft())
 
     def _send(self) -> None:
         for outgoing in self._outbox.take():
             routing = [_routing(outgoing.connection)] if self._listens else []
             self._socket.send_multipart([*routing, outgoing.frame], zmq.DONTWAIT)
             if (under_way := self._under_way.get(outgoing.connection)) is None:
-                self._outbox.mark_sent(outgoing)
+                self._mark_taken(outgoing)
             else:
-                under_way.append(OutgoingMessage(outgoing.connection, outgoing.kind, b"", outgoing.size))
+                under_way.append(replace(outgoing, frame=b""))
 
     def _listen(self) -> None:
         """See whether the connection is lost."""

@@ -94,7 +94,7 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
     values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
     count = settings.workers
     kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
-    values |= {"workers": 0, "ray": None, "metrics": None}
+    values |= {"workers": 0, "ray": None, "worker_gpus": 0.0, "metrics": None}
     values["threads"] = settings.threads or cores_each(count, settings.shares_machine)
     values["kv_bytes"] = max(2**20, kv_bytes // count)
     return values

@@ -13,6 +13,7 @@ from cloud.gateway.channel import Channel, Kind, Note
 from cloud.gateway.processes import Launcher, WorkerProcess
 from common.answer.watch import Stopwatch
 from common.process.vital import Died
+from common.transport.interface import Peer
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Fleet:
             self._serving = gateway
             for worker in self._workers():
                 if worker.ready is not None:
-                    gateway.joined(worker.number)
+                    self._join(gateway, worker)
 
         self.turns.perform(attach)
 
@@ -123,9 +124,9 @@ class Fleet:
         """Hand a note over for a worker, from any thread; False where it is gone, or too much waits for it."""
         return self._channel.send(note, number)
 
-    def full(self, number: int) -> bool:
-        """Whether so much waits for a worker that it gets no more of what may be dropped."""
-        return self._channel.full(number)
+    def full(self, number: int, peer: Peer) -> bool:
+        """Whether so much waits for a worker, of all or of this device, that it gets no more of what may be dropped."""
+        return self._channel.full(number, peer)
 
     def ask(self, answer: Callable[[], None]) -> None:
         """Have the thread call `answer` soon, as a sign that it works. From any thread."""
@@ -185,12 +186,17 @@ class Fleet:
             self.vocabulary = note.value
             log.info("worker %d serves", number)
             if self._serving is not None:
-                self._serving.joined(number)
+                self._join(self._serving, worker)
             self._begun.set()
         elif note.kind is Kind.MESSAGE and self._serving is not None:
             self._serving.said(number, note)
         elif note.kind is Kind.METRICS and self._scrape is not None:
             self._scrape.came(number, note.frame)
+
+    def _join(self, gateway: Serving, worker: _Worker) -> None:
+        gateway.joined(worker.number)
+        if worker in self._leaving:  # since it began to load
+            gateway.leaving(worker.number)
 
     def _look(self) -> None:
         if self._closing:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Final, Protocol
 
 from cloud.gateway.channel import Kind, Note
-from cloud.gateway.table import Opening, Table
+from cloud.gateway.table import Key, Opening, Table
 from common.answer.failures import no_handshake, starting, stopping, unknown_session
 from common.process.quiet_log import QuietLog
 from common.transport.interface import Peer
@@ -32,6 +33,7 @@ from proto.messages import (
 log = logging.getLogger(__name__)
 
 CROWDED: Final = 1.0  # seconds after which a device tries again for which there is no place, or no worker
+KNOWN: Final = 10.0  # seconds that a worker knows a device after its last session there, if it is at home elsewhere
 TOLD: Final = 2**16  # bytes more or less of what waits for a device, of which its workers are told
 
 
@@ -48,7 +50,7 @@ class Link(Protocol):
 class Workers(Protocol):
     """The way to the workers."""
 
-    def full(self, number: int) -> bool: ...
+    def full(self, number: int, peer: Peer) -> bool: ...
 
     def send(self, note: Note, number: int) -> bool: ...
 
@@ -67,6 +69,7 @@ class Gateway:
         self._workers = workers
         self._table = Table(most_per_key)
         self._passed: dict[tuple[int, Peer], _Passed] = {}
+        self._left: dict[tuple[int, Peer], float] = {}  # when a device's session at a worker ended last, in that order
         self._lines = QuietLog(log)
         self._closing = False
         self._lock = threading.Lock()  # of the tables
@@ -93,11 +96,8 @@ class Gateway:
 
     def on_gone(self, peer: Peer) -> None:
         with self._lock:
-            workers = self._table.gone(peer)
-            for worker in workers:
-                self._passed.pop((worker, peer), None)
-        for worker in workers:
-            self._workers.send(Note(Kind.GONE, peer), worker)
+            for worker in self._table.gone(peer):
+                self._forget(worker, peer)
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
@@ -159,22 +159,26 @@ class Gateway:
             return
         message = decode(frame, LARGEST_PAYLOAD)
         with self._lock:
-            if worker not in self._table.known_to(peer):
+            if not self._table.hears(worker, peer, note.value):
                 return
             news = not isinstance(message, Welcome) or self._table.welcomed(peer, frame)
-            if self._ends(peer, message) and self._table.find(key := (peer, session_of(message))) == worker:
-                self._table.free(key)
             self._passed.setdefault((worker, peer), _Passed()).bytes += len(frame)
+            key = peer, session_of(message)
+            if self._ends(peer, message) and self._table.begun(key, worker, note.value):
+                self._free(key, worker)
         if news:
             self.link.forward(peer, type(message).__name__, frame)
 
     def tick(self) -> None:
-        """Tell workers what waits for devices no more, so that they send what else they have."""
+        """Tell workers what waits for devices no more, so that they send what else they have, and which devices they
+        need not know any more.
+        """
         link = self.link
         if link is None:
             return
         news: list[tuple[int, Peer, _Passed, int]] = []
         with self._lock:
+            self._forget_those_that_left()
             for (worker, peer), passed in self._passed.items():
                 if passed.bytes == passed.told:  # nearly all devices, at any time
                     continue
@@ -196,11 +200,11 @@ class Gateway:
 
     def _greet(self, peer: Peer, hello: bytes, repeated: bool = False) -> None:
         with self._lock:
-            worker = self._table.greeted(peer, hello)
+            worker, opening = self._table.greeted(peer, hello), self._table.openings
         if worker is None:
             self._send(peer, starting("waiting for a worker"))
-        elif not (repeated and self._workers.full(worker)):
-            self._workers.send(Note(Kind.MESSAGE, peer, frame=hello), worker)
+        elif not (repeated and self._workers.full(worker, peer)):
+            self._workers.send(Note(Kind.MESSAGE, peer, opening, hello), worker)
 
     def _greet_anew(self) -> None:
         """Have those devices welcomed whose worker was lost before it did, or for whom there was none."""
@@ -226,19 +230,19 @@ class Gateway:
     def _begin(self, peer: Peer, message: Open | Fetch, opening: Opening) -> bool:
         """Have a worker begin a session; False where that gets no more now."""
         if opening.hello is not None:
-            self._workers.send(Note(Kind.MESSAGE, peer, frame=opening.hello), opening.worker)
-        begun = self._forward(peer, message, opening.worker)
+            self._workers.send(Note(Kind.MESSAGE, peer, opening.number, opening.hello), opening.worker)
+        begun = self._forward(peer, message, opening.worker, opening.number)
         if not begun:
             with self._lock:
-                self._table.free((peer, message.session))
+                self._free((peer, message.session), opening.worker)
         return begun
 
     def _pass_on(self, peer: Peer, message: Message) -> None:
         session = session_of(message)
         with self._lock:
             worker = self._table.find((peer, session))
-            if isinstance(message, Cancel | Error):
-                self._table.free((peer, session))
+            if worker is not None and isinstance(message, Cancel | Error):
+                self._free((peer, session), worker)
         if worker is None:
             if isinstance(message, Sync | Close):
                 self._send(peer, unknown_session(session))
@@ -247,10 +251,32 @@ class Gateway:
         else:
             self._forward(peer, message, worker)
 
-    def _forward(self, peer: Peer, message: Message, worker: int) -> bool:
+    def _forward(self, peer: Peer, message: Message, worker: int, opening: int = 0) -> bool:
         """Hand a device's message over for a worker; False where it was dropped, as too much waits for that already."""
-        note = Note(Kind.MESSAGE, peer, frame=encode(message))
-        return not self._workers.full(worker) and self._workers.send(note, worker)
+        note = Note(Kind.MESSAGE, peer, opening, encode(message))
+        return not self._workers.full(worker, peer) and self._workers.send(note, worker)
+
+    def _free(self, key: Key, worker: int) -> None:
+        """Note the end of a session. The caller holds the lock."""
+        self._table.free(key)
+        self._left.pop((worker, key[0]), None)  # to be the last again
+        self._left[worker, key[0]] = time.monotonic()
+
+    def _forget_those_that_left(self) -> None:
+        """Have workers forget devices that are at home elsewhere, and which they would probe for ever. The caller holds
+        the lock.
+        """
+        until = time.monotonic() - KNOWN
+        while self._left and next(iter(self._left.values())) <= until:
+            worker, peer = next(iter(self._left))
+            del self._left[worker, peer]
+            if self._table.forgotten(worker, peer):
+                self._forget(worker, peer)
+
+    def _forget(self, worker: int, peer: Peer) -> None:
+        """Have a worker forget a device, as the table has. The caller holds the lock."""
+        self._passed.pop((worker, peer), None)
+        self._workers.send(Note(Kind.GONE, peer), worker)
 
     def _send(self, peer: Peer, message: Message) -> None:
         if self.link is not None:

@@ -65,13 +65,13 @@ class Driver:
 
     def terminate(self, number: int) -> None:
         """End a worker in order."""
-        if number in self._seats:
-            self._seats[number].terminate.remote()
+        if (seat := self._seats.get(number)) is not None:  # another thread takes it out
+            seat.terminate.remote()
 
     def kill(self, number: int) -> None:
         """End a worker at once."""
-        if number in self._seats:
-            self._ray.kill(self._seats[number])
+        if (seat := self._seats.get(number)) is not None:
+            self._ray.kill(seat)
 
     def watch(self) -> None:
         """Tell of workers whose machines are drained, over and over."""
@@ -108,7 +108,7 @@ def main() -> None:
     try:
         _join(ray, wanted)
     except (OSError, RuntimeError, ValueError) as error:
-        why = f"the Ray cluster {wanted['cluster']} can't be joined: {str(error).splitlines()[0]}"
+        why = f"the Ray cluster {wanted['cluster']} can't be joined: {reason_of(error)}"
         print(json.dumps({"failed": why}), file=out, flush=True)
         sys.exit(1)
     driver = Driver(ray, wanted, out)
@@ -122,6 +122,12 @@ def main() -> None:
             case {"kill": number}:
                 driver.kill(number)
     ray.shutdown()
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of an error's text; its kind where it has none."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]
 
 
 def _join(ray: Any, wanted: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ Key = tuple[Peer, int]  # a device's connection, and the number of its session
 class _Session:
     worker: int
     fetches: bool  # it is nothing but a document that is fetched
+    opening: int  # as the table counts them
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class _Device:
 
     hello: bytes  # its frame
     home: int | None = None  # the worker that its sessions go to as far as loads allow
-    introduced: set[int] = field(default_factory=set)  # workers that know it
+    introduced: dict[int, int] = field(default_factory=dict)  # workers that know it: since which opening
     told: bytes = b""  # the latest welcome that was passed on
     sessions: dict[int, _Session] = field(default_factory=dict)
 
@@ -31,6 +32,7 @@ class _Device:
 class Opening:
     """The worker of a new session, and the device's hello where that does not know it yet."""
 
+    number: int  # which one it is, as the table counts them
     worker: int
     hello: bytes | None
 
@@ -52,6 +54,7 @@ class Table:
         self._loads: dict[int, int] = {}  # sessions of the workers that serve
         self._homes: Counter[int] = Counter()  # devices at home with each of them
         self._leaving: set[int] = set()  # of these, those that get no new ones
+        self.openings = 0  # of sessions, and of workers to devices that these did not know: so far
 
     @property
     def workers(self) -> list[int]:
@@ -79,7 +82,7 @@ class Table:
         device.hello = hello
         self._settle(device)
         if device.home is not None:
-            device.introduced.add(device.home)
+            self._introduce(device, device.home)
         return device.home
 
     def welcomed(self, peer: Peer, welcome: bytes) -> bool:
@@ -110,12 +113,31 @@ class Table:
         device = self._devices.get(peer)
         return [] if device is None else sorted(device.introduced)
 
+    def hears(self, worker: int, peer: Peer, opening: int) -> bool:
+        """Whether a device hears what a worker has said, of whose openings it had taken in this one last. What it said
+        before it forgot the device is over, also when it knows that again.
+        """
+        device = self._devices.get(peer)
+        return device is not None and worker in device.introduced and device.introduced[worker] <= opening
+
+    def forgotten(self, worker: int, peer: Peer) -> bool:
+        """Have a worker forget a device that isn't at home there and has no session; whether it has to be told."""
+        device = self._devices.get(peer)
+        if device is None or device.home == worker or any(each.worker == worker for each in device.sessions.values()):
+            return False
+        return device.introduced.pop(worker, None) is not None
+
     # --- sessions
 
     def find(self, key: Key) -> int | None:
         """The worker of a session."""
         session = self._session(key)
         return None if session is None else session.worker
+
+    def begun(self, key: Key, worker: int, opening: int) -> bool:
+        """Whether a session is this worker's, and was begun with this opening or before it."""
+        session = self._session(key)
+        return session is not None and session.worker == worker and session.opening <= opening
 
     def fetches(self, key: Key) -> bool:
         """Whether a session is nothing but a document that is fetched."""
@@ -135,12 +157,12 @@ class Table:
         home = device.home
         assert home is not None  # one serves
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
-        device.sessions[key[1]] = _Session(worker, fetches)
+        known = not self._introduce(device, worker)
+        self.openings += 1
+        device.sessions[key[1]] = _Session(worker, fetches, self.openings)
         self._of_keys[owner(key[0])] += 1
         self._loads[worker] += 1
-        known = worker in device.introduced
-        device.introduced.add(worker)
-        return Opening(worker, None if known else device.hello)
+        return Opening(self.openings, worker, None if known else device.hello)
 
     def free(self, key: Key) -> None:
         """Note the end of a session, if it is open."""
@@ -173,7 +195,7 @@ class Table:
         self._leaving.discard(worker)
         ended = []
         for peer, device in self._devices.items():
-            device.introduced.discard(worker)
+            device.introduced.pop(worker, None)
             if device.home == worker:
                 device.home = None
             ended += [(peer, number) for number, session in device.sessions.items() if session.worker == worker]
@@ -188,6 +210,14 @@ class Table:
     def _session(self, key: Key) -> _Session | None:
         device = self._devices.get(key[0])
         return None if device is None else device.sessions.get(key[1])
+
+    def _introduce(self, device: _Device, worker: int) -> bool:
+        """Note that a worker hears of a device; whether that is news for it."""
+        if worker in device.introduced:
+            return False
+        self.openings += 1
+        device.introduced[worker] = self.openings
+        return True
 
     def _settle(self, device: _Device) -> None:
         """Give a device a home, unless it has one; none where no worker serves."""

@@ -48,7 +48,8 @@ class WorkerLink:
         self._metrics = metrics
         self._sent: dict[Peer, int] = {}  # bytes
         self._passed: dict[Peer, int] = {}  # bytes of these that wait nowhere any more
-        self._lock = threading.Lock()  # of both
+        self._openings: dict[Peer, int] = {}  # the latest that it has taken in, by which the gateway knows what is over
+        self._lock = threading.Lock()  # of all three
         self._channel = Channel(address, self._taken, name=number, keys=keys, died=died)
 
     def start(self) -> None:
@@ -75,7 +76,7 @@ class WorkerLink:
         with self._lock:
             if peer not in self._sent:
                 return 0
-            if not self._channel.send(Note(Kind.MESSAGE, peer, frame=frame)):
+            if not self._channel.send(Note(Kind.MESSAGE, peer, self._openings[peer], frame)):
                 return 0
             self._sent[peer] += len(frame)
         return wire_size(frame)
@@ -95,9 +96,12 @@ class WorkerLink:
             return
         match note.kind:
             case Kind.MESSAGE:
-                if new := peer not in self._sent:
+                new = peer not in self._sent
+                if note.value:  # as with the first one of each device
                     with self._lock:
-                        self._sent[peer] = 0
+                        self._sent.setdefault(peer, 0)
+                        self._openings[peer] = note.value
+                if new:
                     self._call(self._handler.on_connected, peer)
                 self._call(self._hand_over, peer, note.frame, new)
             case Kind.PASSED:
@@ -107,6 +111,7 @@ class WorkerLink:
                 with self._lock:
                     del self._sent[peer]
                     self._passed.pop(peer, None)
+                    self._openings.pop(peer, None)
                 self._call(self._handler.on_gone, peer)
             case _:
                 pass

@@ -95,7 +95,10 @@ class SideRuntime:
         startup.at("opening the library")
         place = newest(settings.library) if snapshots else settings.library
         if place is None:
-            raise ConfigurationError(f"data = {settings.data}: there is no snapshot of the library")
+            raise ConfigurationError(
+                f"data = {settings.data}: there is no snapshot of the library; a worker's machine has to share this"
+                " folder with the gateway's"
+            )
         self.library = self._opened(place)  # another one for each snapshot
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -102,6 +103,22 @@ class TestCloud:
         town.sessions.tick(time.monotonic() + LATER)
         assert fetching.code() == "failed"
         town.check_that_all_is_free()
+
+    def test_documents_that_are_wanted_no_more(self, town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+        fetching = town.stranger()
+        monkeypatch.setattr(town.link, "queued", lambda peer: 2**30)
+        fetching.send(Fetch(SESSION, QUESTION, 4, "text"))
+        wait_until(lambda: town.sessions.open == 1, "the session is open", AT_ONCE)
+        fetching.send(Close(SESSION, 0))
+        wait_until(lambda: fetching.of(Closed) == [Closed(SESSION, 0, 0, 0, 0, 0, 0)], "its end is told", AT_ONCE)
+        town.check_that_all_is_free()
+
+    def test_answers_that_end_for_others_over_and_over(self, town: Town, caplog: pytest.LogCaptureFixture) -> None:
+        """As where two devices take turns on a full cloud: it costs a line a second, and some at once."""
+        with caplog.at_level(logging.INFO, "cloud.sessions"):
+            for number in range(300):
+                town.sessions._end_for_others([((Peer(1, None), number), MagicMock())])
+        assert 1 <= sum("has more than its share" in line for line in caplog.messages) <= 110
 
     def test_a_session_that_is_opened_over_and_over(
         self, town: Town, stranger: Stranger, caplog: pytest.LogCaptureFixture

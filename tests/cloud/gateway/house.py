@@ -76,6 +76,7 @@ class House:
     def __init__(self, folder: Path) -> None:
         address = f"ipc://{folder / 's'}"
         self.devices = Devices()
+        self.readies = 0  # times that workers have said that they serve
         self._attached = threading.Event()
         self.channel = Channel(address, self._said, tick=self._tick, period=0.01)
         self.gateway = Gateway(self.channel, most_per_key=3)
@@ -120,6 +121,7 @@ class House:
     def _said(self, number: int, note: Note) -> None:
         if note.kind is Kind.READY:
             self.gateway.joined(number)
+            self.readies += 1
         else:
             self.gateway.said(number, note)
 

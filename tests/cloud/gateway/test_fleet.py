@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.fleet import Fleet
 from cloud.gateway.gateway import Gateway
 from cloud.gateway.metrics import GatewayMetrics
-from cloud.gateway.processes import LocalProcess
+from cloud.gateway.processes import LocalLauncher, LocalProcess
+from common.configuration.configuration import ConfigurationError
 from common.process.python import python_environment
 from common.transport.counters import CountersSnapshot
 from common.transport.keys import KeyPair
@@ -164,6 +166,40 @@ def test_one_that_leaves_has_its_sessions_until_they_end(fleet: Fleet, launch: L
     wait_until(lambda: home not in gateway.sessions, "it has left")
     assert leaving.how == REASON
     assert fleet.ends == (("ended", 0), ("silent", 0))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_one_whose_machine_is_taken_away_while_it_loads(launch: Launch, before: bool) -> None:
+    """It gets no new sessions either once it serves, which may be `before` there is a gateway."""
+    launch.hold.set()
+    fleet = Fleet(1, launch, PATIENCE)
+    fleet.start()
+    wait_until(lambda: len(launch.workers) == 1, "one loads")
+    launch.workers[0].leaves = True
+    wait_until(lambda: len(launch.workers) == 2, "another one is started in its place")
+    gateway = Gateway(fleet, most_per_key=3)
+    gateway.link = Devices()
+    if before:
+        launch.workers[0].link.ready(VOCABULARY)
+        assert fleet.until_one_serves()
+    fleet.serve(gateway)
+    if not before:
+        launch.workers[0].link.ready(VOCABULARY)
+    wait_until(lambda: 1 in gateway.sessions, "it serves")
+    gateway.on_message(ONE, HELLO, 0)
+    gateway.on_message(ONE, replace(OPEN, session=5), 0)
+    launch.workers[1].link.ready(VOCABULARY)
+    wait_until(lambda: 2 in gateway.sessions, "the other one serves")
+    gateway.on_message(ONE, replace(OPEN, session=6), 0)
+    assert gateway.sessions == {1: 1, 2: 1}
+    fleet.close()
+
+
+def test_a_socket_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path / 'none' / 's'}"
+    sentence = rf"workers can't be listened for at {address} \(no such file or directory\); set data to a folder"
+    with pytest.raises(ConfigurationError, match=sentence):
+        Fleet(1, LocalLauncher({}, address), PATIENCE)
 
 
 def test_the_last_one_leaves_when_another_serves(launch: Launch) -> None:

@@ -98,7 +98,7 @@ def test_a_librarian_goes_on_where_no_process_is_to_be_had(monkeypatch: pytest.M
 
 class TestSide:
     def test_searches_the_newest_snapshot(self, settings: CloudSettings, documents: Path) -> None:
-        with pytest.raises(ConfigurationError, match="there is no snapshot of the library"):
+        with pytest.raises(ConfigurationError, match="no snapshot of the library; a worker's machine has to share"):
             make_side("cloud", settings, watches=False, snapshots=True)
         publish(settings.library)
         side = make_side("cloud", settings, watches=False, snapshots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
 from cloud.gateway import channel as channel_module
+from cloud.gateway import gateway as gateway_module
 from cloud.gateway.channel import Kind, Note, packed, unpacked
 from cloud.gateway.gateway import TOLD
+from common.answer.failures import stopping
 from common.transport.interface import Peer
+from proto.framing import encode
 from proto.messages import (
     Busy,
     Cancel,
@@ -76,6 +80,61 @@ def test_a_device_that_leaves(house: House) -> None:
         wait_until(lambda worker=worker: house.heard[worker].events[-1] == ("gone", ONE), "its workers hear of it")  # type: ignore[misc]
     assert sum(house.gateway.sessions.values()) == 0
     assert house.links[1].send(ONE, Busy(1, 1)) == 0  # nobody is there
+
+
+@pytest.mark.parametrize("by_device", [True, False])
+def test_a_worker_forgets_a_device_that_is_at_home_elsewhere(
+    house: House, by_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon after its last session there, until the next one; what it still says of the former time is over."""
+    monkeypatch.setattr(gateway_module, "KNOWN", 0.02)
+    house.says(HELLO)
+    home, _, other = (house.opened(number) for number in (1, 2, 3))
+    assert home != other
+    heard, link = house.heard[other].events, house.links[other]
+    late = link._openings[ONE]
+    link.send(ONE, Busy(9, 1))
+    wait_until(lambda: house.devices.of(Busy) == [Busy(9, 1)], "it is heard")
+    if by_device:
+        house.says(Cancel(3))
+    else:
+        link.send(ONE, Closed(3, 0, 0, 0, 0, 0, 0))
+    wait_until(lambda: heard[-1] == ("gone", ONE), "it forgets the device")
+    house.says(reply := ProbeReply(3, 4, 5))
+    wait_until(lambda: house.heard[home].events[-1] == reply, "the one at home goes on")
+    assert link.send(ONE, Busy(3, 1)) == 0
+    assert house.opened(4) == other
+    assert heard[-3:] == [ONE, HELLO, replace(OPEN, session=4)]
+    house.gateway.said(other, Note(Kind.MESSAGE, ONE, late, encode(Error(4, "failed", "late"))))
+    assert (house.told(), house.gateway.sessions[other]) == ([], 1)
+    link.send(ONE, Busy(4, 1))
+    wait_until(lambda: house.gateway.sessions[other] == 0, "it ends")
+    house.devices.waiting[ONE] = 0
+    wait_until(lambda: house.links[home].queued(ONE) == 0 == link.queued(ONE), "nothing waits")
+
+
+def test_the_end_of_a_session_ends_no_later_one_of_its_number(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that has cancelled it and opened another one is not told of its end in between."""
+    house.says(HELLO)
+    worker, free = house.opened(1), threading.Event()
+    heard, link = house.heard[worker], house.links[worker]
+    note = heard.on_message
+
+    def refusing(peer: Peer, message: Message, size: int) -> None:
+        if isinstance(message, Open) and message.method == "nonsense":
+            free.wait(60.0)
+            link.send(peer, Error(message.session, "unservable", "no"))
+        note(peer, message, size)
+
+    monkeypatch.setattr(heard, "on_message", refusing)
+    house.says(replace(OPEN, session=5, method="nonsense"))
+    house.says(Cancel(5))
+    house.says(again := replace(OPEN, session=5))
+    free.set()
+    wait_until(lambda: heard.events[-1] == again and house.told() == ["unservable"], "all is heard")
+    assert house.gateway.sessions[worker] == 2
+    link.send(ONE, Closed(5, 0, 0, 0, 0, 0, 0))
+    wait_until(lambda: house.gateway.sessions[worker] == 1, "its own end ends it")
 
 
 def test_cancelled(house: House) -> None:
@@ -162,6 +221,7 @@ def test_a_worker_that_is_lost_before_it_has_welcomed_a_device(house: House) -> 
     house.gateway.lost(2)
     assert (house.told(), house.devices.of(Welcome)) == (["starting"], [])
     house.gateway.joined(1)
+    wait_until(lambda: house.heard[1].events == [ONE, HELLO, HELLO], "the next one hears of it")
     house.links[1].send(ONE, WELCOME)
     wait_until(lambda: house.devices.of(Welcome) == [WELCOME], "it is welcomed")
 
@@ -289,5 +349,7 @@ def test_the_end_is_told(house: House) -> None:
     house.gateway.close()
     assert house.told() == ["stopping"]
     house.links[worker].send(ONE, Busy(1, 1))
+    house.links[worker].ready(100)  # behind it
+    wait_until(lambda: house.readies == 3, "what it has said was heard")
     house.says(replace(OPEN, session=2))
-    assert isinstance(house.devices.sent[-1][1], Busy)
+    assert [message for _, message in house.devices.sent] == [stopping(), Busy(2, 1_000_000)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Iterator
+from unittest.mock import MagicMock
 
 import pytest
 
 from cloud.gateway import ray_launcher
+from cloud.gateway.daemon import settings_of_worker
+from cloud.gateway.ray_driver import Driver, reason_of
 from cloud.gateway.ray_launcher import RayLauncher, own_address
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
@@ -25,7 +29,7 @@ print(json.dumps({answer}), flush=True)
 
 
 class TestSettings:
-    @pytest.mark.parametrize("given", ["local", "192.0.2.7:6379", "head.example:1", "[2001:db8::1]:6379"])
+    @pytest.mark.parametrize("given", ["local", "192.0.2.7:6379", "head.example:1"])
     def test_a_cluster_is_named_by_its_head(self, given: str) -> None:
         assert load_settings(CloudSettings, overrides={"ray": given, "workers": 1}).ray == given
 
@@ -33,6 +37,16 @@ class TestSettings:
     def test_what_is_none_is_told(self, given: str) -> None:
         with pytest.raises(ConfigurationError, match=r"ray = .*HOST:PORT, e\.g\. 192\.0\.2\.7:6379; or local"):
             load_settings(CloudSettings, overrides={"ray": given, "workers": 1})
+
+    def test_a_head_is_reached_over_ipv4(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"ray = .*over IPv4: name its head"):
+            load_settings(CloudSettings, overrides={"ray": "[2001:db8::1]:6379", "workers": 1})
+
+    def test_gpus_are_what_it_reserves(self) -> None:
+        with pytest.raises(ConfigurationError, match="worker_gpus = 1 is what Ray reserves: set ray, or leave"):
+            load_settings(CloudSettings, overrides={"worker_gpus": 1.0, "workers": 2})
+        settings = load_settings(CloudSettings, overrides={"worker_gpus": 1.0, "workers": 2, "ray": "local"})
+        assert CloudSettings(**settings_of_worker(settings)).worker_gpus == 0
 
     def test_it_runs_workers(self) -> None:
         with pytest.raises(ConfigurationError, match="ray = 'local' runs workers: say how many with workers"):
@@ -53,6 +67,30 @@ class TestOwnAddress:
     def test_of_a_head_that_nobody_knows(self) -> None:
         with pytest.raises(ConfigurationError, match=r"ray = 'nowhere\.invalid:6379': nowhere\.invalid can't be found"):
             own_address("nowhere.invalid:6379")
+
+
+class TestTheProcessThatTalksToRay:
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [(OSError("no\nmore"), "no"), (RuntimeError(), "RuntimeError"), (ValueError("\n"), "ValueError")],
+    )
+    def test_a_reason_is_one_line(self, error: Exception, reason: str) -> None:
+        assert reason_of(error) == reason
+
+    def test_a_worker_that_ends_just_as_it_is_told_to(self) -> None:
+        """Another thread takes it out of the table; the driver, with all of the workers, lives on."""
+
+        class Seats(dict[int, object]):
+            def __contains__(self, number: object) -> bool:
+                return super().pop(number, None) is not None  # type: ignore[call-overload]
+
+        ray = MagicMock()
+        driver = Driver(ray, {"given": "", "cpus": 1, "gpus": 0.0}, io.StringIO())
+        driver._seats = Seats({1: MagicMock(), 2: MagicMock()})
+        for number in (1, 2, 3):
+            driver.terminate(number)
+            driver.kill(number)
+        assert ray.kill.call_count == 2
 
 
 class TestDriver:

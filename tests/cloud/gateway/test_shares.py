@@ -93,7 +93,7 @@ def test_a_worker_that_takes_nothing_in_is_sent_no_more(tmp_path: Path, monkeypa
         house.says(replace(OPEN, session=1))
         for number in range(1000):
             house.says(Sync(1, number, (), "cloud", False))
-        assert house.channel.full(1)
+        assert house.channel.full(1, ONE)
         house.says(replace(OPEN, session=2))
         assert house.devices.of(Busy) == [Busy(2, 1_000_000)]
         assert house.gateway.sessions == {1: 1}
@@ -102,11 +102,42 @@ def test_a_worker_that_takes_nothing_in_is_sent_no_more(tmp_path: Path, monkeypa
         free.set()
         wait_until(lambda: heard.events[-2:] == [Cancel(1), ("gone", OTHER)], "it has taken in what there was")
         assert len(heard.events) < 200
-        wait_until(lambda: not house.channel.full(1), "there is room again")
+        wait_until(lambda: not house.channel.full(1, ONE), "there is room again")
         house.opened(3)
     finally:
         free.set()
         house.close()
+
+
+def test_one_device_has_no_more_than_its_share_of_what_waits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a worker stands still, others' messages wait for it beside those of one that says too much."""
+    monkeypatch.setattr("cloud.gateway.channel.MOST_OF_ONE", 2**18)
+    house.gateway.lost(2)
+    heard, free = house.heard[1], threading.Event()
+    note = heard.on_message
+
+    def wait(peer: Peer, message: Message, size: int) -> None:
+        note(peer, message, size)
+        free.wait(60.0)
+
+    monkeypatch.setattr(heard, "on_message", wait)
+    again = Peer(7, ONE.key)
+    for peer in (ONE, again, OTHER):
+        house.says(HELLO, peer)
+    house.says(replace(OPEN, session=1))
+    house.says(replace(OPEN, session=2), OTHER)
+    for number in range(1000):
+        house.says(Sync(1, number, (), "cloud", False))
+    house.says(replace(OPEN, session=3), again)
+    assert house.devices.of(Busy) == [Busy(3, 1_000_000)]  # another connection is the same device
+    house.says(sync := Sync(2, 0, (7,), "cloud", True), OTHER)
+    free.set()
+    wait_until(lambda: heard.events[-1:] == [sync], "it is heard")
+    assert 50 < len(heard.events) < 100
+    wait_until(lambda: not house.channel.full(1, ONE), "there is room again")
+    house.opened(4)
+    house.channel.turns.perform(lambda: house.channel.shut(1))
+    assert not house.channel._shares
 
 
 def test_a_message_that_a_worker_can_not_take_in_costs_no_other_its_turn(house: House) -> None:

@@ -42,6 +42,43 @@ def test_a_device_keeps_to_its_worker_while_loads_are_alike() -> None:
     assert [each.worker for each in first if each] == [1, 1, 2]
     assert [each.hello for each in first if each] == [None, None, HELLO]  # the other worker has yet to hear of it
     assert table.known_to(ONE) == [1, 2]
+    assert not table.forgotten(2, ONE)  # it has a session there
+    for number in range(3):
+        table.free((ONE, number))
+    assert [table.forgotten(worker, ONE) for worker in (1, 2, 2)] == [False, True, False]
+    assert table.known_to(ONE) == [1]
+    assert not table.forgotten(1, OTHER)
+
+
+def test_what_a_worker_said_before_it_forgot_a_device_is_over() -> None:
+    table = table_of(2)
+    table.greeted(ONE, HELLO)
+    keys = [(ONE, number) for number in range(4)]
+    for key in keys[:3]:
+        table.opened(key)
+    before = table.openings
+    assert table.hears(2, ONE, before)
+    table.free(keys[2])
+    assert table.forgotten(2, ONE)
+    assert not table.hears(2, ONE, before)
+    again = table.opened(keys[3])
+    assert again is not None and (again.worker, again.hello) == (2, HELLO)
+    assert not table.hears(2, ONE, before) and table.hears(2, ONE, again.number)
+    assert table.hears(1, ONE, 1)
+
+
+def test_a_session_ends_by_what_is_said_behind_its_opening() -> None:
+    table, key = table_of(1), (ONE, 5)
+    table.greeted(ONE, HELLO)
+    openings = []
+    for _ in range(2):
+        opening = table.opened(key)
+        assert opening is not None
+        openings.append(opening.number)
+        assert table.begun(key, 1, opening.number) and not table.begun(key, 2, opening.number)
+        table.free(key)
+    table.opened(key)
+    assert [table.begun(key, 1, number) for number in (*openings, table.openings)] == [False, False, True]
 
 
 def test_devices_are_spread() -> None:
@@ -113,7 +150,9 @@ def test_only_news_are_passed_on() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["greet", "open", "free", "gone", "join", "lose"]), st.integers(1, 4), st.integers(0, 3)
+            st.sampled_from(["greet", "open", "free", "forget", "gone", "join", "lose"]),
+            st.integers(1, 4),
+            st.integers(0, 3),
         ),
         max_size=60,
     )
@@ -137,6 +176,8 @@ def test_loads_are_what_is_open(events: list[tuple[str, int, int]]) -> None:
             case "free":
                 table.free(key)
                 held.pop(key, None)
+            case "forget":
+                assert not table.forgotten(session, peer) or session in serving - {table.greeted(peer, HELLO)}
             case "gone":
                 assert set(table.gone(peer)) <= serving
                 held = {each: worker for each, worker in held.items() if each[0] != peer}
@@ -152,6 +193,9 @@ def test_loads_are_what_is_open(events: list[tuple[str, int, int]]) -> None:
         counts = Counter(held.values())
         assert {worker: table.load(worker) for worker in table.workers} == {each: counts[each] for each in serving}
         assert all(table.find(each) == worker for each, worker in held.items())
+        for each in peers:
+            having = {worker for (peer, _), worker in held.items() if peer == each}
+            assert having <= set(table.known_to(each)) <= serving
         of_keys = Counter(each[0].key for each in held)
         assert [table.full(each) for each in peers] == [of_keys[each.key] >= 2 for each in peers]
 

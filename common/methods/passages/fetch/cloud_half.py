@@ -15,7 +15,7 @@ from common.engine.kv.layout import DocumentStates
 from common.library.hit import Hit
 from common.methods.interface import CloudContext
 from common.methods.passages.outbox import DocumentOutbox
-from proto.messages import Error, Fetch, Message, Open
+from proto.messages import Closed, Error, Fetch, Message, Open
 
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
 PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
@@ -57,9 +57,8 @@ class FetchCloud:
         done()
 
     def closing(self) -> Iterator[Message]:
-        """End the session; there is nothing to report."""
         self.end()
-        return iter(())
+        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # of documents there is nothing to report
 
     def given_up(self) -> Error:
         return Error(self._request.session, "failed", "The documents were not taken in time.")
