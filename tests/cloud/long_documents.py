@@ -63,7 +63,8 @@ def private(town: Town) -> Resident:
     return town.device("private", **TARGET, draft_model=str(EMBEDDED_DRAFT))
 
 
-NETWORK: dict[str, Any] = {"method": "rapid", "long_document": TITLE, "retrieval_tokens": 120}
+READ = 320  # tokens, which the most similar two of the document's four passages have, nearly
+NETWORK: dict[str, Any] = {"method": "rapid", "long_document": TITLE, "retrieval_tokens": READ}
 RESIDENT: dict[str, Any] = NETWORK | {"verifier": "device", "sources": "device", "privacy": "offline"}
 
 

@@ -187,20 +187,11 @@ class TestMemory:
 
 
 class TestStrangers:
-    @pytest.mark.parametrize(
-        "bad",
-        [
-            Propose(9, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 2)),
-            Propose(9, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 4)),
-            Propose(9, 1, 0, (digest(()),), (), (5,), encode_sparse([sparse(6), sparse(5)])),
-            Propose(9, 1, 0, (digest(()),), (), (5,), b""),
-        ],
-    )
-    def test_a_bad_proposal(self, town: Town, bad: Propose) -> None:
+    def test_a_bad_proposal(self, town: Town) -> None:
         stranger = town.stranger()
         stranger.send(opening(9))
         wait_until(lambda: bool(stranger.of(Ready)), "the stranger's answer is open")
-        stranger.send(bad)
+        stranger.send(Propose(9, 1, 0, (digest(()),), (), (5, 6), encode_sparse([sparse(5, 6)] * 2)))
         assert stranger.code() == "malformed"
         stranger.close()
         town.check_that_all_is_free()

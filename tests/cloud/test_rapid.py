@@ -11,6 +11,7 @@ import pytest
 from common.answer.errors import RequestError
 from common.answer.request import own_options
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.methods.drafted.rapid.device_half import NOTHING_READ
 from common.methods.drafted.rapid.request import RapidRequest, options_for_verifier
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
@@ -23,6 +24,7 @@ from tests.cloud.long_documents import (
     LENGTH,
     NETWORK,
     QUESTION,
+    READ,
     RESIDENT,
     TARGET,
     TITLE,
@@ -59,14 +61,18 @@ class TestNetwork:
     def test_the_drafter_reads_a_part(self, device: Resident) -> None:
         whole = len(device.side.tokenizer.encode(ALMANAC))
         _, last = tokens_of(device, **NETWORK)
-        assert whole < last.report.prompt_tokens < whole + 120 + 60
+        assert whole + READ - 20 < last.report.prompt_tokens < whole + READ + 60
+        assert last.report.notes == ()
         _, wider = tokens_of(device, **NETWORK | {"retrieval_tokens": None})
-        assert wider.report.prompt_tokens > last.report.prompt_tokens + 100
+        assert wider.report.prompt_tokens > last.report.prompt_tokens + 400
 
-    def test_nothing_like_the_question(self, device: Resident) -> None:
-        """Then the drafter reads no passage."""
-        tokens, last = tokens_of(device, **NETWORK, retrieval_threshold=1.0, eta=0.0)
-        assert tokens == tokens_of(device, **NETWORK, eta=0.0)[0]
+    @pytest.mark.parametrize("base", [NETWORK, RESIDENT], ids=["network", "resident"])
+    @pytest.mark.parametrize("fields", [{"retrieval_threshold": 1.0}, {"retrieval_tokens": 60}], ids=str)
+    def test_no_passage(self, device: Resident, alone: list[int], base: dict[str, Any], fields: dict[str, Any]) -> None:
+        """None is like the question, or one would be too long: the answer is the same, and says so."""
+        tokens, last = tokens_of(device, **base | fields, eta=0.0)
+        assert tokens == alone
+        assert last.report.notes == (NOTHING_READ,)
         assert last.report.fetched_bytes < 100
 
     @pytest.mark.parametrize("base", ["network", "resident"])
@@ -92,12 +98,6 @@ class TestNetwork:
             with pytest.raises(ValueError, match="expected an array of up to 256 texts"):
                 RapidRequest(**texts | {"passages": wrong})
 
-    @pytest.mark.parametrize("seed", range(2))
-    def test_without_strength_length_changes_no_law_but_draws_alike(self, device: Resident, seed: int) -> None:
-        """The same seed gives the same tokens, however the proposals travel."""
-        fields: dict[str, Any] = {"temperature": 1.0, "seed": seed, "draft_length": 4}
-        assert tokens_of(device, **NETWORK, **fields)[0] == tokens_of(device, **NETWORK, **fields)[0]
-
     def test_the_published_residual_is_told(self, device: Resident) -> None:
         _, last = tokens_of(device, **NETWORK, temperature=1.0, residual="paper")
         assert last.report.figures["exact"] == 0.0
@@ -110,14 +110,16 @@ class TestNetwork:
         assert {span.side for span in trace.spans} == ({"device", "cloud"} if base == "network" else {"device"})
 
     def test_passages_are_those_of_the_document(self, town: Town) -> None:
+        """In its order, which is another one than that of similarity."""
         stranger = town.stranger()
-        stranger.send(opening(11, retrieval_tokens=60))
+        stranger.send(opening(11, retrieval_tokens=600))
         wait_until(lambda: bool(stranger.of(Ready)), "the cloud has found the document")
         parts = stranger.of(Fetched)
-        text = [part.payload.decode() for part in parts]
-        assert 0 < len(parts) < len(town.cloud.library.passages(TITLE, QUESTION))
-        assert all(part in ALMANAC for part in text)
-        assert sorted(text, key=ALMANAC.index) == text or len(set(text)) < len(text)
+        hits = town.cloud.library.passages(TITLE, QUESTION)
+        nearest = sorted(hits, key=lambda hit: -hit.similarity)[:3]
+        assert parts[0].count == len(parts) == 3 < len(hits)
+        assert [part.payload.decode() for part in parts] == [hit.text for hit in hits if hit in nearest]
+        assert [hit for hit in hits if hit in nearest] != nearest  # or the order says nothing
         stranger.close()
 
 
@@ -143,6 +145,7 @@ class TestFaults:
         assert isinstance(last, Finished)
         degraded = last.report.degraded
         assert degraded
+        assert last.report.fetched_bytes > 500
         assert degraded == tuple(range(degraded[0], last.report.tokens))
         assert "The cloud took no part after" in last.report.notes[0]
 

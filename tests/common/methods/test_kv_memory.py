@@ -32,7 +32,7 @@ RAPID: dict[str, Any] = {
     "verifier": "device",
     "aggregation": "context",
     "privacy": "offline",
-    "retrieval_tokens": 120,
+    "retrieval_tokens": 320,
     "max_tokens": LENGTH,
 }
 METHODS = pytest.mark.parametrize("fields", [EDGE, RAPID], ids=lambda each: each["method"])

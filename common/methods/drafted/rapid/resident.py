@@ -178,7 +178,7 @@ class ResidentRapid(RapidDevice):
         own, drafters = self._claim.parts
         if self.over:
             self._claim.withdraw()
-        self._drafting = replace(drafting, part=drafters)
+        self._drafting = self._noted(replace(drafting, part=drafters))
         return replace(found.rows, part=own)
 
     def _rows_of(self, passages: list[Passage]) -> PromptRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +13,16 @@ from common.answer.errors import RequestError
 from common.answer.request import Privacy
 from common.draft_policy.values import Extension
 from common.methods.drafted.method import Scheme
+from common.methods.drafted.rapid.reading import chosen
 from common.methods.drafted.rapid.request import RapidRequest, check_rapid
 from common.methods.drafted.rapid.scheme import RapidJudge, RapidScheme
+from common.methods.drafted.reading import Passage
 from common.sampling.augmentation import augmented, likeliest
 from common.sampling.draws import Place
 from common.sampling.rejection import replacement
 from common.sampling.truncation import Distribution
 from proto.framing import decode
+from proto.limits import MOST_FETCHED
 from proto.payloads.sparse import decode_sparse
 from proto.rounds import Propose
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
@@ -117,6 +121,32 @@ def test_nothing_is_computed_for_the_cloud_from_the_callers_own_texts_unless_bal
     check_rapid(RapidRequest(**own, privacy="balanced"))
     check_rapid(RapidRequest(**own, privacy=privacy, verifier="device", sources="device"))
     check_rapid(RapidRequest(**texts, privacy=privacy))
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (3, ""),
+        (4, "c"),
+        (6, "c"),
+        (7, "c"),  # `e` would fit, and `b` is more similar
+        (9, "bc"),
+        (11, "bce"),
+        (15, "abce"),
+        (100, "abcde"),
+    ],
+)
+def test_the_drafter_reads_the_most_similar_passages_that_fit_in_the_documents_order(limit: int, kept: str) -> None:
+    lengths = {"a": (3, 0.3), "b": (4, 0.6), "c": (3, 0.9), "d": (5, 0.2), "e": (1, 0.5)}
+    passages = [Passage("almanac", similarity, name * length) for name, (length, similarity) in lengths.items()]
+    letters: Any = SimpleNamespace(encode=list)  # a token each, and one for the end of line behind each passage
+    assert "".join(passage.text[0] for passage in chosen(letters, passages, limit)) == kept
+
+
+def test_the_drafter_reads_no_more_passages_than_travel() -> None:
+    passages = [Passage("almanac", place / 1000, "?") for place in range(300)]
+    letters: Any = SimpleNamespace(encode=list)
+    assert chosen(letters, passages, 1000) == passages[-MOST_FETCHED:]
 
 
 class TestThePapersResidual:
