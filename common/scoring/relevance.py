@@ -186,6 +186,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
                 trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
             )
         model, report = loaded
         leave_files(model)

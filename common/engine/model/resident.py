@@ -72,6 +72,7 @@ def read_whole(
             device_map=None if place.type == "cpu" else {"": place},
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
         )
     _settle(model, dtype)
     return model, report

@@ -141,6 +141,8 @@ class TestCode:
         path = folder / "model.safetensors"
         weights = load_file(path)
         name = next(name for name in weights if name.endswith("layer.0.output.dense.weight"))
+        save_file(weights | {name: weights[name][:3].clone()}, path, {"format": "pt"})
+        refused(folder, r"weights of another shape: .*layer\.0\.output\.dense\.weight")
         del weights[name]
         save_file(weights, path, {"format": "pt"})
         refused(folder, r"missing weights: .*layer\.0\.output\.dense\.weight")

@@ -359,6 +359,7 @@ class TestTokenizer:
     ("name", "tensor", "said"),
     [
         ("blk.1.ffn_up.weight", np.zeros(0, np.float32), r"missing weights: model\.layers\.1\.mlp\.up_proj\.weight"),
+        ("blk.1.attn_norm.weight", np.ones(7, np.float32), r"weights of another shape: .*layers\.1\.input_layernorm"),
         ("blk.0.attn_q.bias", np.zeros(WIDTH, np.float32), r"blk\.0\.attn_q\.bias \(1 in all\) would not be used"),
         ("blk.0.attn_q_norm.weight", np.ones(8, np.float32), r"blk\.0\.attn_q_norm\.weight .* would not be used"),
     ],

@@ -126,10 +126,18 @@ class TestSameBits:
         assert part.identity == whole.identity
         part.close()
 
-    def test_a_pass_over_a_layer_that_is_not_there_fails(self, opened: Callable[..., Decoder]) -> None:
-        layers: Any = opened(4)._model.get_submodule("model.layers")
+    def test_a_pass_over_a_layer_that_is_not_there_fails(
+        self, opened: Callable[..., Decoder], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        decoder = opened(4)
+        answer(decoder)
+        layers: Any = decoder._model.get_submodule("model.layers")
         assert {part.device.type for part in layers[3].parameters()} == {"cpu"}
         assert {part.device.type for part in layers[4].parameters()} == {"meta"}
+        for name in ("enter", "leave"):
+            monkeypatch.setattr(streamed_of(decoder), name, lambda *_: None)
+        with pytest.raises(RuntimeError, match="meta"):
+            answer(decoder)
 
 
 class TestPassesThatAreGivenUp:
