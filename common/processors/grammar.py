@@ -25,6 +25,7 @@ _LIMITS: Final = LLParserLimits(
 )
 KEPT: Final = 32  # compiled or refused
 _SILENT: Final = 0  # of its own log
+_LEFT: Final = "doesn't satisfy the grammar"  # it says of a token; its other errors are of its limits
 
 
 class Described(Protocol):
@@ -110,9 +111,14 @@ class Grammar:
             del held[kept:]
         following = path[len(held) :]
         if following and not self._matcher.consume_tokens(following):
-            raise ProcessorError("The answer left its format.", "response_format")
+            raise self._failure()
         held += following
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         if self._matcher.is_error():
-            raise ProcessorError("The format of the answer takes too much work to follow.", "response_format")
+            raise self._failure()
         return torch.from_numpy(np.unpackbits(bits, count=self._vocabulary, bitorder="little").astype(np.bool_))
+
+    def _failure(self) -> ProcessorError:
+        left = _LEFT in self._matcher.get_error()
+        said = "The answer left its format." if left else "The format of the answer takes too much work to follow."
+        return ProcessorError(said, "response_format")
