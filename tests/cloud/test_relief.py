@@ -27,6 +27,8 @@ from tests.common.methods.drafted.test_faults import pair_of
 QUESTION = "What is the best-selling horror game?"
 TOKENS = 12
 TARGET = {"model": str(EMBEDDED_MODEL), "dtype": "float32"}
+BIAS = 20.0
+PENALTIES = {"frequency_penalty": 2.0, "presence_penalty": 2.0}
 HOT: dict[str, Any] = {"temperature": 1.8, "draft_temperature": 1.8}
 
 
@@ -69,8 +71,10 @@ def test_biases_and_penalties(device: Resident, method: str) -> None:
     banned = dict.fromkeys(plain[:3], -100.0)
     for fields in ({"temperature": 0.0}, HOT):
         assert not set(decided(device, method, logit_bias=banned, **fields)) & set(banned)
-    with_penalty = decided(device, method, temperature=0.0, frequency_penalty=2.0, presence_penalty=2.0)
-    assert len(set(with_penalty)) / len(with_penalty) >= len(set(plain)) / len(plain)
+    again: dict[str, Any] = {"temperature": 0.0, "logit_bias": {plain[0]: BIAS}}
+    repeated, penalised = (decided(device, method, **again, **each) for each in ({}, PENALTIES))
+    assert repeated == plain[:1] * TOKENS
+    assert penalised.count(plain[0]) < TOKENS
 
 
 @pytest.mark.parametrize("method", SHARING)

@@ -13,21 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.side import SideRuntime
 from device.settings import DeviceSettings
 from proto.framing import encode
-from scripts.daemons import Pair
+from scripts.daemons import Pair, free_port
 from tests.attacks.side_by_side import Attacker, resident_bytes
 from tests.daemons.intruder import let_in
 from tests.daemons.streaming import wait_until
+from tests.support.metrics import Metrics
 
 QUESTION = "When does the place of my dance class open?"
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 11, "max_tokens": 32}
 ROUNDS = 3
-CASES = (("strangers", False), ("connections", False), ("names", False), ("names", True), ("malformed", True))
+CASES = {  # kind, and whether its key is trusted: what the cloud counts of it
+    ("strangers", False): "refused_handshakes",
+    ("connections", False): "cut_connections",
+    ("names", False): "refused_handshakes",
+    ("names", True): "connections",
+    ("malformed", True): "malformed_messages",
+}
 # What an attack may cost per token; generous, because the attacker itself takes one of two cores. Figures are printed.
 FACTOR, SLACK = 2.0, 0.01
 COSTLY = 3.0  # that of an attack whose work is done, as far as the attacker's share of the cloud goes
@@ -39,6 +47,12 @@ class Besieged:
     pair: Pair
     keys: tuple[str, ...]  # of the intruder, and the cloud's; and what such a device says first
     expected: dict[str, Any]  # the answer without an attack
+    metrics: int  # the cloud's port
+
+    def counted(self, name: str, **labels: str) -> float:
+        """The cloud's link's count so far."""
+        text = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics", trust_env=False).text
+        return Metrics(text).of(f"dragon_link_{name}_total", **labels)
 
 
 @pytest.fixture(
@@ -46,11 +60,11 @@ class Besieged:
 )
 def besieged(request: pytest.FixtureRequest, fresh_data: Callable[[], Path]) -> Iterator[Besieged]:
     data = fresh_data()
-    keys = let_in(data)
-    with Pair(data, {"patience": 60.0}, {"workers": request.param}) as pair:
+    keys, metrics = let_in(data), free_port()
+    with Pair(data, {"patience": 60.0}, {"workers": request.param, "metrics": metrics}) as pair:
         wait_until(lambda: len(pair.cloud.workers) == request.param, "all workers are there")
         told = (*keys, hello(data / "intruder").hex())
-        yield Besieged(pair, told, pair.complete(QUESTION, **SAMPLED))
+        yield Besieged(pair, told, pair.complete(QUESTION, **SAMPLED), metrics)
 
 
 def memory_of(pair: Pair) -> int:
@@ -68,10 +82,16 @@ def hello(data: Path) -> bytes:
         side.close()
 
 
-@pytest.mark.parametrize(("kind", "trusted"), CASES, ids=[f"{kind}{'-trusted' * trusted}" for kind, trusted in CASES])
-def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, kind: str, trusted: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "trusted", "counted"),
+    [(*case, counted) for case, counted in CASES.items()],
+    ids=[f"{kind}{'-trusted' * trusted}" for kind, trusted in CASES],
+)
+def test_answers_are_the_same_beside_it_and_take_no_longer(
+    besieged: Besieged, kind: str, trusted: bool, counted: str
+) -> None:
     pair, expected = besieged.pair, besieged.expected
-    before = memory_of(pair)
+    before, counted_before = memory_of(pair), besieged.counted(counted)
     times: dict[bool, list[float]] = {False: [], True: []}
     address = f"tcp://127.0.0.1:{pair.cloud_port}"
     with Attacker(kind, address, *(besieged.keys if trusted else ())) as attacker:
@@ -93,6 +113,7 @@ def test_answers_are_the_same_beside_it_and_take_no_longer(besieged: Besieged, k
         f"({100 * (busy / quiet - 1):+.0f} %), {strikes} strikes, {grown / 2**20:+.0f} MiB"
     )
     assert strikes > 0
+    assert besieged.counted(counted) > counted_before
     assert min(times[True]) < FACTOR * max(times[False]) + SLACK
     assert grown < GROWTH
     assert pair.cloud.running and pair.device.running
@@ -116,5 +137,6 @@ def test_work_that_another_key_causes_is_that_keys_affair(besieged: Besieged) ->
                 attacker.go()
     before, busy = (1000 * statistics.median(each) for each in (quiet, times))
     print(f"lattices: {before:.2f} ms per token quiet, {busy:.2f} ms attacked, {strikes} strikes")
+    assert besieged.counted("received_messages", message="Propose") > 0
     assert min(times) < COSTLY * max(quiet) + SLACK
     assert pair.cloud.running and pair.device.running

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,37 +100,30 @@ def sentence(done: CompletedProcess[str], exit_code: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def failed_starts(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, CompletedProcess[str]]]:
+def failed_starts(town: Town, tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("starts")
     settings = folder / "device.toml"
     settings.write_text('colour = "blue"\n')
-    fast = (f"--model={town.data / 'model'}", f"--scorer={SCORER}", "--threads=1")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        commands = {
-            "device model": ("device", f"--model={folder / 'nothing'}"),
-            "cloud model": ("cloud", f"--model={folder / 'nothing'}"),
-            "device port": ("device", *fast, f"--port={port}"),
-            "cloud port": ("cloud", *fast, f"--bind=tcp://127.0.0.1:{port}"),
-            "device flag": ("device", "--prot=1"),
-            "cloud flag": ("cloud", "--bnid=tcp://127.0.0.1:1"),
-            "key": ("device", f"--config={settings}"),
-            "privacy": ("device", "--placement=cloud"),
-            "open": ("cloud", "--bind=tcp://0.0.0.0:8601", "--curve=off"),
-        }
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = pool.map(lambda each: dragon(*commands[each], data=folder / each, timeout=100), commands)
-            yield dict(zip(commands, done, strict=True)) | {"port": CompletedProcess(port, 0)}
+    commands = {
+        "device model": ("device", f"--model={folder / 'nothing'}"),
+        "cloud model": ("cloud", f"--model={folder / 'nothing'}"),
+        "device flag": ("device", "--prot=1"),
+        "cloud flag": ("cloud", "--bnid=tcp://127.0.0.1:1"),
+        "key": ("device", f"--config={settings}"),
+        "privacy": ("device", "--placement=cloud"),
+        "open": ("cloud", "--bind=tcp://0.0.0.0:8601", "--curve=off"),
+    }
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = pool.map(lambda each: dragon(*commands[each], data=folder / each, timeout=100), commands)
+        return dict(zip(commands, done, strict=True))
 
 
-@pytest.mark.timeout(300)  # a dozen daemons try to start at once
+@pytest.mark.timeout(300)  # several daemons try to start at once
 @pytest.mark.parametrize(
     ("start", "said"),
     [
         ("device model", ("dragon device: ", "/nothing", "no such folder")),
         ("cloud model", ("dragon cloud: ", "/nothing", "no such folder")),
-        ("device port", ("127.0.0.1:{port}", "in use", "--port")),
-        ("cloud port", ("tcp://127.0.0.1:{port}", "in use", "another port")),
         ("device flag", ("--prot", "did you mean --port?")),
         ("cloud flag", ("--bnid", "did you mean --bind?")),
         ("key", ("device.toml", "'colour'", "no setting")),
@@ -143,8 +135,7 @@ def test_a_daemon_that_cannot_start(
     failed_starts: dict[str, CompletedProcess[str]], start: str, said: tuple[str, ...]
 ) -> None:
     line = sentence(failed_starts[start], 2)
-    for part in said:
-        assert part.replace("{port}", str(failed_starts["port"].args)) in line
+    assert all(part in line for part in said)
 
 
 # --- asking

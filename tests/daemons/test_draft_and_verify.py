@@ -1,7 +1,7 @@
 """Faults under answers that are drafted and verified, with real processes.
 
 Drafts that are coupled and drafts that carry distributions both meet every process that ends. Lines that fail are met
-by one of them each: every method meets them in `tests/common/methods/drafted` and `tests/cloud/test_reconnecting.py`.
+by the latter: every method meets them in `tests/common/methods/drafted` and `tests/cloud/test_reconnecting.py`.
 """
 
 from __future__ import annotations
@@ -90,20 +90,6 @@ def test_drafts_without_the_clouds_passages_are_told_of(place: Place) -> None:
     assert position not in report["degraded"]
     place.repair()
     verified(place.pair, DRAFTED[1])
-
-
-@pytest.mark.parametrize("fields", DRAFTED[:1], ids=["coupled"])
-def test_connections_that_are_cut_change_no_token(place: Place, fields: dict[str, Any]) -> None:
-    expected = verified(place.patient, fields)
-    with running(place.patient, SHORT, fields) as stream:
-        stream.read(BEGUN)
-        for _ in range(4):
-            place.proxy.cut()
-            stream.read(BEGUN)
-        report = stream.finish()
-    assert stream.text == expected["choices"][0]["message"]["content"]
-    assert report["pieces"] == expected["dragon"]["pieces"]
-    assert report["degraded"] == []
 
 
 @by_method

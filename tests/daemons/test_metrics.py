@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +14,10 @@ from common.configuration.configuration import ConfigurationError, load_settings
 from common.process.version import VERSION
 from scripts.daemons import Daemon, free_port
 from tests.daemons.streaming import wait_until
+from tests.daemons.test_stopping import end
 from tests.support.metrics import Metrics
 
 STARTED = 100.0  # seconds
-END = 2.0  # seconds, beside those in which the machine does something else
 
 
 def scrape(port: int) -> httpx.Response | None:
@@ -52,11 +50,7 @@ def test_a_cloud_is_scraped_from_its_start_on_and_ends_in_time(fresh_data: Calla
             )
         )
         with socket.create_connection(("127.0.0.1", port)):  # that says nothing
-            assert daemon.process is not None
-            daemon.process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
-            assert daemon.process.wait(STARTED) == 0
-            assert time.monotonic() - began < END + 1.0
+            end(daemon).check()
     finally:
         daemon.stop()
 

@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from scripts.daemons import Pair, add_documents, dragon, free_port
 from tests.daemons.ray_machines import RayMachines
 from tests.daemons.streaming import wait_until
-from tests.daemons.test_workers import Answers, expected, model
+from tests.daemons.test_workers import AT_A_TIME, Answers, expected, model
 from tests.support.metrics import Metrics
 
 __all__ = ["expected", "model"]
@@ -100,21 +102,27 @@ def test_answers_are_those_of_one_process(town: Town, expected: list[str]) -> No
 
 def test_what_is_added_to_the_library_is_searched_by_all(town: Town, tmp_path: Path, expected: list[str]) -> None:
     """While answers are under way, which go on with what they have found."""
-    answers = Answers(town.pair)
     data = town.pair.data
 
-    def found() -> bool:
-        report = town.pair.complete("What does the cinema Quornel show?", max_tokens=1)["dragon"]
-        return "cinema" in [source["title"] for source in report["sources"]]
+    def told(found: bool) -> bool:
+        """Whether it is found, or is not, by answers of which each worker has had some."""
+        before = town.metrics
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            ask = partial(town.pair.complete, max_tokens=8)
+            answers = list(pool.map(ask, ["What does the cinema Quornel show?"] * AT_A_TIME))
+        titles = [{source["title"] for source in answer["dragon"]["sources"]} for answer in answers]
+        after, name = town.metrics, "dragon_generation_tokens_total"
+        shared = all(after.of(name, worker=str(each)) > before.of(name, worker=str(each)) for each in range(WORKERS))
+        return shared and all(("cinema" in each) == found for each in titles)
 
-    assert not found()
+    wait_until(lambda: told(found=False), "it is not found yet")
+    answers = Answers(town.pair)
     (tmp_path / "cinema.md").write_text("The cinema Quornel shows silent films on Mondays.")
     add_documents(data, "cloud", tmp_path)
     assert answers.all() == expected
-    wait_until(found, "it is found")
+    wait_until(lambda: told(found=True), "all find it")
     assert dragon("library", "remove", "--role", "cloud", str(tmp_path), data=data).returncode == 0
-    wait_until(lambda: not found(), "it is not found any more")
-    time.sleep(2.0)  # the other worker looks every second
+    wait_until(lambda: told(found=False), "none finds it any more")
 
 
 def test_a_worker_is_killed_in_the_middle(town: Town, expected: list[str]) -> None:

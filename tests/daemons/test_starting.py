@@ -15,6 +15,7 @@ import filelock
 import httpx
 import pytest
 
+from scripts import daemons
 from scripts.daemons import LOCALLY, START_PATIENCE, Daemon, free_port
 from tests.common.engine.model.gguf_file import write_gguf
 from tests.daemons.streaming import wait_until
@@ -122,15 +123,19 @@ def test_a_cloud_that_starts_says_so(held: Held) -> None:
     assert "tokenizer" in held.wait("status", "refused").json()["cloud"]["detail"]
 
 
-@pytest.mark.parametrize("role", ["device", "cloud"])
-def test_an_address_in_use_is_told_of_before_anything_is_loaded(fresh_data: Callable[[], Path], role: str) -> None:
-    data = fresh_data()
+@pytest.mark.parametrize(("role", "advice"), [("device", "--port"), ("cloud", "another port")])
+def test_an_address_in_use_is_told_of_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, advice: str
+) -> None:
+    """And ends it with all of its threads: started as people do, so that imports have some, too."""
+    monkeypatch.setattr(daemons, "launch", daemons.run_module)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = {"port": port} if role == "device" else {"bind": f"tcp://127.0.0.1:{port}"}
-        daemon = Daemon(role, data, flags, data / "log")
+        daemon = Daemon(role, tmp_path, flags, tmp_path / "log")
         daemon.start()
         assert daemon.process is not None
         assert daemon.process.wait(START_PATIENCE) == 2
-    said = daemon.log.read_text()
-    assert "in use" in said and "loading" not in said
+    (said,) = daemon.log.read_text().splitlines()
+    assert said.startswith(f"dragon {role}: ")
+    assert f"127.0.0.1:{port} " in said and "in use" in said and advice in said

@@ -10,7 +10,7 @@ from common.draft_policy.ddqn import ACTIONS, STATE, Network, state_of
 from common.draft_policy.values import RESOLUTIONS
 from scripts.train_policy.environment import Stream
 from scripts.train_policy.learner import Replay, Training, network, train
-from scripts.train_policy.recording import recorded
+from scripts.train_policy.recording import ANSWERS, TOKENS, TRAINED_ON, recorded
 from scripts.train_policy.settings import TOKEN_BYTES
 
 pytestmark = pytest.mark.suite
@@ -57,10 +57,14 @@ def test_coarser_weights_and_lattices_are_accepted_less() -> None:
 
 
 def test_what_is_held_out_is_not_trained_on() -> None:
-    for name, trained_on in recorded(held_out=False).items():
-        held_out = recorded(held_out=True)[name].confidences
-        assert len(trained_on.confidences) > len(held_out) > 500
-        assert not np.isin(held_out[:20], trained_on.confidences).all()
+    for name, found in recorded(held_out=False).items():
+        trained_on, held_out = (
+            {tuple(answer) for answer in each.confidences.reshape(-1, TOKENS)}
+            for each in (found, recorded(held_out=True)[name])
+        )
+        assert len(trained_on) == TRAINED_ON
+        assert len(held_out) == ANSWERS - TRAINED_ON > 6
+        assert trained_on.isdisjoint(held_out)
 
 
 def test_the_replay_forgets_the_oldest() -> None:

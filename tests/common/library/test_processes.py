@@ -97,12 +97,15 @@ def test_a_running_reader_sees_changes_at_its_next_search(
 
 def test_threads_share_a_library(library: Library, write: Write, documents: Path) -> None:
     fill(write, "first")
+    seen = list[dict[str, set[str]]]()
     with ThreadPoolExecutor(4) as pool:
         adding_now = pool.submit(library.add, documents)
-        for searches in [pool.map(lambda _: content(library), range(3)) for _ in range(3)]:
-            for found in searches:
-                assert all(len(texts) >= 1 for texts in found.values())
+        while not adding_now.done():
+            seen += pool.map(lambda _: content(library), range(3))
         assert adding_now.result().added == 41
+    whole = content(library)
+    assert all(texts == whole[path] for found in seen for path, texts in found.items())
+    assert len({len(found) for found in seen}) > 2, "nothing was seen of the time in between"
     check(library)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.sampling import compiled
 from common.sampling import fastest as module
 from common.sampling.compiled import LINEAR_EXCESS
-from common.sampling.drafting import Race, RaceKernel, codes_of
+from common.sampling.drafting import Race, RaceKernel, codes_in, codes_of, noise_of
 from common.sampling.fastest import Found, Speeds, fastest
 from common.sampling.noise import exponential, floor_log2, race_noise
 from proto.logcode import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
@@ -164,10 +164,30 @@ class TestIsTheDefinition:
         size = min(len(probabilities) for probabilities, *_ in drawn)
         mixtures = torch.stack([probabilities[:size] for probabilities, *_ in drawn])
         races = [Race(seed, index, temperature, depth) for index, (_, seed, temperature, depth) in enumerate(drawn)]
-        with mock.patch.multiple(module, _GROUPS=16):
-            together = RaceKernel(size).run(mixtures, races)
-        for mixture, race, ours in zip(mixtures, races, together, strict=True):
-            assert same(ours, direct(mixture, race.depth, race.seed, race.position, race.temperature))
+        each_alone(mixtures, races)
+
+    @pytest.mark.parametrize("seed", range(50))
+    def test_races_that_are_certain_at_different_looks(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        count, size = random.integers(2, 7), random.integers(20, 301)
+        spread = random.choice([0.0, 1.0, 5.0], (count, 1))
+        mixtures = torch.softmax(torch.from_numpy(spread * random.normal(size=(count, size))), dim=-1).float()
+        races = [Race(seed, index, index % 3 / 2, int(random.integers(1, 13))) for index in range(count)]
+        each_alone(mixtures, races)
+
+
+def each_alone(mixtures: torch.Tensor, races: list[Race]) -> None:
+    """Compare with the definition what compiled code finds, and one search over the bounds of all races."""
+
+    def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        return decode(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
+
+    kernel = RaceKernel(mixtures.shape[1])
+    with mock.patch.multiple(module, _GROUPS=64, _FIRST_LOOK=1):
+        searched = fastest(kernel.bounds(mixtures, races), [race.depth for race in races], speeds)
+    for mixture, race, *ours in zip(mixtures, races, kernel.run(mixtures, races), searched, strict=True):
+        expected = direct(mixture, race.depth, race.seed, race.position, race.temperature)
+        assert all(same(each, expected) for each in ours)
 
 
 class TestIsCheap:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, KeyPair, fingerprint
+from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, fingerprint
 from common.transport.link import CloudLink, DeviceLink, Limits
 from common.transport.zap import ZapAuthenticator
 from proto.messages import Cancel
 from tests.common.transport.support import Echo, Recorder, draft
+from tests.common.transport.test_front_door import pair
 
 LOCAL = "tcp://127.0.0.1:0"
 QUICK = Limits(backoff_last=0.05, connect_timeout=1.0)
@@ -33,11 +34,6 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path) -> Machines:
     return Machines(tmp_path)
-
-
-def pair() -> KeyPair:
-    public, secret = zmq.curve_keypair()
-    return KeyPair(public.decode(), secret.decode())
 
 
 def is_shut_out(cloud_keys: CloudKeys | None, device_keys: DeviceKeys | None) -> None:

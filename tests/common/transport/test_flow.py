@@ -67,10 +67,10 @@ def test_a_window_lets_no_more_through_per_second_than_a_peer_accepts() -> None:
 def test_a_receiver_that_is_busy_holds_the_sender_back_and_loses_nothing() -> None:
     """Sixteen times the window, while the receiver's thread stands still."""
     limits = Limits(window_bytes=2**20, queue_bytes=2**20)
-    go_on = threading.Event()
+    go_on, told = threading.Event(), list[bool]()
 
     def hold(peer: Peer, message: Message) -> None:
-        go_on.wait(SECONDS)
+        told.append(go_on.wait(SECONDS))
 
     cloud_side, device = Recorder(hold), Recorder()
     with (
@@ -96,6 +96,7 @@ def test_a_receiver_that_is_busy_holds_the_sender_back_and_loses_nothing() -> No
             taken += bool(link.send(draft(taken, PART)))
         cloud_side.wait(lambda: len(cloud_side.messages) == taken, 30)
         assert cloud_side.received() == [draft(position, PART) for position in range(taken)]
+        assert all(told)
         assert not device.gone and not device.received()  # replies to the link's own probes are for the link
         assert cloud.counters().disconnected == cloud.counters().over_quota == 0
 
@@ -104,11 +105,11 @@ def test_a_receiver_that_is_busy_holds_the_sender_back_and_loses_nothing() -> No
 
 
 def test_a_flood_is_cut_while_the_links_thread_stands_still(raw_peers: RawPeers) -> None:
-    go_on = threading.Event()
+    go_on, told = threading.Event(), list[bool]()
 
     def hold(peer: Peer, message: Message) -> None:
         if message == Cancel(1):
-            go_on.wait(SECONDS)
+            told.append(go_on.wait(SECONDS))
 
     cloud_side, device = Recorder(hold), Recorder()
     with CloudLink(LOCAL, None, cloud_side) as cloud, DeviceLink(cloud.address, None, device) as link:
@@ -123,6 +124,7 @@ def test_a_flood_is_cut_while_the_links_thread_stands_still(raw_peers: RawPeers)
         assert attacker.closed_by_peer()
         go_on.set()
         cloud_side.wait(lambda: cloud_side.gone)
+        assert told == [True]
         link.send(Cancel(2))
         cloud_side.wait(lambda: Cancel(2) in cloud_side.received())
         assert len(cloud_side.messages) == 2  # what the attacker sent beside is not read any more

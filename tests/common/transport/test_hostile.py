@@ -18,12 +18,19 @@ from tests.common.transport.support import Echo, RawPeers, Recorder, draft, port
 
 LOCAL = "tcp://127.0.0.1:0"
 FLOOD = 4500
+TRIES = 3
 DRAFTS = 10  # answered while the flood is taken in
 DEAREST = 0.001  # seconds of processor time for a message of it, drafts included
 
 
 @pytest.mark.timeout(400)  # whoever works through a flood beside other work needs the time
 def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_peers: RawPeers) -> None:
+    """On a machine with other work, so much may wait that the attacker is cut: then there is another one."""
+    assert any(taken_in(raw_peers) for _ in range(TRIES))
+
+
+def taken_in(raw_peers: RawPeers) -> bool:
+    """A flood beside drafts; whether it was taken in whole."""
     echo, device = Echo(), Recorder()
     junk = [b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x01", b"\xdd\xff\xff\xff\xff", b"x" * 2000]
     with (
@@ -39,7 +46,7 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
         def flood() -> None:
             while len(sent) < FLOOD:
                 burst = [junk[(len(sent) + index) % len(junk)] for index in range(50)]
-                with suppress(OSError):  # on a machine with other work, so much may wait that the attacker is cut
+                with suppress(OSError):  # it may be cut
                     attacker.connection.sendall(b"".join(map(attacker.frame, burst)))
                 sent.extend(burst)
 
@@ -60,7 +67,7 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
             overtaken.append(taken() - before)
         thread.join()
         if cloud.counters().disconnected:
-            return  # the drafts came through all the same
+            return False  # the drafts came through all the same
         seconds, spent = time.perf_counter() - begun, time.process_time() - spent
         # Counted, for what the clock tells is also of the machine: of a flood that goes first, drafts see the end only.
         typical = sorted(overtaken)[len(overtaken) // 2]
@@ -74,6 +81,7 @@ def test_floods_of_malformed_messages_are_counted_and_others_do_not_notice(raw_p
         # Rate limited: 5 at once and 5 per second.
         assert 1 <= counters.sent["Error"].messages <= 5 + 5 * seconds + 1
         assert not echo.gone
+        return True
 
 
 def test_a_malformed_message_is_answered_with_what_was_wrong() -> None:

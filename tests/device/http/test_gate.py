@@ -90,7 +90,7 @@ class TestOrigin:
             http.get("/status", headers=everything),
             http.get("/v1/models", headers=everything),
             http.get("/nowhere", headers=everything),
-            http.options(COMPLETIONS, headers=everything),
+            http.options(COMPLETIONS, headers=everything | {"access-control-request-method": "POST"}),
         ):
             assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed")
             assert not [name for name in response.headers if name.startswith("access-control")]
@@ -265,22 +265,6 @@ class TestStatuses:
             parts = (b" " * 100 for _ in range(20))
             response = http.post(COMPLETIONS, content=parts, headers={"content-type": "application/json"})
             assert response.status_code == 413
-
-    def test_a_body_that_does_not_come(self, serve: Serve) -> None:
-        from tests.device.http.test_connections import connect, read_until
-
-        with connect(serve(body_patience=0.05)) as client:
-            client.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
-            )
-            assert b" 408 " in read_until(client, b"timeout")
-
-    def test_no_cross_origin_permission_is_given(self, http: httpx.Client) -> None:
-        origin = {"origin": "https://evil.example", "access-control-request-method": "POST"}
-        response = http.options(COMPLETIONS, headers=origin)
-        assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed")
-        assert not [name for name in response.headers if name.startswith("access-control")]
 
 
 class TestStatusAndHealth:

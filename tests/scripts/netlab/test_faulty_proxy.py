@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.netlab.faulty_proxy import FaultyProxy, Line
+from scripts.netlab.faulty_proxy import FaultyProxy, Line, _Pipe
 from tests.common.transport.support import SECONDS, port_of
 
 
@@ -80,20 +81,36 @@ def test_delay_is_per_direction_and_not_a_rate(server: Server) -> None:
             assert delay <= taken < delay + 0.5
 
 
-def test_jitter_spreads_arrivals_and_keeps_order(server: Server) -> None:
+def test_jitter_spreads_arrivals_and_keeps_order() -> None:
+    draw, line, times = random.Random(3), Line(jitter=0.02), list[float]()
+    source, device = socket.socketpair()
+    with source, device:
+        pipe = _Pipe("up", source, source)
+        for number in range(30):
+            device.sendall(b"x")
+            pipe.read(line, draw, float(number))
+            times.append((pipe.due() or 0.0) - number)
+            pipe.write(number + 1.0)
+        assert read(device, 30) == b"x" * 30
+        for number in range(30):
+            device.sendall(bytes([number]))
+            pipe.read(line, draw, 100.0)
+        pipe.write(101.0)
+        assert read(device, 30) == bytes(range(30))
+    assert 0.0 <= min(times) < 0.006 and 0.014 < max(times) < 0.0201  # as floats are
+
+
+def test_jitter_takes_time(server: Server) -> None:
     with (
         FaultyProxy(server.port, up=Line(jitter=0.02), seed=3) as proxy,
         dial(proxy) as device,
         server.accept() as cloud,
     ):
-        times = []
+        draw, begun = random.Random(6), time.monotonic()
         for number in range(30):
-            begun = time.monotonic()
             device.sendall(bytes([number]))
             assert cloud.recv(1) == bytes([number])
-            times.append(time.monotonic() - begun)
-        # Uniform in 0..20 ms: 30 draws of a fixed seed.
-        assert min(times) < 0.006 and max(times) > 0.014
+        assert time.monotonic() - begun >= 0.02 * sum(draw.random() for _ in range(30))
 
 
 def test_rate_limits_throughput(server: Server) -> None:

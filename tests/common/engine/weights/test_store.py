@@ -186,10 +186,8 @@ class TestWaiting:
         until(lambda: opened.files.counters.reads == 1)
         with opened.store._changed:
             opened.store._seek(3)
-        started = time.perf_counter()
         assert bool((opened.take(3) == 3).all())
-        assert time.perf_counter() - started < 1.9 * BYTES / 4e6
-        assert opened.store.counters.layers == 1
+        assert opened.store.counters.dropped == 0
         opened.store.close()
 
 

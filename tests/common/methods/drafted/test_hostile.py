@@ -86,6 +86,7 @@ def ids(tokens: tuple[int, ...], **fields: Any) -> Propose:
         ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 2)), "one where a bonus is due"),
         ("rapid", propose((1, 2), encode_sparse([sparse(1, 2)] * 4)), "one where a bonus is due"),
         ("rapid", propose((), encode_sparse([sparse(1)])), "1 to 64 tokens"),
+        ("rapid", propose((1,), b""), "format byte"),
         ("rapid", propose((1, 6), encode_sparse([sparse(1, 6)] * 3)), "one where a bonus is due"),
         ("rapid", propose((1,), encode_sparse([sparse(2, 3), sparse(1)])), "one of its distribution"),
         ("rapid", propose((1,), encode_sparse([sparse(1, 2), sparse(VOCABULARY)])), "below 7"),
