@@ -11,7 +11,8 @@ from common.estimates.round_trip import Pace, RoundTripTime
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Probe, ProbeReply
 
-KEPT = 256  # latest round trips, for whoever draws them: half a minute to two
+KEPT = 256  # latest round trips, for whoever draws them: half a minute to two, while answers use the link
+USED = 10.0  # seconds that a link counts as used after the latest sign of an answer
 
 
 class LinkMeter:
@@ -24,6 +25,7 @@ class LinkMeter:
         self._pace = Pace()
         self._clocks = ClockDifference()
         self._recent: deque[RoundTrip] = deque(maxlen=KEPT)
+        self._used = -USED
         self._lock = threading.Lock()
 
     @property
@@ -65,10 +67,15 @@ class LinkMeter:
     def probe(self, now: float) -> None:
         """Send the next probe if it is time; `now` is monotonic, in seconds."""
         with self._lock:
-            if not self._pace.due(now, self._round_trip.settled, self._trips.outstanding):
+            idle = now - self._used > USED
+            if not self._pace.due(now, self._round_trip.settled, self._trips.outstanding, idle):
                 return
             probe = self._trips.probe(_microseconds())
         self._send(probe)
+
+    def use(self, now: float) -> None:
+        """Note a sign of an answer over the link, whose round trip counts from now on."""
+        self._used = now
 
     def spare(self, now: float) -> None:
         """Send no probe for a while: a round of an answer has just shown what the link does. They share its rate."""

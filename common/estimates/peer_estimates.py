@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -61,6 +62,7 @@ class PeerEstimates:
     def decoded(self, context: int) -> None:
         """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
         self._model.decoded(context)
+        self.meter.use(time.monotonic())
 
     def remote_decoded(self, seconds: float) -> None:
         """Note the time that the other side reports for one of its decode steps."""

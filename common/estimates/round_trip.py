@@ -19,6 +19,7 @@ _SETTLED = 16  # samples of one link after which there is no hurry
 
 PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
 HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
+IDLE_PERIOD = 5.0  # of one that no answer uses: it costs both sides' batteries, and a cloud's gateway
 MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
 
 _USUAL_OF = 96  # latest samples
@@ -125,12 +126,13 @@ class Pace:
     """Schedule of the probes."""
 
     def __init__(self) -> None:
-        self._last = -PROBE_PERIOD
+        self._last = -IDLE_PERIOD
 
-    def due(self, now: float, settled: bool, outstanding: int) -> bool:
-        """Whether to probe `now` (monotonic seconds); yes means that it is done."""
+    def due(self, now: float, settled: bool, outstanding: int, idle: bool = False) -> bool:
+        """Whether to probe `now` (monotonic seconds); yes means that it is done. `idle`: no answer uses the link."""
         hurried = not settled and outstanding < MOST_HURRIED
-        if now - self._last < (HURRIED_PERIOD if hurried else PROBE_PERIOD) - _ROUNDING:
+        period = HURRIED_PERIOD if hurried else IDLE_PERIOD if idle and settled else PROBE_PERIOD
+        if now - self._last < period - _ROUNDING:
             return False
         self._last = now
         return True

@@ -23,7 +23,7 @@ PATIENT: Final[Mapping[str, object]] = MappingProxyType(
     {"privacy": "balanced", "patience": 60.0}  # of a device: an answer that goes on without the cloud is no measurement
 )
 SETTLED: Final = 0.1  # share of the round trip that the device's estimate may be off before anything is timed
-SETTLING: Final = 30.0  # seconds
+SETTLING: Final = 60.0  # seconds
 _POLL: Final = 0.2
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from common.answer.errors import AnswerFailed
 from common.engine.jobs import AnswerJob
+from common.estimates.link_meter import LinkMeter
 from common.methods.aggregate.cloud_half import AggregateCloud
 from common.methods.aggregate.machine.remote import BRANCHES, MOST
 from device.interface import Finished, TokenEvent
@@ -277,3 +278,17 @@ def test_a_search_holds_up_no_messages(town: Town) -> None:
     for stranger in (opening, arriving):
         stranger.close()
     town.check_that_all_is_free()
+
+
+@pytest.mark.parametrize("fields", [{}, {"method": "fetch-text"}], ids=["output", "fetched"])
+def test_an_answer_has_both_sides_look_at_its_link(
+    town: Town, devices: list[Resident], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that nobody uses are probed seldom."""
+    used = set[LinkMeter]()
+    monkeypatch.setattr(LinkMeter, "use", lambda meter, now: used.add(meter))
+    devices[0].ask(QUESTIONS[0], **SAMPLED, **fields)
+    connection = devices[0].engine.cloud.connection
+    assert connection is not None
+    of_cloud = {peer.meter for peer in town.sessions._peers.values()}
+    assert connection.peer.meter in used and len(used & of_cloud) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.estimates.round_trip import IDLE_PERIOD
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.daemons.streaming import Stream, wait_until
@@ -14,7 +15,7 @@ from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "What is the best-selling game of the kind I like?"
 NEAR, FAR = 0.1, 0.3  # seconds, one way; long enough that the delays of a busy machine are no tenth of them
-SOON = 5.0  # seconds after a change of the link when the measured round trip must be right
+SOON = 5.0 + IDLE_PERIOD  # seconds after a change of the link when the measured round trip must be right
 
 # Hot enough that the two sides disagree, and with a seed that has the cloud wrong early: it matters who aggregates.
 FIELDS = {"temperature": 2.0, "max_tokens": 50, "seed": 14}

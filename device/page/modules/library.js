@@ -26,7 +26,10 @@ export function Library({ uploads, paused }) {
   return html`
     <div class="library">
       <h1>Library</h1>
-      <p class="lead">What this device answers from. Documents stay here; an answer may quote them, and the cloud reads answers that it takes part in.</p>
+      <p class="lead">
+        What this device answers from. Documents stay here; an answer may quote them, and a cloud reads the answers that
+        it takes part in.
+      </p>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
       <${Adding} uploads=${uploads} refresh=${refresh} />
       ${value && html`<${Folders} library=${value} refresh=${refresh} />`}

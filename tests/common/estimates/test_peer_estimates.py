@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from common.estimates import link_meter, peer_estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine
 from common.estimates.peer_estimates import PeerEstimates
 from common.estimates.profiler import Profiler
@@ -32,6 +34,35 @@ def profiler() -> Iterator[Profiler]:
     profiler = Profiler("cloud", LINE)
     yield profiler
     profiler.close()
+
+
+class TestProbes:
+    def test_are_seldom_while_no_answer_uses_the_link_and_come_at_once_when_one_does(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now, sent = 0.0, list[Probe]()
+        monkeypatch.setattr(peer_estimates, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(link_meter, "_microseconds", lambda: round(1e6 * now))
+        peer = PeerEstimates("device", DecodeDelay(LINE), LINE, sent.append)
+
+        def probes(seconds: int) -> int:
+            """Number of probes in so many seconds, each of which takes 20 ms."""
+            nonlocal now
+            before = len(sent)
+            for _ in range(10 * seconds):
+                at, count = now, len(sent)
+                peer.meter.probe(now)
+                now = at + 0.02
+                for probe in sent[count:]:
+                    peer.meter.replied(ProbeReply(probe.sequence, probe.sent, probe.sent))
+                now = at + 0.1
+            return len(sent) - before
+
+        assert probes(5) >= 16, "it is new"
+        assert probes(20) == 4
+        peer.decoded(100)
+        assert probes(10) == 20
+        assert probes(20) == 4
 
 
 class TestTwoDevices:

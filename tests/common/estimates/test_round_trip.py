@@ -149,19 +149,22 @@ class TestSamples:
 
 
 class TestPace:
-    def times(self, settled: bool, under_way: int) -> list[float]:
+    def times(self, settled: bool, under_way: int, idle: bool = False) -> list[float]:
         pace = Pace()
-        return [tick * TICK for tick in range(100) if pace.due(tick * TICK, settled, under_way)]
+        return [tick * TICK for tick in range(160) if pace.due(tick * TICK, settled, under_way, idle)]
 
     def test_twice_a_second_on_a_link_that_is_known(self) -> None:
         assert all(after - before == pytest.approx(0.5) for before, after in pairwise(self.times(True, 0)))
 
     def test_more_often_on_one_that_is_not(self) -> None:
-        assert len(self.times(False, 0)) == 100
+        assert len(self.times(False, 0)) == len(self.times(False, 0, idle=True)) == 160
 
     def test_not_more_often_while_many_are_under_way(self) -> None:
         """The oldest probe without a reply is given up: on a long way none would ever come back."""
-        assert len(self.times(False, 8)) == 20
+        assert len(self.times(False, 8)) == 32
+
+    def test_seldom_on_one_that_no_answer_uses(self) -> None:
+        assert self.times(True, 0, idle=True) == pytest.approx([0.0, 5.0, 10.0, 15.0])
 
 
 def test_a_link_whose_rounds_show_what_it_does_is_not_probed() -> None:
