@@ -97,7 +97,7 @@ class Sessions:
             case Hello():
                 self._greet(peer, message)
             case Open() | Fetch():
-                self._estimates(peer).meter.use(time.monotonic())
+                self._estimates(peer).meter.use()
                 self._open(peer, message)
             case Close():
                 self._close(peer, message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -112,7 +111,7 @@ class CloudConnection:
                 self._lines.tell(logging.WARNING, "the cloud at %s refuses: %s", self.address, message.text)
                 self._refuse(other_version(self.address) if message.code == VERSION else message.text)
             case _:
-                self.peer.meter.use(time.monotonic())
+                self.peer.meter.use()
                 self._deliver(message, size)
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:

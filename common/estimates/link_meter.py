@@ -73,9 +73,9 @@ class LinkMeter:
             probe = self._trips.probe(_microseconds())
         self._send(probe)
 
-    def use(self, now: float) -> None:
+    def use(self) -> None:
         """Note a sign of an answer over the link, whose round trip counts from now on."""
-        self._used = now
+        self._used = time.monotonic()
 
     def spare(self, now: float) -> None:
         """Send no probe for a while: a round of an answer has just shown what the link does. They share its rate."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -62,7 +61,7 @@ class PeerEstimates:
     def decoded(self, context: int) -> None:
         """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
         self._model.decoded(context)
-        self.meter.use(time.monotonic())
+        self.meter.use()
 
     def remote_decoded(self, seconds: float) -> None:
         """Note the time that the other side reports for one of its decode steps."""

@@ -286,7 +286,7 @@ def test_an_answer_has_both_sides_look_at_its_link(
 ) -> None:
     """Links that nobody uses are probed seldom."""
     used = set[LinkMeter]()
-    monkeypatch.setattr(LinkMeter, "use", lambda meter, now: used.add(meter))
+    monkeypatch.setattr(LinkMeter, "use", lambda meter: used.add(meter))
     devices[0].ask(QUESTIONS[0], **SAMPLED, **fields)
     connection = devices[0].engine.cloud.connection
     assert connection is not None

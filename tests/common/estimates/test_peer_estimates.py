@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.estimates import link_meter, peer_estimates
+from common.estimates import link_meter
 from common.estimates.estimators import DecodeDelay, DecodeLine
 from common.estimates.peer_estimates import PeerEstimates
 from common.estimates.profiler import Profiler
@@ -41,8 +41,8 @@ class TestProbes:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now, sent = 0.0, list[Probe]()
-        monkeypatch.setattr(peer_estimates, "time", SimpleNamespace(monotonic=lambda: now))
-        monkeypatch.setattr(link_meter, "_microseconds", lambda: round(1e6 * now))
+        clock = SimpleNamespace(monotonic=lambda: now, monotonic_ns=lambda: round(1e9 * now))
+        monkeypatch.setattr(link_meter, "time", clock)
         peer = PeerEstimates("device", DecodeDelay(LINE), LINE, sent.append)
 
         def probes(seconds: int) -> int:
