@@ -7,7 +7,7 @@ STAMP := $(VENV)/.locked
 # meant for them: it only makes an environment where there is none.
 PYTHON ?= python3
 ifneq ($(origin PYTHON),command line)
-PYTHON := $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+PYTHON := $(shell test -x $(BIN)/python && echo $(BIN)/python || echo $(PYTHON))
 endif
 # Where torch comes from, e.g. https://download.pytorch.org/whl/cpu. Not given: as before; empty: chosen by `make setup`.
 INDEX_BEFORE := $(shell cat $(VENV)/.torch-index 2> /dev/null)
@@ -29,7 +29,7 @@ setup: $(STAMP) ## make the environment in .venv (instant when nothing changed)
 ifeq ($(origin PYTHON),command line)
 INSTALLATION := import os, sys; print(os.path.realpath(sys.base_prefix), *sys.version_info)
 ifneq ($(shell $(BIN)/python -c '$(INSTALLATION)' 2> /dev/null),$(shell $(PYTHON) -c '$(INSTALLATION)' 2> /dev/null))
-OTHER_PYTHON := --clear
+OTHER_PYTHON := yes
 endif
 endif
 ifneq ($(TORCH_INDEX),$(INDEX_BEFORE))
@@ -50,8 +50,8 @@ $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@echo "[1/5] environment in $(VENV)"
 	@rm -f $@
-	@test -x $(BIN)/python && test -z "$(OTHER_PYTHON)" || $(PYTHON) -m venv $(OTHER_PYTHON) $(VENV)
-	@umask 077; echo "$(INDEX_BEFORE)" > $(VENV)/.torch-index # with --clear it went
+	@test -x $(BIN)/python && test -z "$(OTHER_PYTHON)" || $(PYTHON) -m venv --clear $(VENV); made=$$?; \
+	umask 077; mkdir -p $(VENV) && echo "$(INDEX_BEFORE)" > $(VENV)/.torch-index; exit $$made # it went
 	@echo "[2/5] torch"
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && ! $(BIN)/pip config list | grep -E 'find-links|index-url' > /dev/null; then \

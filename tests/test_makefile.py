@@ -139,6 +139,14 @@ def test_where_torch_comes_from_outlives_a_setup_that_failed(checkout: Checkout)
     assert f"--no-deps --index-url {INDEX}" in checkout.torch("PYTHON=python3.12")
 
 
+def test_an_interpreter_that_went_is_replaced(checkout: Checkout) -> None:
+    python = checkout.folder / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3.11")
+    os.utime(checkout.folder / "setup.py")
+    assert checkout.setup()[0] == "first -m venv --clear .venv"
+
+
 def test_an_interpreter_that_is_exported_makes_the_first_environment_alone(checkout: Checkout) -> None:
     """Other tools read the same variable, which may name Python 2."""
     for named in ("python3.12", "python2"):
@@ -146,4 +154,4 @@ def test_an_interpreter_that_is_exported_makes_the_first_environment_alone(check
         os.utime(checkout.folder / "setup.py")
         assert not any("-m venv" in line for line in checkout.setup(PYTHON=named))
     shutil.rmtree(checkout.folder / ".venv")
-    assert checkout.setup(PYTHON="python3.12")[0] == "second -m venv .venv"
+    assert checkout.setup(PYTHON="python3.12")[0] == "second -m venv --clear .venv"

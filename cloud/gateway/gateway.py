@@ -102,9 +102,7 @@ class Gateway:
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
         match message:
             case Hello():
-                with self._lock:
-                    repeated = self._table.knows(peer)
-                self._greet(peer, encode(message), repeated)
+                self._greet(peer, encode(message))
             case ProbeReply():
                 with self._lock:
                     workers = self._table.known_to(peer)
@@ -198,20 +196,28 @@ class Gateway:
             return last and self._table.fetches((peer, message.session))
         return isinstance(message, Closed | Busy | Error)
 
-    def _greet(self, peer: Peer, hello: bytes, repeated: bool = False) -> None:
+    def _greet(self, peer: Peer, hello: bytes) -> None:
         with self._lock:
-            worker, opening = self._table.greeted(peer, hello), self._table.openings
-        if worker is None:
+            met = self._introduce(peer, hello, repeated=self._table.knows(peer))
+        if not met:
             self._send(peer, starting("waiting for a worker"))
-        elif not (repeated and self._workers.full(worker, peer)):
-            self._workers.send(Note(Kind.MESSAGE, peer, opening, hello), worker)
 
     def _greet_anew(self) -> None:
         """Have those devices welcomed whose worker was lost before it did, or for whom there was none."""
         with self._lock:
             waiting = [] if self._closing else self._table.ungreeted
-        for peer, hello in waiting:
-            self._greet(peer, hello)
+            unmet = [peer for peer, hello in waiting if not self._introduce(peer, hello)]
+        for peer in unmet:
+            self._send(peer, starting("waiting for a worker"))
+
+    def _introduce(self, peer: Peer, hello: bytes, repeated: bool = False) -> bool:
+        """Have a worker hear of a device; False where there is none. The caller holds the lock, so that a device's end
+        comes behind this.
+        """
+        worker = self._table.greeted(peer, hello)
+        if worker is not None and not (repeated and self._workers.full(worker, peer)):
+            self._workers.send(Note(Kind.MESSAGE, peer, self._table.openings, hello), worker)
+        return worker is not None
 
     def _open(self, peer: Peer, message: Open | Fetch) -> None:
         key = peer, message.session

@@ -97,6 +97,8 @@ class WorkerLink:
         match note.kind:
             case Kind.MESSAGE:
                 new = peer not in self._sent
+                if new and not note.value:
+                    return  # it was on its way when the device was gone
                 if note.value:  # as with the first one of each device
                     with self._lock:
                         self._sent.setdefault(peer, 0)
@@ -104,7 +106,7 @@ class WorkerLink:
                 if new:
                     self._call(self._handler.on_connected, peer)
                 self._call(self._hand_over, peer, note.frame, new)
-            case Kind.PASSED:
+            case Kind.PASSED if peer in self._sent:
                 with self._lock:
                     self._passed[peer] = note.value
             case Kind.GONE if peer in self._sent:

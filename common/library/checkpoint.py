@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def locate(model: str, what: str) -> Path:
     `what`.
     """
     folder = expanded(model)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         try:
             folder = snapshot(model, SETTINGS + WEIGHTS, [f"{engine}/*" for engine in _OTHER_ENGINES])
         except FileNotFoundError as error:

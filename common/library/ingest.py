@@ -99,7 +99,7 @@ class Ingestion:
         self._chunker = chunker
         self._root = root
         self._name = storable(str(root))
-        self._base = root.parent if root.is_file() else root
+        self._base = root.parent if os.path.isfile(root) else root
         self._progress = progress
         self._first = frozenset(first)
         self._watch = watch

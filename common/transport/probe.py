@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from proto.messages import Probe, ProbeReply
 
 SEQUENCES = 2**31  # of probes that measure; those from here to 2^32 are the link's own, for flow control
-_BEST_OF = 32  # latest round trips of which the shortest tells the clocks apart: they drift
+# Latest round trips of which the shortest tells the clocks apart, and microseconds for which they do: clocks drift.
+_BEST_OF, _LATEST = 32, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class ClockDifference:
 
     def observe(self, trip: RoundTrip) -> None:
         self._recent.append(trip)
+        while self._recent[0].sent < trip.sent - _LATEST:
+            self._recent.popleft()
 
     @property
     def offset(self) -> ClockOffset | None:

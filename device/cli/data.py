@@ -116,14 +116,15 @@ def _is_there(path: Path) -> bool:
 
 
 def _kept() -> list[Kept]:
-    found: dict[Path, Kept] = {}
+    found: dict[str, Kept] = {}  # by where it is
     for role, settings in _settings().items():
         shared = (settings.local_keys, settings.models, settings.caches)
         for content, folder in settings.kept.items():
             within = folder.is_relative_to(settings.data_dir) or folder.is_relative_to(settings.data)
             ours = within and not os.path.islink(folder)
-            owner: Owner = BOTH if folder in shared or folder in found else role
-            found[folder] = Kept(owner, content, folder, ours)
+            place = os.path.realpath(folder)
+            owner: Owner = BOTH if folder in shared or place in found else role
+            found[place] = Kept(owner, content, folder, ours)
     return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
 
 

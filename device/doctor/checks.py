@@ -275,7 +275,9 @@ def _of_memory(machine: Machine, models: tuple[Model, ...]) -> Finding:
     if machine.memory < needed:
         fewer = ", or fewer workers" if machine.processes > 1 else ""
         return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
-    answers = machine.kv * max(1, sum(model.setting in _DECODING and model.memory is None for model in models))
+    budgeted = any(model.memory is not None for model in models)  # a draft model's are in the budget then, too
+    decoding = [each for each in models if each.setting in _DECODING and each.memory is None]
+    answers = machine.kv * max(1, sum(not (budgeted and each.setting == "draft_model") for each in decoding))
     if machine.memory < needed + answers and machine.processes:
         text += f", and answers up to {in_bytes(answers)}"
         return Finding("warn", "memory", text, "end other programs, or set kv_bytes to less")

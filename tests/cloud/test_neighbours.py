@@ -280,7 +280,9 @@ def test_a_search_holds_up_no_messages(town: Town) -> None:
     town.check_that_all_is_free()
 
 
-@pytest.mark.parametrize("fields", [{}, {"method": "fetch-text"}], ids=["output", "fetched"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"method": "fetch-text"}, {"sources": "cloud"}], ids=["both decode", "fetched", "the cloud decodes"]
+)
 def test_an_answer_has_both_sides_look_at_its_link(
     town: Town, devices: list[Resident], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

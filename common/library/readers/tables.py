@@ -36,7 +36,8 @@ def read_csv(content: bytes) -> Content:
     if stated:
         text = text[stated.end() :]
     csv.field_size_limit(_LONGEST_FIELD)
-    rows = _divided(text, stated[1] if stated else _delimiter(text[:_SAMPLE]))
+    sample = text[:_SAMPLE].rpartition("\n")[0] if len(text) > _SAMPLE else text
+    rows = _divided(text, stated[1] if stated else _delimiter(sample or text[:_SAMPLE]))
     return Content((Section(table_text(rows), unit="row"),))
 
 
@@ -46,9 +47,10 @@ def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
 
 def _delimiter(sample: str) -> str:
     """The one that divides the largest share of rows into as many values as the row above, of equals the one that tears
-    fewer values between quotes, then the one with fewer blanks behind, as prose has them; a comma where none does.
+    fewer values between quotes, then the earlier one, unless it stands before blanks, as in prose, and a comma divides
+    more; a comma where none does.
     """
-    found, most = ",", (0.0, 0, 0.0)
+    found, most, values = ",", (0.0, 0), 0.0
     of_commas = sample if _BY_COMMAS.search(sample) else _DECIMAL.sub(r"\1.", sample)
     for delimiter in _DELIMITERS:
         rows = [row for row in _divided(of_commas if delimiter == "," else sample, delimiter) if row]
@@ -56,10 +58,10 @@ def _delimiter(sample: str) -> str:
             rows = [row[:-1] for row in rows]
         alike = sum(len(above) == len(row) > 1 for above, row in pairwise(rows)) / max(1, len(rows) - 1)
         torn = sum(len(_TORN.findall(value)) for row in rows for value in row)
-        if alike:
-            fitting = (alike, -torn, -sample.count(f"{delimiter} ") / sample.count(delimiter))
-            if fitting > most:
-                found, most = delimiter, fitting
+        mean = sum(map(len, rows)) / max(1, len(rows))
+        in_prose = found == ";" and sample.count("; ") == sample.count(";") and mean > values
+        if alike and ((alike, -torn) > most or ((alike, -torn) == most and delimiter == "," and in_prose)):
+            found, most, values = delimiter, (alike, -torn), mean
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from cloud.gateway import channel as channel_module
 from cloud.gateway import gateway as gateway_module
 from cloud.gateway.channel import Kind, Note, packed, unpacked
-from cloud.gateway.gateway import TOLD
+from cloud.gateway.gateway import TOLD, Gateway
 from common.answer.failures import stopping
 from common.transport.interface import Peer
 from proto.framing import encode
@@ -27,7 +27,7 @@ from proto.messages import (
     Sync,
     Welcome,
 )
-from tests.cloud.gateway.house import FETCH, HELLO, ONE, OTHER, WELCOME, House
+from tests.cloud.gateway.house import FETCH, HELLO, ONE, OTHER, WELCOME, Devices, House
 from tests.cloud.test_giving_up import OPEN
 from tests.daemons.streaming import wait_until
 
@@ -353,3 +353,33 @@ def test_the_end_is_told(house: House) -> None:
     wait_until(lambda: house.readies == 3, "what it has said was heard")
     house.says(replace(OPEN, session=2))
     assert [message for _, message in house.devices.sent] == [stopping(), Busy(2, 1_000_000)]
+
+
+class Interrupted:
+    """A way to the workers. While it takes the hello of `ONE`, the devices' link would tell that `OTHER` is gone."""
+
+    def __init__(self) -> None:
+        self.gateway = Gateway(self, most_per_key=3)
+        self.gateway.link = Devices()
+        self.sent: list[Note] = []
+        self.leaving = threading.Thread(target=self.gateway.on_gone, args=(OTHER,))
+
+    def full(self, number: int, peer: Peer) -> bool:
+        return False
+
+    def send(self, note: Note, number: int) -> bool:
+        if note.peer == ONE:
+            self.leaving.start()
+            self.leaving.join(0.2)
+        self.sent.append(note)
+        return True
+
+
+def test_a_device_that_leaves_while_another_is_greeted_does_not_come_back() -> None:
+    workers = Interrupted()
+    for peer in (ONE, OTHER):
+        workers.gateway.on_message(peer, HELLO, 0)
+    workers.gateway.joined(1)
+    workers.leaving.join()
+    assert workers.gateway.devices == 1
+    assert [note.kind for note in workers.sent if note.peer == OTHER] in ([], [Kind.MESSAGE, Kind.GONE])

@@ -145,5 +145,5 @@ def test_a_message_that_a_worker_can_not_take_in_costs_no_other_its_turn(house: 
         raise RuntimeError
 
     house.heard[1].on_message = broken  # type: ignore[method-assign]
-    house.links[1]._taken(0, Note(Kind.MESSAGE, ONE, frame=encode(HELLO)))
+    house.links[1]._taken(0, Note(Kind.MESSAGE, ONE, 1, encode(HELLO)))
     assert house.links[1]._channel.turns.mishaps.count == 1

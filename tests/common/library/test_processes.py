@@ -7,12 +7,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from common.library.chunks import Chunker
 from common.library.errors import LibraryBusy
@@ -95,13 +98,32 @@ def test_a_running_reader_sees_changes_at_its_next_search(
         assert library.search("apple", 1) == []
 
 
-def test_threads_share_a_library(library: Library, write: Write, documents: Path) -> None:
+class Searched(ToyEmbedder):
+    """Embeds documents when two rounds of searches have ended since it was asked to: one of them began after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = threading.Semaphore(0)
+
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        while self.rounds.acquire(blocking=False):
+            pass
+        assert all(self.rounds.acquire(timeout=60.0) for _ in range(2))
+        return super().encode(texts)
+
+    def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
+        return super().encode(texts)
+
+
+def test_threads_share_a_library(library: Library, write: Write, documents: Path, chunker: Chunker) -> None:
     fill(write, "first")
     seen = list[dict[str, set[str]]]()
-    with ThreadPoolExecutor(4) as pool:
-        adding_now = pool.submit(library.add, documents)
+    embedder = Searched()
+    with Library(library.folder, embedder, chunker=chunker) as shared, ThreadPoolExecutor(4) as pool:
+        adding_now = pool.submit(shared.add, documents)
         while not adding_now.done():
-            seen += pool.map(lambda _: content(library), range(3))
+            seen += pool.map(lambda _: content(shared), range(3))
+            embedder.rounds.release()
         assert adding_now.result().added == 41
     whole = content(library)
     assert all(texts == whole[path] for found in seen for path, texts in found.items())

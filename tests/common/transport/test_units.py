@@ -64,7 +64,7 @@ def test_limits_that_cannot_work_are_refused() -> None:
 
 # Probes. The peer's clock starts anywhere.
 
-DELAYS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=30)
+DELAYS = st.lists(st.tuples(st.integers(0, 250_000), st.integers(0, 250_000)), min_size=1, max_size=30)
 
 
 def measured(offset: int, delays: list[tuple[int, int]]) -> tuple[list[RoundTrip], ClockOffset]:
@@ -109,6 +109,16 @@ def test_a_symmetric_link_tells_the_clocks_exactly_and_an_old_sample_is_forgotte
     for number in range(40):
         clocks.observe(RoundTrip(1000 * number, 1000 * number + 510, 1000 * number + 20))
     assert clocks.offset == ClockOffset(500_000, 10_000)
+
+
+def test_an_old_sample_is_forgotten_on_a_link_that_is_seldom_probed() -> None:
+    clocks, drift = ClockDifference(), 50e-6
+    for number in range(20):
+        sent, trip = 5_000_000 * number, 600 if number else 400
+        clocks.observe(RoundTrip(sent, round((sent + trip / 2) * (1 + drift)), sent + trip))
+    found = clocks.offset
+    assert found is not None
+    assert abs(found.ahead - 1000 * drift * sent) <= 1000 * drift * 16_000_000
 
 
 def test_replies_count_once_and_only_if_asked_for() -> None:

@@ -184,6 +184,15 @@ def test_the_link(cloud: dict[str, Any], level: str, text: str) -> None:
             (Model("model", "m", "there", GB), Model("draft_model", "d", "there")),
             "warn",
         ),
+        (
+            replace(MACHINE, memory=7 * GB),
+            (
+                Model("model", "m", "there", GB),
+                Model("draft_model", "d", "there", GB),
+                Model("local_target", "t", "there", 90 * GB, memory=GB),
+            ),
+            "ok",
+        ),
         (replace(MACHINE, processes=5), (Model("model", "m", "there", GB),), "warn"),
         (replace(MACHINE, processes=9), (Model("model", "m", "there", GB),), "wrong"),
         (replace(MACHINE, processes=0), (Model("model", "m", "there", 90 * GB),), "ok"),  # which others have
