@@ -15,6 +15,7 @@ from cloud.gateway.processes import LocalLauncher
 from common.transport.counters import CountersSnapshot
 from device.http.metrics import HttpMetrics
 from tests.cloud.town import Resident, Town
+from tests.daemons.streaming import wait_until
 from tests.support.metrics import Metrics
 from tests.test_documents import DOCUMENTS, ROOT, code, table
 
@@ -27,6 +28,9 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), 
 def told(town: Town, device: Resident, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """Types of all metrics by name, of each daemon; the gateway's are those that a cloud of one process has not."""
     device.ask("Where is my dance class?", max_tokens=4)
+    connection = device.engine.cloud.connection
+    assert connection is not None
+    wait_until(lambda: connection.peer.meter.rtt is not None, "the round trip is known")
     interface = bytes(HttpMetrics(lambda: 0).response(device.engine.metrics()).body)
     found = {"device": Metrics(interface.decode()), "cloud": Metrics(town.sessions.metrics.text().decode())}
     kinds = {side: metrics.kinds for side, metrics in found.items()}
