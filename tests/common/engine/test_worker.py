@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -279,9 +280,22 @@ class TestPrompts:
     def test_prompts_are_held_up_by_steps_of_those_that_go_first_only(
         self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Three answers of one that has had all passes, and a question of another one: its prompt is read at once."""
-        worker = Worker(decoder, 0.020, MinimumTimes(0.020, prompt=0.1e-3))
+        """Three answers of one that has had all passes, and a question of another one: its prompt is read at once. On a
+        machine that stood still meanwhile, what the former had may have faded; then it is tried again.
+        """
         monkeypatch.setattr(peer_shares, "_FADES", 0.1)
+        for first in (3, 4, 5):  # another document each time
+            read = self.read_beside_three(decoder, monkeypatch, first)
+            assert not any(steps for prompts, budget, steps in read if prompts > budget)
+            if max(prompts for prompts, _, _ in read) > 2 * max(budget for _, budget, _ in read):
+                break
+        else:
+            pytest.fail(f"read in small pieces: {read}")
+
+    @staticmethod
+    def read_beside_three(decoder: Decoder, monkeypatch: pytest.MonkeyPatch, first: int) -> list[tuple[int, int, int]]:
+        """Tokens of prompts, the budget for them, and steps of each pass while the newcomer's prompt is read."""
+        worker = Worker(decoder, 0.020, MinimumTimes(0.020, prompt=0.1e-3))
         forward, read = decoder.forward, list[tuple[int, int, int]]()
         busy, newcomer = [GreedyClient(150) for _ in range(3)], GreedyClient(3)
 
@@ -290,22 +304,19 @@ class TestPrompts:
                 read.append((prompts, worker.times.budget(True), sum(len(item.tokens) == 1 for item in items)))
             return forward(items, *others)
 
-        monkeypatch.setattr(decoder, "forward", noted)
-        try:
-            started = threading.Event()
-            busy[0].on_token = lambda position: started.set() if position == 30 else None
+        started = threading.Event()
+        busy[0].on_token = lambda position: started.set() if position == 30 else None
+        with monkeypatch.context() as patch, closing(worker):
+            patch.setattr(decoder, "forward", noted)
             for seed, client in enumerate(busy):
                 worker.submit(job(decoder, client, documents(seed), QUERY, peer="busy"))
             assert started.wait(20)
-            worker.submit(job(decoder, newcomer, [list(range(3, 903))], QUERY, peer="new"))
+            worker.submit(job(decoder, newcomer, [list(range(first, first + 900))], QUERY, peer="new"))
             newcomer.wait()
             assert not any(client.over for client in busy)
-            assert max(prompts for prompts, _, _ in read) > 2 * max(budget for _, budget, _ in read)
-            assert not any(steps for prompts, budget, steps in read if prompts > budget)
             for client in busy:
                 client.wait()
-        finally:
-            worker.close()
+        return read
 
     def test_documents_by_themselves_and_in_answers_are_read_once(self, worker: Worker, decoder: Decoder) -> None:
         document = np.random.default_rng(77).integers(3, 2000, 200).tolist()
