@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 
 from common.library.database import Database
@@ -33,7 +34,8 @@ class Copies:
 
     def forget(self, folder: str, but: Collection[str] = ()) -> None:
         """Remove the copies that are `folder` or lie below it, but for those in one of the folders `but`."""
-        known = [path for (path,) in self._database.all("SELECT path FROM copies")]
-        for path in known:
-            if is_within(path, folder) and not any(is_within(path, place) for place in but):
+        below = folder.rstrip(os.sep) + os.sep
+        within = "SELECT path FROM copies WHERE path = ? OR substr(path, 1, ?) = ?"
+        for (path,) in self._database.all(within, (folder, len(below), below)):
+            if not any(is_within(path, place) for place in but):
                 self.forget_one(path)

@@ -223,8 +223,8 @@ def _check_whole(folder: Path) -> None:
     # Transformers compares names and shapes on a model without storage. Vectors come neither of a pooler, which many
     # models lack, nor of the decoder beside an encoder.
     options = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
-    report_all = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # these, too, are in the report then
-    model, report = AutoModel.from_pretrained(folder, device_map="meta", **report_all, **options)
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what differs is told of in the report
+    model, report = AutoModel.from_pretrained(folder, device_map="meta", **options)
     check_weights(str(folder), model, report, ("pooler.", "decoder.") if hasattr(model, "encoder") else ("pooler.",))
 
 

@@ -25,7 +25,7 @@ from common.library.ingest import AddReport, Ingestion, Progress, check_embedder
 from common.library.keywords import fused
 from common.library.naming import named
 from common.library.overview import Overview
-from common.library.places import as_written, is_within, on_disk
+from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
 from common.library.readings import Reading
 from common.library.removal import Given, Named, removal
@@ -196,20 +196,17 @@ class Library:
                 chosen = removal(store.files(), self._added(store), store.readings.watched(), paths, but)
             with store.writing():
                 store.clear_staged()
-                given = [] if paths == "all" else [Given(path) for path in paths]
+                given = [] if paths == "all" else [Given(path, but) for path in paths]
                 for each in given:
                     for place in each.places:
-                        store.copies.forget(place, each.around(but))
+                        store.copies.forget(place, each.but)
                 for root in chosen.roots:
                     store.readings.forget(root)
                     store.tags.forget(root)
                     store.copies.forget(root, but)
 
                 def goes(file: FileRecord) -> bool:
-                    return paths == "all" or any(
-                        each.names(file) and not any(is_within(file.path, kept) for kept in each.around(but))
-                        for each in given
-                    )
+                    return paths == "all" or any(each.takes(file) for each in given)
 
                 store.remove_files([file.id for file in chosen.files if not pass_on(store, file, goes)])
                 if chosen.files:

@@ -59,10 +59,12 @@ def removal(
 class Given:
     """A path that somebody gives: followed on the disk once, however many documents it is compared with."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, but: Collection[str] = ()) -> None:
+        """`but` are folders that stay."""
         self.places = places(path)
         self._normalised = tuple(map(normalised, self.places))
         self._relative = normalised(os.path.normpath(path))
+        self.but = [folder for folder in but if self.holds(folder)]  # those within
 
     def documents(self, files: Sequence[FileRecord]) -> list[FileRecord]:
         """Those that it names: the very one, of several whose names only differ in how accents are written."""
@@ -72,9 +74,9 @@ class Given:
         """Whether it is a document's, or that of a folder around it: on the disk, or relative as it is listed."""
         return self.holds(file.path) or is_within(normalised(file.relative_path), self._relative)
 
-    def around(self, folders: Collection[str]) -> list[str]:
-        """Those of some folders that lie in what it names."""
-        return [folder for folder in folders if self.holds(folder)]
+    def takes(self, file: FileRecord) -> bool:
+        """Whether it names a document that lies in no folder that stays."""
+        return self.names(file) and not any(is_within(file.path, folder) for folder in self.but)
 
     def holds(self, known: str) -> bool:
         """Whether an absolute path of the library's is what it names, or lies in it."""
