@@ -32,6 +32,7 @@ Keys = tuple[bytes, bytes, bytes]  # public, secret, the cloud's public
 JUNK = (b"", b"\x93", b"\xc1" * 50, b"\x92\xcd\xff\xff\x02", b"\xdd\xff\xff\xff\xff", b"x" * 2000)
 BEAT = 0.01  # seconds between two strikes
 MOST_CONNECTIONS = 10_000
+PIECE = 2**14  # bytes of a frame of the message without an end, each a strike
 FINEST = 1024  # units of a lattice
 OPENING = Open(
     1, "qsv", "?", "?", 1, 1, 1.0, "rejection", "race", 32, True, 1.0, "cloud", "cloud", 1, 64,
@@ -105,7 +106,7 @@ def endless(address: str, keys: Keys | None) -> Iterator[int]:
             peer = RawPeer(address)
             with contextlib.closing(peer.connection):
                 while True:
-                    peer.send(bytes(2**14), more=True)
+                    peer.send(bytes(PIECE), more=True)
                     yield 1
 
 
