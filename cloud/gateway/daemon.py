@@ -86,7 +86,7 @@ def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:
         return RayLauncher(settings.ray, values, settings.workers, values["threads"], settings.worker_gpus)
     folder = socket_folder(settings.data / "workers")
     stack.callback(partial(shutil.rmtree, folder, ignore_errors=True))
-    return LocalLauncher(values, f"ipc://{folder / 'workers'}")
+    return LocalLauncher(values, f"ipc://{folder / 'workers'}", settings.workers)
 
 
 def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:

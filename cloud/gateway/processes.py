@@ -55,10 +55,15 @@ def worker_command(number: int, place: int, address: str) -> list[str]:
     return child_command("cloud.gateway.worker", str(number), str(place), address)
 
 
-def given_to_worker(settings: Mapping[str, object], keys: ChannelKeys | None, snapshots: bool) -> bytes:
-    """JSON for a worker's stdin: its `settings`, the keys with which it connects, and whether it searches snapshots."""
+def given_to_worker(
+    settings: Mapping[str, object], keys: ChannelKeys | None, *, snapshots: bool, workers: int = 0, gpus: float = 0.0
+) -> bytes:
+    """JSON for a worker's stdin: its `settings`, the keys with which it connects, whether it searches snapshots, and
+    how it comes by a GPU: `workers` divide those of their machine, or `gpus` are reserved for each.
+    """
     parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
-    return json.dumps({"settings": dict(settings), "keys": parts, "snapshots": snapshots}, default=str).encode()
+    given = {"settings": dict(settings), "keys": parts, "snapshots": snapshots, "workers": workers, "gpus": gpus}
+    return json.dumps(given, default=str).encode()
 
 
 def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
@@ -79,12 +84,12 @@ def end_for_people(code: int, where: str = "") -> str:
 
 
 class LocalLauncher:
-    """Starts workers on this machine, with `settings`; they end with the thread that starts them."""
+    """Starts so many workers on this machine, with `settings`; they end with the thread that starts them."""
 
-    def __init__(self, settings: Mapping[str, object], address: str) -> None:
+    def __init__(self, settings: Mapping[str, object], address: str, count: int) -> None:
         self.address = address
         self.keys: ChannelKeys | None = None  # only this user can reach the socket
-        self._given = given_to_worker(settings, None, snapshots=False)
+        self._given = given_to_worker(settings, None, snapshots=False, workers=count)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
         return LocalProcess(started(worker_command(number, place, address), self._given))

@@ -39,7 +39,7 @@ class RayLauncher:
             raise ConfigurationError(f"ray = {cluster!r} needs the package ray: pip install 'dragon-runtime[ray]'")
         self.address = f"tcp://{own_address(cluster)}:*"
         self.keys: ChannelKeys | None = ChannelKeys.new()
-        given = given_to_worker(settings, self.keys, snapshots=True).decode()
+        given = given_to_worker(settings, self.keys, snapshots=True, gpus=gpus).decode()
         self._wanted = {"cluster": cluster, "count": count, "cpus": cpus, "gpus": gpus, "given": given}
         self._driver: _Driver | None = None
 

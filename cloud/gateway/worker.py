@@ -37,12 +37,15 @@ def main() -> None:
     keep_caches(settings)
     with serving(f"dragon cloud (worker {number})", settings, number) as (stack, _):
         with importing():
+            from cloud.gateway.gpus import keep_to, take_gpu
             from cloud.gateway.worker_link import WorkerLink
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
             from common.daemon.ticker import Ticker
             from common.daemon.watchdog import Watchdog
 
+        if settings.torch_device != "cpu":
+            keep_to(take_gpu(place, given["workers"]) if given["workers"] else given["gpus"] or 1.0)
         snapshots: bool = given["snapshots"]  # else the first worker keeps the library, which all search
         side = SideRuntime("cloud", settings, end_process, watches=place == 0 and not snapshots, snapshots=snapshots)
         stack.callback(partial(within, THREADS_END, side.close))

@@ -34,7 +34,7 @@ def told(town: Town, device: Resident, tmp_path_factory: pytest.TempPathFactory)
     interface = bytes(HttpMetrics(lambda: 0).response(device.engine.metrics()).body)
     found = {"device": Metrics(interface.decode()), "cloud": Metrics(town.sessions.metrics.text().decode())}
     kinds = {side: metrics.kinds for side, metrics in found.items()}
-    launcher = LocalLauncher({}, f"ipc://{tmp_path_factory.mktemp('socket') / 's'}")
+    launcher = LocalLauncher({}, f"ipc://{tmp_path_factory.mktemp('socket') / 's'}", 1)
     fleet = Fleet(0, launcher, 1.0)
     fleet.start()
     own = Metrics(GatewayMetrics(Gateway(fleet, 1), fleet, CountersSnapshot).text().decode()).kinds

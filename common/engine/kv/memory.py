@@ -48,13 +48,15 @@ def slot_capacity(tokens: int, max_context: int) -> int:
 
 
 def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
-    """The limit `kv_bytes` of a model that is loaded: on a GPU no more than it can give, so that answers wait for each
-    other rather than fail.
+    """The limit `kv_bytes` of a model that is loaded: on a GPU no more than it can give to this process, so that
+    answers wait for each other rather than fail.
     """
     if place.type != "cuda":
         return kv_bytes
     torch.cuda.empty_cache()  # of what has been computed so far
-    most = max(1, torch.cuda.mem_get_info(place)[0] * (GPU_SHARE - 1) // GPU_SHARE)
+    free, whole = torch.cuda.mem_get_info(place)
+    own = int(whole * torch.cuda.get_per_process_memory_fraction(place)) - torch.cuda.memory_reserved(place)
+    most = max(1, min(free, own) * (GPU_SHARE - 1) // GPU_SHARE)
     return most if kv_bytes is None else min(kv_bytes, most)
 
 

@@ -199,7 +199,7 @@ def test_a_socket_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     address = f"ipc://{tmp_path / 'none' / 's'}"
     sentence = rf"workers can't be listened for at {address} \(no such file or directory\); set data to a folder"
     with pytest.raises(ConfigurationError, match=sentence):
-        Fleet(1, LocalLauncher({}, address), PATIENCE)
+        Fleet(1, LocalLauncher({}, address, 1), PATIENCE)
 
 
 def test_the_last_one_leaves_when_another_serves(launch: Launch) -> None:

@@ -148,13 +148,25 @@ def short_of_memory(spare: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("place", "wanted", "limit"),
-    [("cpu", 7, 7), ("cpu", None, None), ("cuda", 10**12, 3000), ("cuda", 7, 7), ("cuda", None, 3000)],
+    ("place", "wanted", "share", "limit"),
+    [
+        ("cpu", 7, 1.0, 7),
+        ("cpu", None, 1.0, None),
+        ("cuda", 10**12, 1.0, 3000),
+        ("cuda", 7, 1.0, 7),
+        ("cuda", None, 1.0, 3000),
+        ("cuda", None, 0.25, 1500),  # 4000, of which its weights have 2000
+        ("cuda", None, 0.0625, 1),
+    ],
 )
-def test_a_gpu_limits_it(place: str, wanted: int | None, limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what it has free."""
+def test_a_gpu_limits_it(
+    place: str, wanted: int | None, share: float, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what it has free, of the part that this process may have."""
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4000, 16_000))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2000)
     assert limit_on(torch.device(place), wanted) == limit
 
 
