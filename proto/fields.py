@@ -16,7 +16,8 @@ Aggregation = Literal["output", "context", "blocks"]
 Form = Literal["text", "kv"]
 Exactness = Literal["bit-exact", "rounded", "near"]  # of repeated computations, the best first
 
-SessionId = Annotated[int, Count(2**32)]
+SessionId = Annotated[int, Count(2**32, least=1)]
+AnySession = Annotated[int, Count(2**32)]  # 0: the link itself
 Epoch = Annotated[int, Count(2**32)]
 Position = Annotated[int, Count(2**20)]
 Token = Annotated[int, Count(2**24)]

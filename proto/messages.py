@@ -13,6 +13,7 @@ from proto.bounds import Bytes, Count, Real, Text
 from proto.control import Control
 from proto.fields import (
     Aggregation,
+    AnySession,
     Codec,
     Digest,
     Earlier,
@@ -245,7 +246,7 @@ class Busy:
 class Error:
     """A refusal, in a sentence that says what differs and what to do. Session 0 is the link itself."""
 
-    session: SessionId
+    session: AnySession
     code: Name
     text: Annotated[str, Text(2048)]
 

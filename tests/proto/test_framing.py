@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import pytest
@@ -216,7 +216,15 @@ def test_wire_size_counts_zmtp_framing() -> None:
     assert wire_size(bytes(256)) == 265
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 127), st.integers(0, 65_535), st.integers(0, 2**24 - 1))
+@pytest.mark.parametrize("kind", [each for each in TAGS if "session" in {field.name for field in fields(each)}])
+def test_only_an_error_may_be_about_the_link_itself(kind: type[Message]) -> None:
+    """Whose number, 0, no session has."""
+    with pytest.raises(ProtocolError) as refusal:
+        encode(cast(Any, kind)(*[0 for _ in fields(kind)]))
+    assert ("session" in str(refusal.value)) == (kind is not Error)
+
+
+@given(st.integers(1, 2**32 - 1), st.integers(0, 127), st.integers(0, 65_535), st.integers(0, 2**24 - 1))
 def test_target_of_one_token_is_small(session: int, epoch: int, position: int, token: int) -> None:
     assert wire_size(encode(Target(session, epoch, position, (token,), "cloud"))) <= 24
 
