@@ -1,8 +1,9 @@
 """Tables and pictures of a run, written into the documents between marks.
 
 A document has `<!-- SUITE: TITLE -->` above a table, where `TITLE` is how the table's own title begins, and
-`<!-- end ... -->` below it. What is between them, and what the end says of the run, is the suite's to write. A table
-that the run does not have, as its texts were not there, stays as it is.
+`<!-- end ... -->` below it. What is between them, and what the end says of the run, is the suite's to write: a title
+that has more words stands above its table. A table that the run does not have, as its texts were not there, stays as it
+is.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ def published(document: str, record: Mapping[str, Any], made: str, say: Callable
         suite, title = block["suite"], block["title"]
         if suite != record["suite"]:
             return block[0]
-        found = [table for name, table in record["tables"].items() if name.startswith(title)]
+        found = [(name, table) for name, table in record["tables"].items() if name.startswith(title)]
         if len(found) != 1 or not block["rest"]:
             why = "it has no end mark" if len(found) == 1 else f"{len(found)} of this run begin so, and one has to"
             say(f"the table '{title}' stays as it is: {why}")
             return block[0]
-        table = Table(found[0]["heads"], found[0]["rows"])
-        return f"<!-- {suite}: {title} -->\n\n{table}\n\n<!-- end: {made} -->"
+        ((name, table),) = found
+        caption = "" if name == title else f"*{name}*\n\n"
+        return f"<!-- {suite}: {title} -->\n\n{caption}{Table(table['heads'], table['rows'])}\n\n<!-- end: {made} -->"
 
     return _BLOCK.sub(replaced, document)
 

@@ -176,9 +176,12 @@ def _long_answers(
     return Table.crossed(["floors, ms", "nats"], rows, {mode.name: mode.name for mode in modes}, told)
 
 
+Timed = Callable[[Cell], Spread]
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A figure of some methods' cells, and what it should be, by floors."""
+    """A figure of some methods' cells, by what is timed in them, and what it should be, by floors."""
 
     name: str
     modes: tuple[Mode, ...]
@@ -187,16 +190,16 @@ class Ratio:
     digits: int = 2
 
 
-def _over_limit(cell: Cell) -> float:
-    return cell.per_token.median / cell.limit
+def _over_limit(timed: Timed, cell: Cell) -> float:
+    return timed(cell).median / cell.limit
 
 
-def _over(one: Cell, other: Cell) -> float:
-    return one.per_token.median / other.per_token.median
+def _over(timed: Timed, one: Cell, other: Cell) -> float:
+    return timed(one).median / timed(other).median
 
 
-def _over_alone(cell: Cell, alone: Cell) -> float:
-    return cell.ttft.median / (alone.ttft.median + cell.rtt)
+def _over_alone(timed: Timed, cell: Cell, alone: Cell) -> float:
+    return timed(cell).median / (timed(alone).median + cell.rtt)
 
 
 def _aims(*aims: str) -> dict[str, str]:
@@ -214,27 +217,40 @@ RATIOS = (
     Ratio("paper/greedy over race/device", (PAPER_GREEDY, RACE_DEVICE), _over, dict.fromkeys(HARDWARE, "> 1")),
     Ratio("paper/greedy over race/greedy", (PAPER_GREEDY, RACE_GREEDY), _over),
     Ratio("paper/greedy over race/mirrored", (PAPER_GREEDY, RACE_MIRRORED), _over),
-    Ratio(
-        "TTFT of race/device over device only plus a round trip",
-        (RACE_DEVICE, DEVICE_ONLY),
-        _over_alone,
-        dict.fromkeys(HARDWARE, "≤ 1.15"),
-    ),
+)
+FIRST = Ratio(
+    "TTFT of race/device over device only plus a round trip",
+    (RACE_DEVICE, DEVICE_ONLY),
+    _over_alone,
+    dict.fromkeys(HARDWARE, "≤ 1.15"),
 )
 
 
 def ratios(found: Sequence[Answered], plan: Plan) -> Table:
-    """After the first token, at the largest added round trip: each ratio by floors, at all temperatures."""
+    """At the largest added round trip: each ratio of what follows the first token, and that of the first ones, by
+    floors, at all temperatures.
+    """
+    behind = [(ratio, lambda cell: cell.per_token) for ratio in RATIOS]
+    return _ratios(found, plan, [*behind, (FIRST, lambda cell: cell.ttft)])
+
+
+def whole_ratios(found: Sequence[Answered], plan: Plan) -> Table:
+    """The same of whole answers."""
+    return _ratios(found, plan, [(ratio, lambda cell: cell.whole) for ratio in RATIOS])
+
+
+def _ratios(found: Sequence[Answered], plan: Plan, asked: Sequence[tuple[Ratio, Timed]]) -> Table:
     every = farthest(found, plan)
     temperatures = sorted({t for _, t, _ in every})
 
-    def shown(ratio: Ratio, floors: str) -> str | None:
-        asked = [[every.get((floors, t, mode.name)) for mode in ratio.modes] for t in temperatures]
-        told = " / ".join(f"{ratio.of(*those):.{ratio.digits}f}" for those in asked if all(those))
+    def shown(row: tuple[Ratio, Timed], floors: str) -> str | None:
+        ratio, timed = row
+        needed = [[every.get((floors, t, mode.name)) for mode in ratio.modes] for t in temperatures]
+        told = " / ".join(f"{ratio.of(timed, *those):.{ratio.digits}f}" for those in needed if all(those))
         aim = f" ({ratio.aims[floors]})" if floors in ratio.aims else ""
         return f"{told}{aim}" if told else None
 
-    rows = {(ratio.name,): ratio for ratio in RATIOS}
+    rows = {(ratio.name,): (ratio, timed) for ratio, timed in asked}
     return Table.crossed(["ratio (aim)"], rows, {f"{name} ms": name for name in HARDWARE}, shown)
 
 

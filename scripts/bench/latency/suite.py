@@ -44,6 +44,7 @@ def run(results: Results) -> None:
     report(results, plan, found)
     results.table("Whole answers, ms per token", analysis.by_method(found, plan), "In brackets after the first token.")
     results.table("Ratios after the first token", analysis.ratios(found, plan))
+    results.table("Ratios of whole answers", analysis.whole_ratios(found, plan))
 
 
 def run_long(results: Results) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from statistics import median
@@ -71,6 +71,23 @@ class Cell:
         pairs = zip(self.answers, self.predictions, strict=True)
         ratios = [answer.per_token / expected for answer, expected in pairs if expected > 0]
         return median(ratios) if ratios else nan
+
+
+def times(one: Cell, other: Cell) -> float | None:
+    """Median tokens per second of `one` over those of `other`, with the seeds that both have; None: they have none."""
+    same = {answer.seed for answer in one.answers} & {answer.seed for answer in other.answers}
+    if not same:
+        return None
+    own, others = (
+        median(per_second(answer, cell.mode) for answer in cell.answers if answer.seed in same) for cell in (one, other)
+    )
+    return own / others
+
+
+def over_best(one: Cell, others: Iterable[Cell]) -> float | None:
+    """Times the best of `others`; None where there is none to compare with."""
+    ratios = [ratio for other in others if (ratio := times(one, other)) is not None]
+    return min(ratios) if ratios else None
 
 
 Cells = Mapping[Key, Cell]
@@ -237,7 +254,9 @@ def bytes_table(every: Cells, overlap: float, network: Network) -> Table:
 
 
 def aims(every: Cells, slow: Network, fast: Network) -> Table:
-    """The named aims, each with its figure; those that nothing was measured for are left out."""
+    """The named aims, each with its figure; those that nothing was measured for are left out. Ratios are of the seeds
+    that both have.
+    """
     coupled = [cell for (_, _, name), cell in every.items() if name == AHEAD.name]
     rows: list[list[object]] = []
     for way, of in (("up", up), ("down", down)):
@@ -251,10 +270,9 @@ def aims(every: Cells, slow: Network, fast: Network) -> Table:
         for overlap, least in wanted.items():
             others = [every[overlap, network, each.name] for each in rivals if (overlap, network, each.name) in every]
             ours = every.get((overlap, network, AHEAD.name))
-            if ours is not None and others:
-                times = ours.per_second.median / max(cell.per_second.median for cell in others)
+            if ours is not None and (ratio := over_best(ours, others)) is not None:
                 what = f"overlap {overlap:g}, {network.name}: coupled ahead over the best {of_what}"
-                rows.append(_aim(what, f">= {least:g}", f"{times:.2f}", times >= least))
+                rows.append(_aim(what, f">= {least:g}", f"{ratio:.2f}", ratio >= least))
     return Table(["what", "aim", "measured", ""], [*rows, *_predictions(every), *_lengths(every)])
 
 
@@ -273,12 +291,11 @@ def _lengths(every: Cells) -> list[list[object]]:
     shares: dict[str, dict[str, float]] = {}
     for (overlap, network, name), cell in every.items():
         fixed = [
-            other.per_second.median
+            other
             for (at, where, _), other in every.items()
             if (at, where, other.mode.family) == (overlap, network, cell.mode.family) and not adaptive(other.mode)
         ]
-        if adaptive(cell.mode) and fixed:
-            share = cell.per_second.median / max(fixed)
+        if adaptive(cell.mode) and (share := over_best(cell, fixed)) is not None:
             shares.setdefault(name, {})[f"{overlap:g}, {network.name}"] = share
     rows = []
     for name, found in shares.items():

@@ -22,10 +22,13 @@ ROUNDING: Final = 1e-9  # total variation of laws that are the same
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """All answers of one way at one temperature: which are right, and each one's -log p of its tokens, in nats."""
+    """All answers of one way at one temperature: which are right, each one's -log p of its tokens, in nats, and the
+    question that it answers.
+    """
 
     right: tuple[bool, ...]
     surprises: tuple[tuple[float, ...], ...]
+    questions: tuple[int, ...]
 
     @property
     def share(self) -> float:
@@ -43,8 +46,9 @@ class Asked:
 
     @property
     def entropy_interval(self) -> tuple[float, float]:
-        """By bootstrap over answers, whose tokens are not independent; the same for the same answers."""
-        sums, counts = (np.asarray([of(each) for each in self.surprises], dtype=float) for of in (sum, len))
+        """By bootstrap over questions, whose answers are not independent; the same for the same answers."""
+        _, at = np.unique(self.questions, return_inverse=True)
+        sums, counts = (np.bincount(at, [of(each) for each in self.surprises]) for of in (sum, len))
         drawn = np.random.default_rng(SEED).integers(len(sums), size=(RESAMPLES, len(sums)))
         edges = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)
         low, high = np.percentile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), edges)

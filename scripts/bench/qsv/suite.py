@@ -33,12 +33,14 @@ DRAWN: Final = (*SQ.values(), *QS.values(), HEURISTIC[64], DDQN)  # beside the t
 VERDICTS: Final = {True: "shows", False: "does not show", None: "open"}
 ANSWERS_NOTE: Final = (
     "Share of right answers [95 % interval, Wilson]; entropy: mean -log p of the tokens given, nats [95 %, bootstrap "
-    "over answers], p the target's at that temperature. Fixed lengths are {}."
+    "over questions], p the target's at that temperature. Fixed lengths are {}."
 )
 LAWS_NOTE: Final = (
-    "Computed, behind the beginnings of right answers, means over the questions. P(right): of the only right answer "
-    "in its usual tokens, in rounds of {}. TV: total variation between the law of a drafted token under "
-    "S-Q and the target's. S-Q: for " + " / ".join(f"ℓ {each}" for each in RESOLUTIONS) + "."
+    "Computed, behind the beginnings of right answers: means over the questions, of every token and entropies over all "
+    "positions. P(right): of the only right answer in its usual tokens, in rounds of {}. TV: total variation between "
+    "the law of a drafted token under S-Q and the target's. S-Q: for "
+    + " / ".join(f"ℓ {each}" for each in RESOLUTIONS)
+    + "."
 )
 
 
@@ -68,7 +70,11 @@ def run(results: Results) -> None:
 
 def _judged(given: Sequence[Answer], loaded: Models) -> Answers:
     return {
-        key: Asked(tuple(each.right for each in those), tuple(tuple(loaded.surprises(each)) for each in those))
+        key: Asked(
+            tuple(each.right for each in those),
+            tuple(tuple(loaded.surprises(each)) for each in those),
+            tuple(each.question for each in those),
+        )
         for key, those in grouped(given, lambda each: (each.way, each.temperature)).items()
     }
 

@@ -53,7 +53,7 @@ def report(
     results.table(title, table, note)
     with_documents = {head: count for head, count in columns.items() if count}
     differences = _differences(found, with_documents)
-    results.table(f"Differences in per cent: {title}", differences, "Mean [95 %] over the windows.")
+    results.table(f"Differences in per cent: {title}", differences, "Mean [95 %] over the windows, of perplexity.")
     with results.figure(figure, rows=len(perplexity.PANELS), title=title) as axes:
         for axis, (panel, methods) in zip(axes, perplexity.PANELS.items(), strict=True):
             for number, method in enumerate(methods):
@@ -65,15 +65,19 @@ def report(
 
 
 def _differences(found: Mapping[str, Mapping[int, list[float]]], columns: Mapping[str, int]) -> Table:
-    """Of log perplexity, in hundredths of a nat per token."""
+    """Of perplexity, per cent of the other's: the mean is of its logarithm, window by window."""
 
     def cell(pair: tuple[str, str], count: int) -> str | None:
         if count not in found[pair[0]]:
             return None
         one, other = (np.asarray(found[method][count]) for method in pair)
-        return mean_interval(100 * (one - other), signed=True)
+        return mean_interval(one - other, signed=True, shown=_per_cent)
 
     return Table.crossed(["", "against"], {pair: pair for pair in perplexity.COMPARED}, columns, cell)
+
+
+def _per_cent(nats: float) -> float:
+    return 100 * math.expm1(nats)
 
 
 def run_exact_match(results: Results) -> None:

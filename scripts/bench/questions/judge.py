@@ -14,6 +14,7 @@ _SMALL: Final = "called named in on at by of for to with from just only doctor d
 _BETWEEN: Final = frozenset(_SMALL.split())
 _BEHIND_A_VERB: Final = frozenset(("in", "on", "at", "by", "of", "for", "to", "with", "from"))  # "not set to 5"
 _ADDING: Final = frozenset(("just", "only"))  # "not only 5" says 5
+_NAMED_BY_NUMBER: Final = frozenset(("pep",))  # the number behind it is a name
 
 _SOURCE: Final = (
     r"(?:texts?|documents?|passages?|contexts?|notes?|informations?|sources?|library|libraries|excerpts?|above|question|"
@@ -112,7 +113,12 @@ def _answers(clause: str) -> bool:
 
 def _says(said: Sequence[str], alternative: str) -> bool:
     wanted = words(alternative)
-    return any(not _denied(said[:place]) for place in find(wanted, said))
+    return any(not (_denied(said[:place]) or _a_name(said, place)) for place in find(wanted, said))
+
+
+def _a_name(said: Sequence[str], place: int) -> bool:
+    """Whether the word at `place` is a number that only names something, as that of "PEP 20"."""
+    return place > 0 and said[place - 1] in _NAMED_BY_NUMBER and said[place][0].isdigit()
 
 
 def _denied(before: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from proto.fields import Side
 from scripts.bench.asking import check_whole, pair_of
 from scripts.bench.citations import doubted
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import NOTHING, Table, grouped, mean_interval
+from scripts.bench.measuring import Table, grouped, mean_interval, share_interval
 from scripts.bench.plan import Plan
 from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions import rows
@@ -35,8 +35,8 @@ SHORT: Final = replace(FULL, questions=2, tokens=8)  # of each kind
 NO_WAIT: Final = 60.0  # seconds; an answer that goes on without the cloud is another one
 ANSWERABLE: Final[tuple[Kind, ...]] = ("device", "cloud", "both")
 NOTE: Final = (
-    "Shares with 95 % bootstrap intervals over the questions. `right`: by whose documents answer them; `against the "
-    "first`: the difference to the first row on the same answerable questions. `says so`: of questions that no "
+    "Shares with 95 % intervals (Wilson). `right`: by whose documents answer them; `against the first`: the difference "
+    "to the first row on the same answerable questions, by bootstrap over these. `says so`: of questions that no "
     "document answers, the share where the model's words say that it does not know, and where `dragon ask` says before "
     "the answer that no document is close, or below it that none says this; `refused`: the model's words where a "
     "document does say it, and the answer is not right all the same; `doubted`: of right and of wrong answers to "
@@ -206,4 +206,4 @@ HEADS_UNANSWERED: Final = (
 
 
 def _share(counted: Sequence[bool]) -> str:
-    return mean_interval([float(each) for each in counted]) if counted else NOTHING
+    return share_interval(sum(counted), len(counted))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from scripts.bench.asking import check_whole, filled, pair_of
-from scripts.bench.measuring import Table, mean_interval
+from scripts.bench.measuring import Table, mean_interval, share_interval
 from scripts.bench.plan import Plan
 from scripts.bench.real.proposals import Asked
 from scripts.bench.real.scores import contains, f1
@@ -27,7 +27,8 @@ METHODS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "DRAGON": {"placement": "device"},
     }
 )
-WEIGHTS = ("static", "cross-encoder")  # other document weights than the default; the second is the embedding model here
+# Other document weights than the default, by scorer; the second has no model of its own, so the embedding model is it.
+WEIGHTS: Mapping[str, str] = MappingProxyType({"static": "static weights", "cross-encoder": "bi-encoder weights"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ def measure(
     with filled(texts) as data:
         say(f"{len(texts.documents['device'])} notes and {len(texts.documents['cloud'])} entries in the libraries")
         found += _by_pair(data, settings, METHODS, asked, plan, say)
-        for weights in WEIGHTS:
-            named = {f"DRAGON, {weights} weights": METHODS["DRAGON"]}
-            found += _by_pair(data, {**settings, "scorer": weights}, named, asked, plan, say)
+        for scorer, weights in WEIGHTS.items():
+            named = {f"DRAGON, {weights}": METHODS["DRAGON"]}
+            found += _by_pair(data, {**settings, "scorer": scorer}, named, asked, plan, say)
     return found
 
 
@@ -95,15 +96,15 @@ def judged(method: str, number: int, asked: Asked, response: Mapping[str, Any]) 
 
 
 def table(found: Sequence[Answer]) -> Table:
-    """Shares of right answers and of right halves by method, with bootstrap intervals over the questions."""
+    """Shares of right answers and of right halves by method, with Wilson's intervals, and the mean F1."""
     rows = []
     for method in dict.fromkeys(answer.method for answer in found):
         of = [answer for answer in found if answer.method == method]
-        shares = (
-            [float(answer.both) for answer in of],
-            [float(answer.note) for answer in of if answer.note is not None],
-            [float(answer.entry) for answer in of],
-            [answer.f1 for answer in of],
+        halves = (
+            [answer.both for answer in of],
+            [answer.note for answer in of if answer.note is not None],
+            [answer.entry for answer in of],
         )
-        rows.append([method, *map(mean_interval, shares)])
+        shares = [share_interval(sum(each), len(each)) for each in halves]
+        rows.append([method, *shares, mean_interval([answer.f1 for answer in of])])
     return Table(["method", "both", "what the note says", "what the entry says", "F1"], rows)

@@ -151,7 +151,8 @@ class _Measured:
         heads = ["stage", "seconds", "GiB then", "GiB at most until then"]
         self.results.table("A large library, once", Table(heads, self._stages), note)
         heads = ["search", "median, ms", "95th percentile, ms", "recall", "least recall"]
-        self.results.table("A large library, searches and changes", Table(heads, self._searches), note)
+        behind = "; of two rows of vectors the second, with the same questions, meets lists that were just read"
+        self.results.table("A large library, searches and changes", Table(heads, self._searches), note + behind)
 
 
 def _indexed(measured: _Measured, queries: NDArray[np.float32], nearest: Nearest) -> None:

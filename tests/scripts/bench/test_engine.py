@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from scipy.stats import binom
 
 from scripts.bench.engine import loopback, wire
 from scripts.bench.engine import stages as stop_watch
@@ -73,18 +73,23 @@ def test_nothing_is_said_of_95_per_cent_where_samples_are_too_few_for_it() -> No
     assert six.text(1).endswith(f" ({six.low:.1f}-{six.high:.1f})")
 
 
-def test_the_interval_of_a_median_holds_the_true_one() -> None:
-    """In 95 % of cases, nearly: of 200, fewer than 180 (90 %) has a probability below 0.1 %."""
-    random = np.random.default_rng(4)
-    hits = 0
-    for _ in range(200):
-        least, most = median_interval(random.normal(size=40).tolist())
-        hits += least <= 0.0 <= most
-    assert 180 <= hits < 200
+@pytest.mark.parametrize("count", range(6, 61))
+def test_the_interval_of_a_median_is_as_wide_as_95_per_cent_take(count: int) -> None:
+    """Whatever the law: between the k-th of n samples from either end lies the median unless fewer than k are below it,
+    or above.
+    """
+    least, most = median_interval([float(value) for value in range(count, 0, -1)])
+    assert most == count + 1 - least
+
+    def held(place: float) -> float:
+        return float(1 - 2 * binom.cdf(place - 1, count, 0.5))
+
+    assert held(least) >= 0.95 > held(least + 1)
+
+
+def test_too_few_samples_have_their_least_and_most() -> None:
     assert median_interval([7.0]) == (7.0, 7.0)
     assert median_interval([1.0, 5.0, 2.0, 4.0, 3.0]) == (1.0, 5.0)
-    several = [1.0, 5.0, 2.0, 4.0, 3.0, 8.0, 6.0]
-    assert median_interval(several) == median_interval(several)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

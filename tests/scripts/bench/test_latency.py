@@ -166,10 +166,19 @@ class TestAnalysis:
         assert told["race/greedy over the limit"] == NOTHING
         assert {row[1] for row in table.rows} == {NOTHING}  # nothing ran there
 
+    def test_ratios_of_whole_answers_count_the_first_token(self) -> None:
+        """Of ten tokens: 350 + 9 x 300 over 350 + 9 x 30 milliseconds."""
+        found = [answered(TOKEN_WISE.name, 300.0), answered(RACE_DEVICE.name, 30.0)]
+        told = {str(row[0]): row[-1] for row in analysis.whole_ratios(found, PLAN).rows}
+        assert told["DRDG/TW over race/device"] == "4.9 (≥ 8)"
+        assert told["race/device over the limit"] == f"{62 / FLOORS.limit(found[0].context):.2f} (≤ 2)"
+        assert not any("TTFT" in name for name in told)
+
     def test_the_document_has_the_tables_that_are_printed(self) -> None:
         found = [answered(mode.name, 30.0) for mode in PLAN.modes]
         assert analysis.by_method(found, PLAN).heads == heads("latency", "Whole answers")
-        assert analysis.ratios(found, PLAN).heads == heads("latency", "Ratios")
+        assert analysis.ratios(found, PLAN).heads == heads("latency", "Ratios after the first token")
+        assert analysis.whole_ratios(found, PLAN).heads == heads("latency", "Ratios of whole answers")
         assert analysis.by_entropy({1.0: found}, PLAN).heads == heads("latency-long", "Whole answers")
         assert analysis.in_short(found, PLAN).heads == heads("latency-long", "In short")
         (row,) = analysis.by_method(found, PLAN).rows

@@ -148,6 +148,21 @@ class TestAims:
         assert told.startswith("0 of 2 networks; 0.80 at")
         assert met == "missed"
 
+    def test_answers_with_the_same_seeds_are_compared(self) -> None:
+        """Of nine seeds one is a lucky one, and the only one that coupled drafting was asked with."""
+        rivals = [answered(DSSD[0], 10.0 if seed == 1 else 20.0, seed=seed) for seed in range(1, 10)]
+        every = analysis.cells([*rivals, answered(AHEAD, 8.0, seed=1), answered(DSSD[1], 1.0, seed=2)], PLAN)
+        ours, nine, other = (every[0.9, FAST, mode.name] for mode in (AHEAD, *DSSD[:2]))
+        assert analysis.times(ours, nine) == pytest.approx(
+            per_second(ours.answers[0], AHEAD) / per_second(nine.answers[0], DSSD[0])
+        )
+        assert analysis.times(ours, other) is None
+        assert analysis.over_best(ours, [nine, other]) == analysis.times(ours, nine)
+        assert analysis.over_best(ours, [other]) is None
+        told = {str(row[0]): row[2] for row in analysis.aims(every, SLOW, FAST).rows}
+        named = f"overlap 0.9, {FAST.name}: coupled ahead over the best dssd γ 4, 6, 8"
+        assert told[named] == f"{analysis.times(ours, nine):.2f}"
+
     def test_predictions_are_counted(self) -> None:
         told, met = self.found()["measured over predicted time"]
         assert " of 15 cells" in told

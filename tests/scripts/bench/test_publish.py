@@ -29,11 +29,13 @@ old
 |---|
 <!-- end -->
 """
+TITLE = "Tokens per second, alone"
+TABLE = "| n | rate |\n| --- | --- |\n| 1 | 20 |"
 RECORD: dict[str, Any] = {
     "suite": "speed",
     "machine": {"commit": "1a2b", "processor": "a small one"},
     "pictures": ["speed-rates.png", "speed-more.png"],
-    "tables": {"Tokens per second, alone": {"heads": ["n", "rate"], "rows": [["1", "20"]]}},
+    "tables": {TITLE: {"heads": ["n", "rate"], "rows": [["1", "20"]]}},
 }
 
 
@@ -47,12 +49,17 @@ class Said(list[str]):
 def test_a_table_takes_the_place_of_what_was_between_its_marks() -> None:
     said = Said()
     text = published(DOCUMENT, RECORD, "now", said)
-    assert "<!-- speed: Tokens -->\n\n| n | rate |\n| --- | --- |\n| 1 | 20 |\n\n<!-- end: now -->" in text
+    assert f"<!-- speed: Tokens -->\n\n*{TITLE}*\n\n{TABLE}\n\n<!-- end: now -->" in text
     assert "old" not in text
     assert text.startswith("# Results\n\n")
     assert text.endswith(DOCUMENT[DOCUMENT.index("<!-- other") :])
     assert published(text, RECORD, "now", said) == text
     assert not said
+
+
+def test_a_title_that_is_the_mark_s_is_not_said_twice() -> None:
+    text = published(DOCUMENT.replace("speed: Tokens", f"speed: {TITLE}"), RECORD, "now", Said())
+    assert f"<!-- speed: {TITLE} -->\n\n{TABLE}\n\n<!-- end: now -->" in text
 
 
 @pytest.mark.parametrize("tables", [{}, {"Others": RECORD}, {"Tokens a": RECORD, "Tokens b": RECORD}])

@@ -94,7 +94,7 @@ class TestChanging:
 
 
 def asked(right: int, surprise: float) -> Asked:
-    return Asked((True,) * right + (False,) * (96 - right), ((surprise, surprise),) * 96)
+    return Asked((True,) * right + (False,) * (96 - right), ((surprise, surprise),) * 96, tuple(range(12)) * 8)
 
 
 def verdicts(exact: int, sampled: float, ddqn: float, off: float = 1e-14, count: int = 7) -> dict[str, bool | None]:
@@ -114,6 +114,16 @@ def verdicts(exact: int, sampled: float, ddqn: float, off: float = 1e-14, count:
         for way, per_second in ((TARGET, 30.0), (QS[64], 40.0), (HEURISTIC[64], 42.0), (DDQN, ddqn))
     }
     return {each.said.rpartition("kb/s: ")[2]: each.shows for each in orderings(answers, laws, speeds)}
+
+
+def test_more_answers_to_the_same_questions_tell_no_more_of_others() -> None:
+    """Eight answers that are alike make no interval narrower."""
+    surprises = tuple((0.1 * number, 0.3) for number in range(12))
+    once = Asked((True,) * 12, surprises, tuple(range(12)))
+    eight = Asked((True,) * 96, surprises * 8, tuple(range(12)) * 8)
+    assert eight.entropy == pytest.approx(once.entropy)
+    assert eight.entropy_interval == pytest.approx(once.entropy_interval)
+    assert once.entropy_interval[0] < once.entropy < once.entropy_interval[1]
 
 
 def test_orderings_that_show() -> None:

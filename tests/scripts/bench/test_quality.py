@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from scripts.bench.quality import perplexity
 from scripts.bench.quality.blocks import BlockPass, block_pass
 from scripts.bench.quality.corpus import END, TEXT_FOLDER, Corpus, spread, train_tokenizer
 from scripts.bench.quality.perplexity import Sizes, Text, mixture
+from scripts.bench.quality.suite import report
 from scripts.bench.quality.text_model import Recipe, is_trained, train
-from scripts.bench.results import NoText
+from scripts.bench.results import NoText, Results
 
 pytestmark = pytest.mark.suite
 
@@ -79,6 +81,19 @@ def test_a_block_alone_is_a_row_and_every_row_begins_alike(texts: Path) -> None:
     for blocks in (perplexity.SIDES_BLOCKS, perplexity.SIDES_AGAIN):
         assert found[blocks, 1] == pytest.approx(found[perplexity.SIDES, 1], abs=1e-5)
         assert found[blocks, 2] != pytest.approx(found[perplexity.SIDES, 2], abs=1e-5)
+
+
+def test_differences_are_per_cent_of_perplexity(tmp_path: Path) -> None:
+    """Twice the perplexity is +100 %, half of it -50 %."""
+    twice = perplexity.COMPARED[0][0]
+    found = {method: {count: [1.0, 1.5, 2.0] for count in (0, 1)} for method in perplexity.METHODS}
+    found[twice][1] = [each + math.log(2) for each in found[twice][1]]
+    results = Results("quality", tmp_path)
+    report(results, "Perplexity", "perplexity", found, Sizes(8, 16, 20, 3, (0, 1)))
+    rows = results.record["tables"]["Differences in per cent: Perplexity"]["rows"]
+    told = {(one, other): cells[0] for one, other, *cells in rows}
+    assert told[perplexity.COMPARED[0]] == "+100.00"
+    assert {cell for (_, other), cell in told.items() if other == twice} == {"-50.00"}
 
 
 def test_a_model_of_other_texts_is_not_used(texts: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from common.configuration.settings import EMBEDDED_MODEL
+from common.library.embedder import SentenceTransformerEmbedder
+from common.scoring.relevance import BiEncoder, load_relevance_model
 from device.settings import DeviceSettings
 from scripts.bench.plan import Plan
 from scripts.bench.positions import follow
@@ -126,12 +128,12 @@ def test_a_row_without_a_document_weighs_the_others(folder: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_every_question_is_asked_of_every_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "WEIGHTS", ("static",))
+    monkeypatch.setattr(answers, "WEIGHTS", {"static": "static weights"})
     known = [replace(each, authors=(f"Author {each.number}",)) for each in proposals.read_proposals(folder)]
     texts, asked = proposals.draw(known, 2, seed=1)
     plan = Plan(questions=2, tokens=4, documents=(2,))
     found = answers.measure(texts, asked, {"model": str(EMBEDDED_MODEL)}, plan, print)
-    methods = [*answers.METHODS, *(f"DRAGON, {weights} weights" for weights in answers.WEIGHTS)]
+    methods = [*answers.METHODS, *(f"DRAGON, {weights}" for weights in answers.WEIGHTS.values())]
     assert [(each.method, each.question) for each in found] == [
         (method, number) for method in methods for number in range(2)
     ]
@@ -149,6 +151,19 @@ def test_both_halves_are_asked_for() -> None:
     assert halves("You review it with Elif; Bob Sample wrote it.") == (True, True, True)
     assert halves("You review it with Elif.") == (True, False, False)
     assert halves("Ada Example wrote it.") == (False, True, False)
+
+
+def test_a_row_is_named_for_the_model_that_weighs_in_it(tmp_path: Path) -> None:
+    """Daemons without a `scorer_model` have no other model than the library's, which embeds texts one by one."""
+    settings = DeviceSettings(data=tmp_path, scorer="cross-encoder")
+    assert isinstance(load_relevance_model(settings.scorer_model, SentenceTransformerEmbedder(), "cpu"), BiEncoder)
+    assert answers.WEIGHTS[settings.scorer] == "bi-encoder weights"
+
+
+def test_shares_have_an_interval_wherever_they_are() -> None:
+    wrong = [answers.Answer("m", number, proposals.NAMED, "", False, number == 0, 0.0) for number in range(20)]
+    (row,) = answers.table(wrong).rows
+    assert row == ["m", "0.00 [0.00-0.16]", "0.00 [0.00-0.16]", "0.05 [0.01-0.24]", "0.00"]
 
 
 def test_latency_is_told_over_the_slower_side() -> None:

@@ -42,6 +42,9 @@ class TestRight:
             ("not only 5 but 7", "5"),
             ("It is five, not seven.", "five"),
             ("It was not set to 5 but to 7.", "7"),
+            ("PEP 20 has 20 aphorisms.", "20"),
+            ("20, says PEP 20.", "20"),
+            ("It is PEP 20.", "PEP 20"),
             ("It is not only set to 7.", "7"),
             ("It\N{RIGHT SINGLE QUOTATION MARK}s Margit\N{RIGHT SINGLE QUOTATION MARK}s", "Margit"),
         ],
@@ -72,6 +75,8 @@ class TestRight:
             ("Anna rather than Ruth", "Ruth"),
             ("The pressure was not set to 1.7 bar.", "1.7"),
             ("She is never taught by Madame Oriol.", "Oriol"),
+            ("It has many aphorisms (PEP 20).", "20"),
+            ("PEP-20 has 21 aphorisms.", "20"),
             ("", "5"),
         ],
     )

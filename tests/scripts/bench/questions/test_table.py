@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any, get_args
+
+import pytest
 
 from scripts.bench.measuring import mean_interval
 from scripts.bench.questions.questions import Kind, Question
@@ -50,14 +54,27 @@ def test_rows_are_compared_question_by_question() -> None:
     assert found.heads == list(HEADS)
     lines = [dict(zip(found.heads, row, strict=True)) for row in found.rows]
     assert [line["read as"] for line in lines] == ["first", "other"]
-    assert [line["cloud's right"] for line in lines] == ["0.00", "1.00"]
-    assert [line["against the first"].split()[0] for line in lines] == ["+0.00", "+0.33"]
-    assert [line["nobody's: model says so"] for line in lines] == ["1.00", "0.00"]
-    assert [line["nobody's: dragon says so"] for line in lines] == ["0.00", "1.00"]
-    assert [line["answerable: model refused"].split()[0] for line in lines] == ["0.33", "0.00"]
-    assert [line["right: dragon doubted"] for line in lines] == ["0.00", "1.00"]
-    assert [line["wrong: dragon doubted"] for line in lines] == ["0.00", "–"], "the other row has no wrong answer"
+
+    def shares(head: str) -> list[str]:
+        return [line[head].split()[0] for line in lines]
+
+    assert shares("cloud's right") == ["0.00", "1.00"]
+    assert shares("against the first") == ["+0.00", "+0.33"]
+    assert shares("nobody's: model says so") == ["1.00", "0.00"]
+    assert shares("nobody's: dragon says so") == ["0.00", "1.00"]
+    assert shares("answerable: model refused") == ["0.33", "0.00"]
+    assert shares("right: dragon doubted") == ["0.00", "1.00"]
+    assert shares("wrong: dragon doubted") == ["0.00", "–"], "the other row has no wrong answer"
     assert [line["TTFT, ms"] for line in lines] == ["200", "400"]
+
+
+def test_none_of_a_few_is_not_none_of_many() -> None:
+    """A share of 0 in 20 questions may be one of .16."""
+    both = Question("both", "When?", FOLD.parts)
+    ((*shares, _, _),) = table([answer("I don't know.", both)] * 20).rows
+    assert shares[3:5] == ["0.00 [0.00-0.16]"] * 2
+    ((_, said, *_),) = unanswered([answer("It was 26.", Question("nobody", "When?", near="device"))] * 20).rows
+    assert said == "0.00 [0.00-0.16]"
 
 
 def test_unanswered_questions_are_counted_by_the_side_that_they_are_near() -> None:
@@ -83,6 +100,15 @@ class TestMeanInterval:
     def test_it_holds_the_mean(self) -> None:
         assert mean_interval([1.0, 1.0]) == "1.00"
         assert mean_interval([0.0, 1.0] * 50).startswith("0.50 [0.4")
+
+    def test_it_is_told_by_another_scale(self) -> None:
+        """By its ends, too."""
+        halved, same = math.log(0.5), 0.0
+        assert mean_interval([halved, halved], shown=math.exp) == "0.50"
+        plain, told = (mean_interval([halved, same] * 8, signed=True, shown=by) for by in (None, math.exp))
+        (first, second) = ([float(number) for number in re.findall(r"[+-][\d.]+", each)] for each in (plain, told))
+        assert len(first) == 3
+        assert second == pytest.approx([math.exp(number) for number in first], abs=0.01)
 
     def test_differences_have_signs(self) -> None:
         assert mean_interval([0.0, 0.0], signed=True) == "+0.00"
