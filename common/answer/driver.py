@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from statistics import median
 from typing import Generic, Protocol, TypeVar
 
@@ -55,8 +55,8 @@ class Engine(Protocol):
         """Look at the answers again: one of them may have got work, or lost it."""
         ...
 
-    def task(self, run: Callable[[], None]) -> None:
-        """Call `run` on the thread, soon."""
+    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
+        """Call `run` on the thread, soon, at the cost of the peer `owner`, if it is for one."""
         ...
 
 

@@ -26,12 +26,12 @@ from common.engine.passes import Entry, WorkDone, in_order, prompt_tokens
 from common.engine.peer_shares import PeerShares
 from common.engine.sampling import Sample, draw
 from common.engine.sequences import Feed
+from common.engine.tasks import Task, Tasks
 from common.process.vital import Died, vital_thread
 from common.sampling.drafting import RaceKernel
 
 log = logging.getLogger(__name__)
 
-Task = Callable[[], None]
 _Part = tuple[slice, int]  # one answer's rows of a pass's logits, and at how many positions it wants them
 
 LOOK_AGAIN = 1.0  # seconds; a job that has waited for memory for too long finds out when it is looked at
@@ -64,7 +64,7 @@ class Worker:
         self._shares = PeerShares()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
-        self._tasks: deque[Task] = deque()
+        self._tasks = Tasks()
         self._new: deque[Job] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -76,9 +76,11 @@ class Worker:
         self._new.append(job)
         self._wake.set()
 
-    def task(self, run: Task) -> None:
-        """Call `run` once on this thread, between two passes. It must not raise."""
-        self._tasks.append(run)
+    def task(self, run: Task, owner: Hashable = None) -> None:
+        """Call `run` once on this thread, between two passes, at the cost of the peer `owner`; None: it is this
+        daemon's own. It must not raise.
+        """
+        self._tasks.add(owner, run)
         self._wake.set()
 
     def wake(self) -> None:
@@ -105,7 +107,7 @@ class Worker:
                 self._wake.clear()
                 if not self._gated_turn():
                     self.decoder.document_cache.release()
-                    self._wake.wait(LOOK_AGAIN if self._jobs else None)
+                    self._wake.wait(self._rest())
             for job in self._jobs:
                 job.close()
 
@@ -120,9 +122,7 @@ class Worker:
 
     def _turn(self) -> bool:
         """One pass; returns whether there was anything to do."""
-        busy = bool(self._tasks)
-        while self._tasks:
-            self._tasks.popleft()()
+        busy = self._tasks.run()
         self._renew_jobs()
         wanted, held = self._wanted()
         if not wanted:
@@ -137,6 +137,13 @@ class Worker:
         self._pass([entry for entry in entries if self._fits(entry)])
         self._shares.note(wishes, shares, time.perf_counter() - began, self.times)
         return True
+
+    def _rest(self) -> float | None:
+        """Seconds until there may be something to do although nobody has said so."""
+        due = self._tasks.wait()
+        if not self._jobs:
+            return due
+        return LOOK_AGAIN if due is None else min(due, LOOK_AGAIN)
 
     def _plan(self, wishes: Sequence[Wish], budget: int) -> list[Share]:
         admitted = self._shares.admitted(wishes, self.times)

@@ -218,7 +218,7 @@ def test_wire_size_counts_zmtp_framing() -> None:
 
 @pytest.mark.parametrize("kind", [each for each in TAGS if "session" in {field.name for field in fields(each)}])
 def test_only_an_error_may_be_about_the_link_itself(kind: type[Message]) -> None:
-    """Whose number, 0, no session has."""
+    """No session has its number, 0."""
     with pytest.raises(ProtocolError) as refusal:
         encode(cast(Any, kind)(*[0 for _ in fields(kind)]))
     assert ("session" in str(refusal.value)) == (kind is not Error)

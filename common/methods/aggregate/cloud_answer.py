@@ -50,7 +50,8 @@ class CloudAnswer(NullObserver):
             recorder = Recorder("cloud", lambda: estimates.estimates, parts.session.aggregator, alone)
             recorder.message("receive", request)
         engine = context.side.decoding
-        self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder)
+        owner = context.owner
+        self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder, owner=owner)
         self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self._documents: tuple[tuple[int, ...], ...] = ()  # their tokens

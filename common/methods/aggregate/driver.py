@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -34,15 +34,18 @@ class SessionDriver(Driver):
         recorder: Recorder | None = None,
         waited: Callable[[float], object] = lambda seconds: None,
         preview: Preview | None = None,
+        owner: Hashable = None,
     ) -> None:
         """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
-        told what the other side was waited for, in seconds, on the scheduler thread.
+        told what the other side was waited for, in seconds, on the scheduler thread. `owner` is charged for what the
+        other side asks.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
         self.part = Part(self, self._work, self._drawn, lambda: session.counters.late)
         self._observe_acceptance = observe_acceptance
         self._engine = engine
+        self._owner = owner
         self.rows = 1  # of this side's documents
         self.room = 0  # tokens of branches that they hold
         self._mixtures: dict[int, tuple[int, Mixing]] = {}  # position and mixture of undecided drafts, by digest
@@ -123,7 +126,7 @@ class SessionDriver(Driver):
 
     def act(self, action: object) -> bool:
         if isinstance(action, LookUp):
-            self._engine.task(partial(self._look_up, action))
+            self._engine.task(partial(self._look_up, action), self._owner)
             return True
         if isinstance(action, Send) and isinstance(action.message, Target):
             return self._announce(action.message)

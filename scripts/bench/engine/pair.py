@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -74,6 +74,9 @@ class TimedAggregation:
     def read(self, side: Side, position: int, payload: bytes) -> View:
         with self._stages(READ):
             return self._inner.read(side, position, payload)
+
+    def footprint(self, view: Any) -> int:
+        return self._inner.footprint(view)
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         with self._stages(AGGREGATE):
@@ -166,7 +169,7 @@ class Half:
     def wake(self) -> None:
         """Do nothing: nothing sleeps here."""
 
-    def task(self, run: Callable[[], None]) -> None:
+    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
         self._tasks.append(run)
 
     def step(self) -> bool:

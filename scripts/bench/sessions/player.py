@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -138,7 +138,7 @@ class Play:
     def wake(self) -> None:
         """The link's thread looks for work after every message."""
 
-    def task(self, run: Callable[[], None]) -> None:
+    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
         """Run it after the message that is being taken in."""
         self._tasks.append(run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import pytest
@@ -165,7 +165,7 @@ class Idle:
     def wake(self) -> None:
         pass
 
-    def task(self, run: Callable[[], None]) -> None:
+    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
         pass
 
 

@@ -121,11 +121,13 @@ class TestLearning:
 
     @given(st.lists(st.tuples(races, st.integers(0, RIVALS)), max_size=40))
     def test_bounds_whatever_wins(self, positions: list[tuple[Rivals, int]]) -> None:
-        foresight = Foresight()
+        foresight, spread = Foresight(), 0.0
         for rivals, won in positions:
             foresight.observe(rivals, won)
+            spread = max([spread, *(rivals[0][1] - speed for _, speed in rivals)])
             assert LEAST <= foresight.power <= MOST
-            assert 0.0 < foresight._information <= 60.0
+            # No variance is above a quarter of the squared spread, and 60 positions are remembered.
+            assert 1.0 <= foresight._information <= max(1.0, 60.0 * spread**2 / 4 * 1.000001)
 
     def test_bounds_are_reached_and_left(self) -> None:
         foresight, rivals = Foresight(), [(1, 0.0), (2, -1.0), (3, -2.0)]

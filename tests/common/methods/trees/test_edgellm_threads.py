@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from common.answer.driver import NullObserver
 from common.methods.trees.driver import TreeDriver
@@ -21,7 +21,7 @@ class Idle:
 
     def wake(self) -> None: ...
 
-    def task(self, run: Callable[[], None]) -> None: ...
+    def task(self, run: Callable[[], None], owner: Hashable = None) -> None: ...
 
 
 def driver(history: TreeHistory) -> TreeDriver:
