@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import islice
 from typing import Final
 
 from common.answer.values import Action, Send, View, Work
 from common.methods.drafted.machine.drafting import Drafting
 from common.methods.drafted.machine.values import Drafts, Judge, Lengths, RoundsConfig
-from common.methods.drafted.machine.verifying import Pending, Verifying, commit_of
+from common.methods.drafted.machine.verifying import MOST_JUDGED, Pending, Verifying, commit_of
 from common.sampling.draws import Place
 from proto.digest import extend
 from proto.errors import malformed, too_large
@@ -105,9 +106,12 @@ class EagerVerifying(Verifying):
         return told
 
     def _chain(self) -> list[View]:
-        """The tokens that are proposed from `position` on."""
-        chain = [each for pending in self._pending for each in pending.proposed]
-        return chain[self.position - self._pending[0].message.position :] if chain else []
+        """The tokens that are proposed from `position` on, as many as a pass may judge."""
+        if not self._pending:
+            return []
+        known = self.position - self._pending[0].message.position
+        chain = (each for pending in self._pending for each in pending.proposed)
+        return list(islice(chain, known, known + MOST_JUDGED))
 
     def _follow(self) -> list[Action]:
         """Keep the proposal that came last where it follows the one before, or what is decided, and reaches beyond."""

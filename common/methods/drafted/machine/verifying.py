@@ -19,6 +19,7 @@ from proto.messages import Sync
 from proto.rounds import Decided, Defer, Propose, Verdict
 
 MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
+MOST_JUDGED: Final = MOST_PROPOSED  # tokens that one pass judges: each takes a distribution for each document
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
 _KNOWN: Final = "proposed tokens must be of the vocabulary"
@@ -263,10 +264,14 @@ class Verifying:
         return verdict.position + verdict.accepted == self.position
 
     def _batch(self) -> list[Pending]:
-        """The proposals that are judged next: the first, and those that follow it without a gap."""
+        """The proposals that are judged next: the first, and those that follow it without a gap, as many as a pass may
+        judge.
+        """
         batch: list[Pending] = []
+        tokens = 0
         for pending in self._pending:
-            if batch and not self._judged_with(pending, batch[-1]):
+            tokens += len(pending.proposed)
+            if batch and (tokens > MOST_JUDGED or not self._judged_with(pending, batch[-1])):
                 break
             batch.append(pending)
         return batch

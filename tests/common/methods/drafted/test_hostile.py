@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from common.methods.drafted.machine.verifying import MOST_PENDING
+from common.sampling.racing import RaceWinner
 from proto.digest import digest
 from proto.errors import ProtocolError
 from proto.framing import decode
@@ -206,3 +207,23 @@ def test_a_verdict_of_another_round_or_place_is_fenced_off(message: Verdict) -> 
     assert pair.device.judged(message) == []
     assert pair.device.counters.stale == 1
     assert len(pair.run()) > 0
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_no_pass_judges_more_tokens_than_a_proposal_has(eager: bool) -> None:
+    """However many wait in a row; those behind them have their turn."""
+    tokens = 8 * MOST_PROPOSED
+    pair = Pair(scheme_of("coupled", VOCABULARY, tokens, EOS, eager=eager), MODEL, MODEL, Length(4))
+    drafted: list[int] = []
+    for number in range(8):
+        message = ids((1,) * MOST_PROPOSED, round=number + 1, position=len(drafted), digest=(digest(drafted),))
+        if number and not eager:
+            message = replace(message, digest=())
+        assert not pair.cloud.proposed(message, 0.0)
+        drafted += [1] * MOST_PROPOSED
+    while len(pair.cloud.decided) < tokens:
+        work = pair.cloud.work()
+        assert work is not None
+        assert 1 <= work.count <= MOST_PROPOSED + 1
+        pair.cloud.drawn(work, [RaceWinner(1)] * work.count, 0.0, 0.0)
+    assert pair.cloud.decided == drafted
