@@ -57,6 +57,9 @@ class ScriptedAggregation:
             raise malformed(f"a scripted draft is one byte, not {payload[:8]!r}")
         return Scripted(payload[0])
 
+    def footprint(self, view: Scripted) -> int:
+        return 1
+
     def aggregate(
         self, role: Side, position: int, device: Scripted, cloud: Scripted, evidence: tuple[float, float]
     ) -> Decided:

@@ -21,6 +21,7 @@ class Questions:
         self._aggregation = aggregation
         self._latest: Question | None = None
         self._pending = False  # the latest question was asked and not forgotten
+        self._awaited = False  # nor answered
         self._contested = -1  # the last position whose certificate failed
         self._own: tuple[int, LackingLocal] | None = None  # digest of the prefix, what is being looked up for this side
         self._others = 0  # look-ups for the other side that are under way
@@ -38,8 +39,18 @@ class Questions:
             self.count += 1
         elif self._pending:
             return []
-        self._latest, self._pending = (digest, missing), True
+        self._latest, self._pending, self._awaited = (digest, missing), True, True
         return [Send(Resolve(progress.config.session, position, digest, missing.ids, missing.depth))]
+
+    def answered(self, answer: Resolved) -> bool:
+        """Whether a message answers the latest question, and is the first to do so since that was asked."""
+        if not self._awaited or self._latest is None:
+            return False
+        digest, missing = self._latest
+        if (answer.position, answer.digest, answer.depth) != (self._state.position, digest, missing.depth):
+            return False
+        self._awaited = False
+        return True
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
         """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""

@@ -6,6 +6,7 @@ from common.methods.aggregate.machine.values import RemoteDraft
 
 BRANCHES = 64  # drafts kept per position: prefixes that are still possible
 MOST = 1024  # drafts kept in all
+MOST_BYTES = 2**26  # that they take, but for one draft, which may take more
 
 
 class RemoteDrafts:
@@ -18,14 +19,17 @@ class RemoteDrafts:
     def __init__(self) -> None:
         self._drafts: dict[int, dict[int, RemoteDraft]] = {}
         self._count = 0
+        self._bytes = 0
 
     def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
         branches = self._drafts.setdefault(position, {})
-        self._count += branches.pop(digest, None) is None
+        former = branches.pop(digest, None)
+        self._count += former is None
+        self._bytes += draft.footprint - (0 if former is None else former.footprint)
         branches[digest] = draft
         if len(branches) > BRANCHES:
             self._drop_oldest(position)
-        if self._count > MOST:
+        while self._count > MOST or (self._bytes > MOST_BYTES and self._count > 1):
             self._drop_oldest(max(self._drafts))  # of the position that is decided last
 
     def get(self, position: int, digest: int) -> RemoteDraft | None:
@@ -35,16 +39,18 @@ class RemoteDrafts:
         """Remove the drafts for `position`; returns the one made after `digest`, and the number of the others."""
         branches = self._drafts.pop(position, {})
         self._count -= len(branches)
+        self._bytes -= sum(each.footprint for each in branches.values())
         draft = branches.pop(digest, None)
         return draft, len(branches)
 
     def clear(self) -> None:
         self._drafts.clear()
-        self._count = 0
+        self._count = self._bytes = 0
 
     def _drop_oldest(self, position: int) -> None:
         branches = self._drafts[position]
-        del branches[next(iter(branches))]
+        dropped = branches.pop(next(iter(branches)))
         self._count -= 1
+        self._bytes -= dropped.footprint
         if not branches:
             del self._drafts[position]

@@ -201,13 +201,13 @@ class Session:
     def _on_draft(self, message: Draft) -> list[Action]:
         position, digest, here = message.position, message.digest, self.position
         in_step = position <= here and digest == self._state.prefix.digest(position)
-        if not here <= position < here + self.config.window:
+        if not here <= position < here + self.config.window or not self.config.shares(self._other):
             self.counters.stale += 1
             return self._take_back() if in_step else []
         known = self._state.remote(position, digest)
         if known is None or not self._repeats(known, message):
             view = self.aggregation.read(self._other, position, message.payload)
-            self._state.put(position, digest, RemoteDraft(view, message.evidence))
+            self._state.put(position, digest, RemoteDraft(view, message.evidence, self.aggregation.footprint(view)))
             self._decider.weigh(self._other, message.evidence)
             if known is not None:
                 self._questions.forget()  # what was asked may have been told of the draft before
@@ -233,7 +233,7 @@ class Session:
 
     def _on_resolved(self, message: Resolved) -> list[Action]:
         draft = self._state.remote(message.position, message.digest)
-        if draft is None:
+        if draft is None or not self._questions.answered(message):
             self.counters.stale += 1
             return []
         position, depth, payload = message.position, message.depth, message.payload
@@ -241,7 +241,8 @@ class Session:
             view = self.aggregation.complete(draft.known, position, depth, payload)
         except ProtocolError:
             view = self.aggregation.complete(draft.view, position, depth, payload)  # it was made anew since
-        self._state.put(position, message.digest, replace(draft, resolved=view))
+        size = self.aggregation.footprint(draft.view) + self.aggregation.footprint(view)
+        self._state.put(position, message.digest, replace(draft, resolved=view, footprint=size))
         return self._advance()
 
     def _on_sync(self, message: Sync) -> list[Action]:

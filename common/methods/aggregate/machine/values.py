@@ -51,6 +51,10 @@ class SessionSampler(Protocol):
         """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
         ...
 
+    def footprint(self, view: Any) -> int:
+        """Bytes that a remote view takes, about."""
+        ...
+
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
         """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
         ...
@@ -161,6 +165,7 @@ class RemoteDraft:
 
     view: View
     evidence: float
+    footprint: int  # bytes that it takes, about
     resolved: View | None = None  # `view` with values that were asked for since
 
     @property

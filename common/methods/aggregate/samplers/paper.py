@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -15,6 +16,8 @@ from proto.errors import malformed
 from proto.fields import Side
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import decode_top_p, encode_top_p
+
+ENTRY_BYTES: Final = 20  # of a view for each token listed
 
 
 class PaperAggregation:
@@ -41,6 +44,9 @@ class PaperAggregation:
         if self._codec == "raw":
             return self._sampler.receive(side, position, decode_raw(payload, self._vocabulary))
         return self._sampler.receive(side, position, decode_top_p(payload, self._vocabulary))
+
+    def footprint(self, view: PaperDraft) -> int:
+        return ENTRY_BYTES * len(view.distribution.ids)
 
     def aggregate(
         self,

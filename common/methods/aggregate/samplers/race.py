@@ -21,6 +21,7 @@ from proto.limits import MOST_NAMED
 from proto.payloads.race import decode_race, encode_race
 
 RIVALS: Final = 8  # of a race's tokens, those that may turn out to be the target; hardly ever another one does
+ENTRY_BYTES: Final = 200  # of a view for each token listed: most of it for those to be found by id
 FEW: Final = 16  # entries of a list that is looked up further before anything is asked, as that takes no round trip
 
 
@@ -59,6 +60,9 @@ class RaceAggregation:
 
     def read(self, side: Side, position: int, payload: bytes) -> RaceView:
         return self._sampler.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
+
+    def footprint(self, view: RaceView) -> int:
+        return ENTRY_BYTES * len(view.entries.ids)
 
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]

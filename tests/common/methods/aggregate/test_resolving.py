@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 
@@ -20,10 +22,11 @@ from common.methods.aggregate.machine.values import (
     LookUp,
     SessionConfig,
 )
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.samplers.race import ENTRY_BYTES, RaceAggregation
 from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.view import RaceView
 from proto.digest import EMPTY
-from proto.fields import Side
+from proto.fields import Placement, Side
 from proto.framing import encode
 from proto.limits import MOST_NAMED
 from proto.messages import Resolve, Resolved
@@ -59,6 +62,51 @@ class TestRepeatedDraft:
             assert asked(settled(device, device.stalled())) == [2 * depth]
             assert asked(settled(device, device.received(announced))) == []
             assert asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload)))) == []
+
+
+class TestUnasked:
+    """A side takes in no more than it has asked for, and that once: a list of a whole vocabulary takes long to read."""
+
+    RISING = torch.arange(1, VOCABULARY + 1, dtype=torch.float32) / sum(range(VOCABULARY + 1))
+    SAMPLER = RaceSampler(1, 0.0, 1, VOCABULARY)
+
+    def sides(self, placement: Placement) -> tuple[Session, Session, RaceAggregation]:
+        aggregation = RaceAggregation(self.SAMPLER, VOCABULARY, exact=True, hide_ids=True)
+        config = SessionConfig(1, placement, frozenset(), 4, VOCABULARY)
+        device, cloud = (Session(side, config, aggregation, Fixed("device"), Ahead(2)) for side in ("device", "cloud"))
+        return device, cloud, aggregation
+
+    def test_values(self) -> None:
+        device, _, aggregation = self.sides("device")
+        own, others = (aggregation.drafted(0, each, None) for each in (self.RISING, self.RISING.flip(0)))
+        announced = draft_message(device.config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
+
+        def told(depth: int, position: int = 0) -> int:
+            """The length of the list that the device knows then."""
+            settled(device, device.received(Resolved(1, position, EMPTY, depth, aggregation.supply(others, (), depth))))
+            held = device._state.remote(0, EMPTY)
+            assert held is not None
+            return aggregation.footprint(cast(RaceView, held.known)) // ENTRY_BYTES
+
+        device.received(announced)
+        assert told(2) == 1  # nothing was asked yet
+        assert device.work is not None
+        assert asked(settled(device, device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0)))) == [2]
+        assert told(VOCABULARY) == 1
+        assert told(2, position=1) == 1
+        assert device.counters.stale == 3
+        assert told(2) == 2
+        assert told(2) == 2
+        assert device.counters.stale == 4
+
+    @pytest.mark.parametrize(("placement", "kept"), [("device", 0), ("cloud", 1), ("mirrored", 1)])
+    def test_drafts(self, placement: Placement, kept: int) -> None:
+        """Under a placement by which the other side sends none."""
+        _, cloud, aggregation = self.sides(placement)
+        view = aggregation.drafted(0, self.RISING, None)
+        draft = LocalDraft(0, EMPTY, view, 0.0, 0)
+        cloud.received(draft_message(cloud.config, 0, draft, aggregation.pack(view)))
+        assert (cloud._state._remote._count, cloud.counters.stale) == (kept, 1 - kept)
 
 
 class TestMadeAnew:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.machine.remote import BRANCHES, MOST, RemoteDrafts
+from common.methods.aggregate.machine.remote import BRANCHES, MOST, MOST_BYTES, RemoteDrafts
 from common.methods.aggregate.machine.tree import MOST_BRANCHES, MOST_CANDIDATES, DraftTree, Node
 from common.methods.aggregate.machine.values import DraftWork, LocalDraft, RemoteDraft
 from proto.digest import digest
@@ -228,8 +228,8 @@ class TestRemote:
     """Drafts of a peer are kept within bounds, and found under their own prefix only."""
 
     @staticmethod
-    def draft(number: int) -> Any:
-        return RemoteDraft(view=Race(((number, 0.0),)), evidence=0.0)
+    def draft(number: int, footprint: int = 1) -> Any:
+        return RemoteDraft(Race(((number, 0.0),)), 0.0, footprint)
 
     @given(
         puts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 200)), max_size=400),
@@ -238,15 +238,16 @@ class TestRemote:
     def test_counts_and_bounds(self, puts: list[tuple[int, int]], decided: list[int]) -> None:
         drafts = RemoteDrafts()
         for place, (position, prefix) in enumerate(puts):
-            drafts.put(position, prefix, self.draft(place))
-            assert drafts.get(position, prefix) == self.draft(place)
+            drafts.put(position, prefix, self.draft(place, 1 + place % 7))
+            assert drafts.get(position, prefix) == self.draft(place, 1 + place % 7)
             assert drafts.get(position, prefix + 1000) is None
         for position in decided:
             held = dict(drafts._drafts.get(position, {}))
             found, others = drafts.decide(position, 7)
             assert (found is not None) == (7 in held) and others == len(held) - (7 in held)
             assert drafts.get(position, 7) is None
-        assert drafts._count == sum(len(each) for each in drafts._drafts.values())
+        kept = [draft for each in drafts._drafts.values() for draft in each.values()]
+        assert (drafts._count, drafts._bytes) == (len(kept), sum(draft.footprint for draft in kept))
 
     def test_a_flood_is_bounded_and_keeps_what_is_decided_next(self) -> None:
         drafts = RemoteDrafts()
@@ -256,3 +257,16 @@ class TestRemote:
             assert drafts._count <= MOST
         assert all(len(each) <= BRANCHES for each in drafts._drafts.values())
         assert drafts.get(0, 1) == self.draft(0)
+
+    def test_large_ones_are_bounded_by_their_bytes(self) -> None:
+        """Those that are decided last go first; one alone may be of any size."""
+        drafts, large = RemoteDrafts(), MOST_BYTES // 10 + 1
+        for number in range(100):
+            drafts.put(number, 1, self.draft(number, large))
+            assert drafts._bytes <= MOST_BYTES
+        assert drafts.get(0, 1) is not None
+        drafts.clear()
+        drafts.put(0, 1, self.draft(0, 2 * MOST_BYTES))
+        assert drafts.get(0, 1) is not None
+        drafts.put(0, 1, self.draft(0))
+        assert drafts._bytes == 1
