@@ -54,15 +54,16 @@ class Reception:
         with self._lock:
             self._waiting.pop(peer, None)
 
-    def tick(self, now: float) -> None:
-        """Tell those who wait the news."""
+    def tick(self, now: float) -> bool:
+        """Tell those who wait the news. Whether any do."""
         if now < self._next:
-            return
+            return bool(self._waiting)
         self._next, doing = now + PERIOD, str(self._startup)
         with self._lock:
             for peer, told in list(self._waiting.items()):
                 if told != doing:
                     self._tell(peer, doing)
+            return bool(self._waiting)
 
     def _tell(self, peer: Peer, doing: str) -> None:
         self._waiting[peer] = doing

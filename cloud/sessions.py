@@ -118,8 +118,10 @@ class Sessions:
 
     # --- from time to time
 
-    def tick(self, now: float) -> None:
-        """Look at the clock for every session; end those whose devices have been silent for too long."""
+    def tick(self, now: float) -> bool:
+        """Look at the clock for every session; end those whose devices have been silent for too long. Whether there
+        were any.
+        """
         with self._lock:
             sessions = list(self._sessions.items())
         for key, session in sessions:
@@ -130,6 +132,7 @@ class Sessions:
                     session.tick(now, self._settings.run_ahead)
             except Exception as error:  # ends this session only
                 self._fail(key, session, error)
+        return bool(sessions)
 
     # --- handshake and admission
 
@@ -324,6 +327,7 @@ class Sessions:
     def _forget(self, key: Key) -> SessionNotes:
         """Take a session out of the tables; returns what was noted of it. The caller holds the lock."""
         del self._sessions[key], self._kv_bytes[key]
+        self._side.decoding.wake()  # others may decode on now
         return self._notes.pop(key)
 
     def _send(self, peer: Peer, message: Message) -> int:

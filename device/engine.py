@@ -233,10 +233,12 @@ class DeviceEngine:
 
     # --- the clock
 
-    def _tick(self, now: float) -> None:
-        for active in self._all():
+    def _tick(self, now: float) -> bool:
+        requests = self._all()
+        for active in requests:
             with _ending(active):
                 active.tick(now, self._settings)
+        return bool(requests)
 
     def _all(self) -> list[ActiveRequest]:
         with self._lock:

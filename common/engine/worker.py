@@ -64,6 +64,7 @@ class Worker:
         self._shares = PeerShares()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
+        self._running = 0  # of these, those that had begun at the last turn
         self._tasks = Tasks()
         self._new: deque[Job] = deque()
         self._wake = threading.Event()
@@ -90,7 +91,7 @@ class Worker:
     @property
     def row_seconds(self) -> float:
         """Seconds that one token more in a row of an answer costs all answers that are running, together."""
-        return self.times.row * max(1, sum(job.running for job in self._jobs))
+        return self.times.row * max(1, self._running)
 
     def close(self) -> None:
         self._closing = True
@@ -157,6 +158,7 @@ class Worker:
             if job.over:
                 job.close()
         self._jobs = [job for job in self._jobs if not job.over]
+        self._running = sum(job.running for job in self._jobs)
 
     def _wanted(self) -> tuple[list[tuple[Job, Feed]], Set[Hashable]]:
         """Feeds that are possible now, and the peers that are held back, whose jobs were not asked."""

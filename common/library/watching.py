@@ -22,6 +22,7 @@ from common.library.reading_process import Changes, ReadingProcess
 PAUSE = 5.0  # seconds between two looks at which folders are watched, and before what failed is tried again
 TURN = 0.5  # seconds until the first look, and between two without changes
 LOOKED = 30.0  # seconds between two looks at folders of whose changes the system does not tell
+STEP = 0.25  # seconds between two looks at what the system has told: each wakes a processor that could sleep
 QUIET = 1.0  # seconds without a change until the changes before are read: a copy of many files is one reading
 RESTLESS = 30.0  # seconds after which they are read all the same: something may be written on and on
 
@@ -124,6 +125,7 @@ class FolderWatcher:
             "watch_filter": wanted,
             "stop_event": self._closing,
             "rust_timeout": int(TURN * 1e3),
+            "step": int(STEP * 1e3),
             "yield_on_timeout": True,
             "raise_interrupt": False,
         }

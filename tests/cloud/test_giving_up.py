@@ -22,7 +22,7 @@ from common.transport.interface import Peer
 from device.cloud_view import NEVER, CloudView
 from device.interface import Finished
 from proto.errors import malformed
-from proto.messages import Busy, Cancel, Close, Closed, Draft, Error, Fetch, Message, Open, Ready, Sync
+from proto.messages import Busy, Cancel, Close, Closed, Draft, Error, Fetch, Fetched, Message, Open, Ready, Sync
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until
 
@@ -322,3 +322,19 @@ def test_a_message_that_fails_late_ends_no_later_session(town: Town, stranger: S
     assert (sessions.open, stranger.of(Error)) == (1, [])
     stranger.send(Cancel(SESSION))
     town.check_that_all_is_free()
+
+
+def test_the_end_of_a_fetch_lets_others_decode_on(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do while few sessions are open; the engine rests until somebody wakes it."""
+    wait_until(lambda: town.sessions.open == 0, "all others have ended", AT_ONCE)
+    woken, wake = list[int](), town.cloud.decoding.wake
+
+    def note() -> None:
+        woken.append(town.sessions.open)
+        wake()
+
+    monkeypatch.setattr(town.cloud.decoding, "wake", note)
+    stranger = town.stranger()
+    stranger.send(Fetch(SESSION, QUESTION, 1, "text"))
+    wait_until(lambda: bool(stranger.of(Fetched)) and town.sessions.open == 0, "it was fetched", AT_ONCE)
+    wait_until(lambda: 0 in woken, "the engine is woken", AT_ONCE)

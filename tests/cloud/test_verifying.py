@@ -14,6 +14,8 @@ from common.answer.errors import RequestError
 from common.answer.values import Action
 from common.draft_policy.goodput import Goodput
 from common.methods.catalog import METHODS
+from common.methods.drafted.device_half import DraftingDevice
+from common.methods.drafted.machine.drafting import Drafting
 from device.interface import Finished, TokenEvent
 from proto.digest import digest
 from proto.messages import Error, Fetched, Message, Open, Ready, Sync
@@ -279,3 +281,25 @@ def test_nothing_is_attributed_without_documents(devices: list[Resident], method
     report = devices[0].ask(QUESTIONS[0], method=method, documents=0, max_tokens=4).report
     assert report.sources == ()
     assert all(row == () for row in report.attribution)
+
+
+def test_the_clock_looks_at_an_answer_under_its_lock(devices: list[Resident], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its drafts may be rolled back at any time."""
+    locks: dict[Drafting, Any] = {}
+    held: list[bool] = []
+    make, waiting = DraftingDevice.__init__, Drafting.waiting
+
+    def made(half: DraftingDevice, *arguments: Any, **fields: Any) -> None:
+        make(half, *arguments, **fields)
+        locks[half._machine] = half._driver.lock
+
+    def looked_at(machine: Drafting) -> bool:
+        if machine in locks:
+            held.append(locks[machine]._is_owned())
+        return bool(waiting.__get__(machine))
+
+    monkeypatch.setattr(DraftingDevice, "__init__", made)
+    monkeypatch.setattr(Drafting, "waiting", property(looked_at))
+    devices[0].ask(QUESTIONS[0], method="coupled", max_tokens=8)
+    assert held
+    assert all(held)

@@ -95,7 +95,8 @@ class DraftingDevice:
 
     @property
     def waiting(self) -> bool:
-        return self._passages or self._machine.waiting
+        with self._driver.lock:
+            return self._passages or self._machine.waiting
 
     @property
     def reading(self) -> bool:
