@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 Standing = tuple[int, ...]  # documents that have a word, by their numbers
 
 LEAST: Final = 0.1  # of a token: a document with less of all tokens of a word is not looked at
+MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); no language has as many
 
 # Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
 # the same ranges.
@@ -88,6 +89,21 @@ def is_mark(character: str) -> bool:
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
 
 
+def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
+    """`text` in a normal form of Unicode, without the marks of a letter beyond `MOST_MARKS`: Python puts them in order
+    in a time that grows with the square of their number, in which no other thread runs.
+    """
+    marks = "".join(sorted(filter(_is_put_in_order, set(text))))
+    if marks:
+        text = re.sub(f"([{marks}]{{{MOST_MARKS}}})[{marks}]+", r"\1", text)
+    return unicodedata.normalize(form, text)
+
+
+def _is_put_in_order(character: str) -> bool:
+    """Whether normalising may move a character, or the first that it is made of, past others."""
+    return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
+
+
 def _parts(comparable: str) -> list[str]:
     marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
     found = (comparable[slice(*part.span())] for part in _PARTS.finditer(comparable.translate(marks)))
@@ -95,4 +111,4 @@ def _parts(comparable: str) -> list[str]:
 
 
 def _comparable(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    return in_normal_form("NFKC", text).casefold()

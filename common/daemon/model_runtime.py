@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from common.engine.model.prompt import PromptFormat, query_tokens
 from common.engine.sampling import Drafter
 from common.engine.scorer import DocumentScorer
 from common.engine.worker import Worker
+from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from common.processors.grammar import Grammars
 from common.processors.options import ProcessorError
 from common.processors.processor import Processor, make_processor
@@ -73,21 +75,37 @@ class ModelRuntime:
     _queries: WeakKeyDictionary[Open, tuple[int, ...]] = field(default_factory=WeakKeyDictionary, init=False)
 
     def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
-        """A passage in the document format, as at most `room` tokens where that is given.
+        """A passage in the document format, as at most `room` tokens where that is given. Of a text with far more
+        characters the end is not encoded: the other side may send a megabyte.
 
         Raises `RequestError` where that holds no document: the question has left too little.
         """
-        try:
-            tokens = self.format.document_tokens(text, room)
-        except ValueError:
+        begun = text if room is None else text[: max(room, 0) * MOST_CHARACTERS_PER_TOKEN]
+        tokens, short = self.format.document_tokens(begun), len(begun) < len(text)
+        if room is not None and len(tokens) > room:
+            tokens, short = self._cut(tokens, room), True
+        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, cut=short)
+
+    def _cut(self, tokens: Sequence[int], room: int) -> list[int]:
+        """The first of a document's tokens and what the format puts behind it, `room` in all. Raises `RequestError`."""
+        if room < self._around:
             raise RequestError(
                 f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and beside "
                 "question and answer too few are left for a document; shorten it, start a new conversation, or lower "
                 "max_tokens.",
                 "prompt",
-            ) from None
-        short = room is not None and len(tokens) == room < len(self.format.document_tokens(text))
-        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, cut=short)
+            )
+        behind = self._around - len(self.format.begin)
+        return [*tokens[: room - behind], *tokens[len(tokens) - behind :]]
+
+    @cached_property
+    def _around(self) -> int:
+        """Tokens that the format puts around a document: as many as the smallest room that holds one."""
+        room = len(self.format.begin)
+        while True:
+            with suppress(ValueError):
+                return len(self.format.document_tokens("", room))
+            room += 1
 
     def room(self, request: Open, reserve: int | None = None) -> int:
         """Tokens that the context leaves for documents; `reserve` are for what follows the query, None: an answer."""

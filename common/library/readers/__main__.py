@@ -7,9 +7,8 @@ import os
 import sys
 import warnings
 
-from common.library.readers.content import Unreadable, storable
+from common.library.readers.content import MOST_TEXT, TOO_MUCH_TEXT, Unreadable, storable
 from common.library.readers.formats import parser_of
-from common.library.readers.isolated import MOST_TEXT
 from common.process.child import allow_seconds, limit
 
 
@@ -41,7 +40,7 @@ def answer(suffix: str, content: bytes) -> dict[str, object]:
     except Exception as error:  # whatever a library makes of a damaged file
         return {"reason": f"it is damaged, or no {suffix.removeprefix('.')} file ({type(error).__name__})"}
     if sum(len(section.text) for section in found.sections) > MOST_TEXT:
-        return {"reason": f"it has too much text: at most {MOST_TEXT:,} characters are read"}
+        return {"reason": TOO_MUCH_TEXT}
     return {
         "title": storable(found.title),
         "sections": [(storable(part.text), storable(part.place), part.unit) for part in found.sections],

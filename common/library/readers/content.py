@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from typing import Literal
+from typing import Final, Literal
+
+from common.answer.wording import in_normal_form
 
 Unit = Literal["", "line", "row", "heading"]
 
@@ -40,7 +41,10 @@ _TYPESET = str.maketrans(_LIGATURES | _ALIKE | dict.fromkeys(_UNSEEN, ""))
 
 _MOST_DIGITS = 10  # of a number that is counted to
 
+MOST_TEXT: Final = 20_000_000  # characters of a document
+
 NEEDS_PASSWORD = "it needs a password: save it without one"
+TOO_MUCH_TEXT = f"it has too much text: at most {MOST_TEXT:,} characters are read"
 
 
 class Unreadable(Exception):
@@ -175,7 +179,7 @@ def as_typed(text: str) -> str:
     """`text` as people type it: typesetters' ligatures, hyphens and spaces as usual ones, accents with their letters,
     and nothing that nobody sees, such as soft hyphens. With any of these a word is another one to search and to models.
     """
-    return text if text.isascii() else unicodedata.normalize("NFC", text.translate(_TYPESET))
+    return text if text.isascii() else in_normal_form("NFC", text.translate(_TYPESET))
 
 
 def in_lines(text: str) -> str:

@@ -22,7 +22,6 @@ UNITS = get_args(Unit)
 PROCESSOR_SECONDS = 60  # for one document
 SECONDS = 300.0  # for one document, on a machine with other work
 MEMORY = 2 * 2**30  # bytes of address space
-MOST_TEXT = 20_000_000  # characters
 _KEPT = 4  # part of the memory that a process may keep of documents which it has read
 _LONGEST_ANSWER = 2**28  # bytes, of a text of characters that take twelve each
 

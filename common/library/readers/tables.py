@@ -6,10 +6,18 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, pairwise, repeat, zip_longest
 from typing import Final, Literal
 
-from common.library.readers.content import Content, Section, in_lines, outside_code
+from common.library.readers.content import (
+    MOST_TEXT,
+    TOO_MUCH_TEXT,
+    Content,
+    Section,
+    Unreadable,
+    in_lines,
+    outside_code,
+)
 from common.library.readers.encodings import decoded
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
@@ -66,8 +74,10 @@ def _delimiter(sample: str) -> str:
 
 
 def markdown_with_rows_named(markdown: str) -> str:
-    """Markdown whose tables are lines that name their columns; code stays as it is."""
-    lines, written = markdown.split("\n"), list[str]()
+    """Markdown whose tables are lines that name their columns; code stays as it is. Raises `Unreadable` as `table_text`
+    does.
+    """
+    lines, written, size = markdown.split("\n"), list[str](), 0
     is_text, at = list(outside_code(lines)), 0
     while at < len(lines):
         line, at = lines[at], at + 1
@@ -77,8 +87,9 @@ def markdown_with_rows_named(markdown: str) -> str:
             while at < len(lines) and "|" in lines[at]:
                 rows.append(_cells(lines[at])[:columns])
                 at += 1
-            line = table_text(rows, stated=True)
+            line = table_text(rows, stated=True, most=MOST_TEXT - size)
         written.append(line)
+        size += len(line) + 1
     return "\n".join(written)
 
 
@@ -95,12 +106,18 @@ def _cells(line: str) -> list[str]:
     return [cell.replace("\\|", "|") for cell in cells]
 
 
-def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False) -> str:
+def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False, most: int = MOST_TEXT) -> str:
     """One line for each row, empty ones included; each value behind its column's heading, if there are headings: in the
     first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, with
     the row below where that names parts of them; and in the first row of another table, below an empty row.
+
+    Raises `Unreadable` for more than `most` characters: a small file has room for long headings and many rows.
     """
-    lines: list[str] = []
+    return "\n".join(_no_more_than(most, _lines(rows, columns, stated))).rstrip()
+
+
+def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterator[str]:
+    """The lines of `table_text`."""
     headings: Sequence[str] | None = None
     upper = False  # whether the row above is the headings'
     apart = True  # from what is above by an empty row
@@ -112,17 +129,26 @@ def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool 
             headings = values if stated or (len(values) >= columns and _are_headings(values, below)) else []
             upper = bool(headings)
         elif upper and headings and _name_parts(headings, values, below):
-            headings, upper = _in_full(headings, values), False
-            values = list(headings)
+            headings, upper = list(_no_more_than(MOST_TEXT, _in_full(headings, values))), False
+            values = headings
         elif begins and not stated and _head_another_table(values, below):
             headings, upper = values, True
         elif headings and values != headings:
             upper = False
-            named = zip([*headings, *[""] * (len(values) - len(headings))], values, strict=False)
-            lines.append("; ".join(f"{name}: {value}" if name else value for name, value in named if value))
+            named = zip(chain(headings, repeat("")), values, strict=False)
+            yield "; ".join(f"{name}: {value}" if name else value for name, value in named if value)
             continue
-        lines.append(", ".join(filter(None, values)))
-    return "\n".join(lines).rstrip()
+        yield ", ".join(filter(None, values))
+
+
+def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
+    """`texts`, of at most `most` characters with one behind each. Raises `Unreadable`."""
+    size = 0
+    for text in texts:
+        size += len(text) + 1
+        if size > most:
+            raise Unreadable(TOO_MUCH_TEXT)
+        yield text
 
 
 def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], int]) -> Iterator[list[str]]:
@@ -173,13 +199,12 @@ def _name_parts(headings: Sequence[str], values: Sequence[str], below: Sequence[
     return within and unlike and _are_names(values, below)
 
 
-def _in_full(headings: Sequence[str], parts: Sequence[str]) -> list[str]:
+def _in_full(headings: Sequence[str], parts: Sequence[str]) -> Iterator[str]:
     """Headings with their parts, e.g. «Sales 2026»; one goes on until the next."""
-    names, upper = list[str](), ""
+    upper = ""
     for heading, part in zip_longest(headings, parts, fillvalue=""):
         upper = heading or upper
-        names.append(" ".join(filter(None, [upper, part if part != upper else ""])))
-    return names
+        yield " ".join(filter(None, [upper, part if part != upper else ""]))
 
 
 def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:

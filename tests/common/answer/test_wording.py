@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.wording import LEAST, standing, words
+from common.answer.wording import LEAST, MOST_MARKS, in_normal_form, standing, words
 
 TEXTS = (
     "The allotment is number 47 in Weidenweg. The rent of 90 euros is due in March.",
@@ -121,3 +124,33 @@ class TestStanding:
         assert standing([" rent", " rent"], [[0.9]], [read(TEXTS[0])]) == [(0,), ()]
         assert standing([" rent"], [()], [read(TEXTS[0])]) == [()]
         assert standing([" rent"], [[0.9, 0.1]], []) == [()], "the last share is no document's"
+
+
+ABOVE, BELOW, DOUBLE, VOICED = "\u0301", "\u0323", "\u0f73", "\uff9e"  # the last two are made of marks, and are none
+FORMS: tuple[Literal["NFC", "NFKC"], ...] = ("NFC", "NFKC")
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestNormalForm:
+    @given(text=st.text(f"ae\u00e9\ufb01\u0915 {ABOVE}{BELOW}{DOUBLE}{VOICED}\u093c\u20dd", max_size=MOST_MARKS))
+    def test_is_that_of_unicode(self, form: Literal["NFC", "NFKC"], text: str) -> None:
+        assert in_normal_form(form, text) == unicodedata.normalize(form, text)
+
+    def test_a_letter_has_no_more_marks_than_any_language_puts_on_one(self, form: Literal["NFC", "NFKC"]) -> None:
+        assert in_normal_form(form, f"x{ABOVE * 31} x{ABOVE * 30}") == f"x{ABOVE * 30} x{ABOVE * 30}"
+
+    @pytest.mark.parametrize(
+        "marks",
+        [
+            ABOVE * 20_000 + BELOW * 20_000,
+            (ABOVE + BELOW) * 20_000,
+            (DOUBLE + BELOW) * 20_000,
+            (VOICED + BELOW) * 20_000,
+        ],
+        ids=["apart", "in turns", "made of two", "half as wide"],
+    )
+    def test_takes_no_time(self, form: Literal["NFC", "NFKC"], marks: str) -> None:
+        """Python orders the marks of a letter by insertion, and answers stand still for as long."""
+        began = time.process_time()
+        in_normal_form(form, f"a{marks}" * 5)
+        assert time.process_time() - began < 1.5

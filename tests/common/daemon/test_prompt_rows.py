@@ -12,6 +12,7 @@ from common.answer.report import Record
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.prompt_rows import Document, PromptRows, cut, one_row, rows
 from common.engine.model.prompt import TextFormat
+from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
 
 BEGIN = (1,)
@@ -88,13 +89,46 @@ class TestWhatHadNoRoom:
         assert said is None or f"in the model's context: {said} were read in part or not at all" in record.notes[0]
 
 
+class CountingFormat(TextFormat):
+    """Counts the characters that it makes tokens of."""
+
+    def __init__(self) -> None:
+        super().__init__(DEMO_TOKENIZER, "<doc>{document}</doc>")
+        self.characters = 0
+
+    def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
+        self.characters += len(text)
+        return super().document_tokens(text, budget)
+
+
 class TestDocument:
     """A passage in the document format."""
 
     @pytest.fixture
-    def model(self) -> ModelRuntime:
+    def form(self) -> CountingFormat:
+        return CountingFormat()
+
+    @pytest.fixture
+    def model(self, form: CountingFormat) -> ModelRuntime:
         nothing: Any = SimpleNamespace(max_context=64)
-        return ModelRuntime(nothing, nothing, nothing, TextFormat(DEMO_TOKENIZER, "<doc>{document}</doc>"), nothing)
+        return ModelRuntime(nothing, nothing, nothing, form, nothing)
+
+    def test_is_what_the_format_makes_of_it(self, model: ModelRuntime, form: CountingFormat) -> None:
+        text = "The kettle is red, and the tea is from Assam. " * 3
+        whole = len(form.document_tokens(text))
+        for room in range(len(form.document_tokens("")), whole + 2):
+            assert model.document("title", text, 0.5, room).tokens == tuple(form.document_tokens(text, room))
+
+    def test_no_more_of_a_long_text_is_encoded_than_has_room(self, model: ModelRuntime, form: CountingFormat) -> None:
+        """The cloud may send a megabyte, and other answers' searches wait for the thread that encodes it."""
+        found = model.document("title", "kettle " * 150_000, 0.5, 100)
+        assert (len(found.tokens), found.cut) == (100, True)
+        assert form.characters <= 100 * MOST_CHARACTERS_PER_TOKEN
+
+    def test_is_encoded_once(self, model: ModelRuntime, form: CountingFormat) -> None:
+        text = "kettle " * 150
+        assert model.document("title", text, 0.5, 100).cut
+        assert form.characters == len(text)
 
     def test_is_cut_to_the_room(self, model: ModelRuntime) -> None:
         whole = model.document("title", "text " * 40, 0.5).tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from common.library import documents as documents_module
-from common.library.documents import MOST_TEXT_BYTES, File, UnusableDocument, load
+from common.library.documents import MOST_TEXT_BYTES, File, UnusableDocument, content_of, load
 from common.library.library import Library
+from common.library.readers.isolated import IsolatedReader
 from tests.common.library.conftest import Write
 
 CONTROLS = "a\x1b[2J\x07\x9b31m\nb\u202e.md"
@@ -116,3 +118,12 @@ def test_a_file_that_grew_beyond_the_limit_after_the_scan(write: Write, monkeypa
     assert MOST_TEXT_BYTES > 100
     with pytest.raises(UnusableDocument, match="it is too large"):
         load(str(path))
+
+
+def test_a_letter_with_a_hundred_thousand_accents() -> None:
+    """With half of them above and half below, and what nobody sees between: Python took minutes to put them in order."""
+    marks = "\u0301\u00ad" * 50_000 + "\u0323\u200b" * 50_000
+    began = time.process_time()
+    (section,) = content_of(File(".txt", f"tea e{marks} tea".encode(), "", 0, 0), IsolatedReader()).sections
+    assert time.process_time() - began < 5
+    assert section.text == "tea \u00e9" + "\u0301" * 29 + " tea"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+import tracemalloc
 from collections.abc import Sequence
 
 import openpyxl
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from pptx import Presentation
 from pptx.util import Inches
 
+from common.library.documents import File, UnusableDocument, content_of
 from common.library.readers.formats import TEXT, parser_of
+from common.library.readers.isolated import IsolatedReader
 from common.library.readers.tables import filled_down, table_text
 from tests.common.library.readers import files
 
@@ -284,6 +287,37 @@ def test_no_table_of_markdown_loses_a_word(heads: tuple[str, ...], rows: list[li
     """Of cells below no heading nothing is said."""
     lines = ["|".join(["", *cells, ""]) for cells in (heads, ["-"] * 3, *rows)]
     assert "\n".join(markdown(*lines)).count("a") >= "\n".join(lines).count("a")
+
+
+def of_headings(*headings: str, rows: Sequence[str]) -> str:
+    return "\n".join(["|".join(["", *headings, ""]), "|-" * len(headings) + "|", *rows, ""])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_headings("a" * 20_000, "b" * 20_000, rows=["|x|y|"] * 4_000),
+        of_headings("a" * 4_000, "b" * 4_000, rows=["|x|y|"] * 600 + [""]) * 20,
+        of_headings("a", "b" * 100_000, *[""] * 2_000, rows=["|c" * 2_002, "|1" * 2_002]),
+    ],
+    ids=["one table", "several", "headings in two rows"],
+)
+def test_headings_that_rows_repeat_to_too_much_text(text: str) -> None:
+    """These files of some hundred kilobytes would be a hundred megabytes or two, and larger ones take all memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
+            content_of(File(".md", text.encode(), "", 0, 0), IsolatedReader())
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_short_rows_below_many_headings_take_no_time() -> None:
+    text = of_headings(*["a"] * 100_000, rows=["|x|y|"] * 100_000)
+    began = time.process_time()
+    assert TEXT[".md"](text.encode()).sections[0].text.endswith("a: x; a: y\n")
+    assert time.process_time() - began < 10  # each took that of all headings: half a minute
 
 
 def test_tables_of_rich_text() -> None:
