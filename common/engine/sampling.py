@@ -18,7 +18,7 @@ from common.sampling.drafting import Race, RaceKernel
 from common.sampling.fastest import Found
 from common.sampling.information import information
 from common.sampling.joint import Joint
-from common.sampling.mixture import Weights, attribute, mix, weigh
+from common.sampling.mixture import Weights, attribute, distributions, mixed, weigh
 
 # Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
 _TOGETHER: Final = 2**20
@@ -57,7 +57,7 @@ class Sample:
     joint: Joint | None = None  # decides where there are fetched ones
     gain: float | None = None  # score of a document for each nat by which it moves the row without a document, the last
     adjustment: Adjustment | None = None
-    without: torch.Tensor | None = None  # logits [vocab] of the row without a document, once they are known
+    without: torch.Tensor | None = None  # distribution [vocab] without a document, once it is known
 
     @property
     def rows(self) -> int:
@@ -99,26 +99,23 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
         yield first, block
 
 
-def _informed(logits: torch.Tensor, samples: Sequence[Sample]) -> tuple[torch.Tensor, list[Sample]]:
-    """Logits without the rows that have no document, and the samples with what these say in their scores."""
-    kept: list[torch.Tensor] = []
-    informed: list[Sample] = []
-    start = 0
-    for sample in samples:
-        own = logits[start : start + sample.rows]
-        start += sample.rows
-        kept.append(own[: len(sample.scores)])
-        if sample.gain is not None:
-            sample = replace(sample, scores=sample.scores + sample.gain * information(own), gain=None, without=own[-1])
-        informed.append(sample)
-    return torch.cat(kept), informed
+def _informed(sample: Sample, logits: torch.Tensor, rows: torch.Tensor) -> tuple[Sample, torch.Tensor]:
+    """A sample with what its row without a document says in its scores, and its distributions `rows` without that."""
+    if sample.gain is None:
+        return sample, rows
+    scores = sample.scores + sample.gain * information(logits, rows)
+    return replace(sample, scores=scores, gain=None, without=rows[-1]), rows[:-1]
 
 
 def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[Drawn | Exception]:
-    if any(sample.gain is not None for sample in samples):
-        logits, samples = _informed(logits, samples)
+    counts = [sample.rows for sample in samples]
+    made = distributions(logits, kernel.rows(len(logits)))
+    informed = [_informed(*each) for each in zip(samples, logits.split(counts), made.split(counts), strict=True)]
+    samples, rows = [sample for sample, _ in informed], [own for _, own in informed]
     parts = [_parts(sample) for sample in samples]
-    mixtures, rows = mix(logits, [weights for part in parts for weights in part], kernel.rows(logits.shape[0]))
+    weights = [each for part in parts for each in part]
+    pieces = [own.split([len(each.shares) for each in part]) for own, part in zip(rows, parts, strict=True)]
+    mixtures = mixed([piece for each in pieces for piece in each], weights)
     firsts = list(accumulate(map(len, parts), initial=0))
     for index, sample in enumerate(samples):
         if sample.adjustment is not None:
@@ -132,15 +129,12 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
         chosen = mixtures if len(races) == mixtures.shape[0] else mixtures[[firsts[index] for index in races]]
         found = dict(zip(races, kernel.run(chosen, list(races.values())), strict=True))
     if len(samples) == 1:
-        return [_one(samples[0], parts[0], mixtures, rows, found.get(0))]
+        return [_one(samples[0], parts[0], mixtures, rows[0], found.get(0))]
     drawn: list[Drawn | Exception] = []
-    row = 0
     for index, sample in enumerate(samples):
-        own = rows[row : row + len(sample.scores)]
-        row += len(sample.scores)
         # A view keeps its mixture: a copy, or it would keep those of all answers.
-        mixed = mixtures[firsts[index] : firsts[index + 1]].clone()
-        drawn.append(_one(sample, parts[index], mixed, own, found.get(index)))
+        own = mixtures[firsts[index] : firsts[index + 1]].clone()
+        drawn.append(_one(sample, parts[index], own, rows[index], found.get(index)))
     return drawn
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.processors.options import ProcessorError
-from common.sampling.truncation import nucleus
+from common.sampling.truncation import nucleus, nucleus_places
 from common.sampling.warping import Warp
 
 # Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
@@ -48,12 +48,10 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
         weights.clamp_min_(LEAST).mul_(adjustment.allowed.to(place))
     weights, log_mass = _biased(weights, adjustment)
     if adjustment.top_p < 1:
-        weights = _truncated(weights, adjustment.top_p)
+        kept = _kept_by_processor if place.type == "cpu" else _kept_by_accelerator
+        weights = _only(weights, kept(weights, adjustment.top_p))
     if adjustment.cut is not None:
-        ids = torch.from_numpy(adjustment.cut(weights.to(torch.float32)).ids).to(place)
-        kept = torch.zeros_like(weights)
-        kept[ids] = weights[ids]
-        weights = kept / kept.sum()
+        weights = _only(weights, torch.from_numpy(adjustment.cut(weights.to(torch.float32)).ids).to(place))
     return weights.to(torch.float32), log_mass
 
 
@@ -77,11 +75,20 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
     return made / mass, math.log(mass) + shift
 
 
-def _truncated(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The nucleus of a distribution, renormalised. Of equally probable tokens at its edge the lowest ids are kept."""
+def _kept_by_processor(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Ids [n] of a distribution's nucleus. Of equally probable tokens at its edge the lowest ids are kept."""
+    return torch.from_numpy(nucleus_places(weights.numpy(), top_p))
+
+
+def _kept_by_accelerator(weights: torch.Tensor, top_p: float) -> torch.Tensor:
     top, _ = nucleus(weights, top_p)
-    above = weights > top[-1]
-    at_edge = (weights == top[-1]).nonzero()[: len(top) - int(above.sum())]
-    cut = weights * above
-    cut[at_edge] = top[-1]
-    return cut / cut.sum()
+    above = (weights > top[-1]).nonzero()[:, 0]
+    at_edge = (weights == top[-1]).nonzero()[:, 0]
+    return torch.cat([above, at_edge[: len(top) - len(above)]])
+
+
+def _only(weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The distribution [vocab] among the tokens `ids` [n] alone."""
+    kept = torch.zeros_like(weights)
+    kept[ids] = weights[ids]
+    return kept / kept.sum()

@@ -44,6 +44,7 @@ _LEAST: Final = 2.0**IMPOSSIBLE
 _GROUPS: Final = 8  # of tokens that share one maximum, per token wanted; few have two of the fastest
 _LARGEST_GROUP: Final = 128  # tokens
 _BLOCK: Final = 4096  # tokens that all documents are added up for before the next ones, while they are in the cache
+_SUMS: Final = 256  # that a row is added up in, in turn: of a single one each addition would wait for the last
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
@@ -252,6 +253,24 @@ def _add_shares(rows: NDArray[np.float32], shares: NDArray[np.float32], mixture:
                 part[place] += own[place] * share
 
 
+def _divergence(
+    row: NDArray[np.float32], logits: NDArray[np.float32], others: NDArray[np.float32], offset: float
+) -> float:
+    sums = np.empty(_SUMS)
+    for place in range(_SUMS):
+        sums[place] = 0.0
+    for start in range(0, len(row), _SUMS):
+        part, own, other = row[start : start + _SUMS], logits[start : start + _SUMS], others[start : start + _SUMS]
+        for place in range(len(part)):
+            moved = np.float64(own[place]) - np.float64(other[place]) - offset
+            # Where the row rules a token out its share is 0, however far that was moved.
+            sums[place] += 0.0 if part[place] == 0.0 else np.float64(part[place]) * moved
+    total = 0.0
+    for place in range(_SUMS):
+        total += sums[place]
+    return total
+
+
 def _softmax_of(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
     highest = -math.inf
     for score in scores:
@@ -296,6 +315,11 @@ as the slowest of them, with exact speeds. `table` has the codes' values; `memor
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)
 """Σ share · row of `rows` [docs, vocab] and shares [docs], document by document, written to the third array [vocab]."""
+
+divergence: Callable[..., float] = compiled(_divergence)
+"""KL of a distribution [vocab] with these logits [vocab] from the one with the others [vocab], both float32; the offset
+is the first one's ln Σ exp logit less the other's.
+"""
 
 softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compiled(_softmax_of)
 """logsumexp of scores [docs], one or more, with their softmax written to the second array; NaN if one isn't finite."""

@@ -12,21 +12,38 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.compiled import divergence
 from common.sampling.grid import on_grid
+from common.sampling.mixture import distributions
 
 MOST: Final = 64.0
 """Of a document that makes certain what the model thought impossible: finite, so that it stays a weight."""
 
 
-def information(logits: torch.Tensor) -> NDArray[np.float64]:
+def information(logits: torch.Tensor, rows: torch.Tensor | None = None) -> NDArray[np.float64]:
     """KL(p_d ‖ p) of each document, [docs], in nats: of the prediction with it from the one without any.
 
-    `logits` `[docs + 1, vocab]` are one row for each document, and last the row that has none.
+    `logits` `[docs + 1, vocab]` are one row for each document, and last the row that has none; `rows` are their
+    distributions, if these are known.
     """
-    logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-    with_document, without = logs[:-1], logs[-1:]
-    # Where a row rules a token out, its share of the sum is 0; where only the other does, no number is large enough.
-    likely = with_document.exp()
-    shares = torch.where(likely == 0.0, 0.0, likely * (with_document - without))
-    nats = shares.sum(dim=-1, dtype=torch.float64).clamp(0.0, MOST)
-    return on_grid(nats.cpu().numpy())
+    if rows is None:
+        rows = distributions(logits)
+    numbers = logits.float()
+    # ln Σ exp of a row: the largest logit and the largest probability are the same token's.
+    sums = numbers.amax(dim=-1).double() - rows.amax(dim=-1).double().log()
+    offsets = sums[:-1] - sums[-1]
+    told = _told_by_processor if rows.device.type == "cpu" else _told_by_accelerator
+    return on_grid(told(rows[:-1], numbers, offsets).clip(0.0, MOST))
+
+
+def _told_by_processor(rows: torch.Tensor, logits: torch.Tensor, offsets: torch.Tensor) -> NDArray[np.float64]:
+    documents = zip(rows.numpy(), logits.numpy()[:-1], offsets.tolist(), strict=True)
+    without = logits.numpy()[-1]
+    return np.array([divergence(row, own, without, offset) for row, own, offset in documents])
+
+
+def _told_by_accelerator(rows: torch.Tensor, logits: torch.Tensor, offsets: torch.Tensor) -> NDArray[np.float64]:
+    moved = logits[:-1].double() - logits[-1:].double() - offsets[:, None]
+    # Where a row rules a token out its share is 0, however far that was moved.
+    shares = torch.where(rows == 0.0, 0.0, rows.double() * moved)
+    return np.asarray(shares.sum(dim=-1).cpu().numpy())

@@ -45,38 +45,50 @@ def evidence_of(scores: NDArray[np.float64]) -> float:
     return weigh(scores).evidence
 
 
-def mix(
-    logits: torch.Tensor, weights: Sequence[Weights], memory: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def distributions(logits: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
+    """Next-token distributions of `logits` `[rows, vocab]`, float32 `[rows, vocab]`; in `memory`, if it is given."""
+    return torch.softmax(logits, dim=-1, dtype=torch.float32, out=memory)
+
+
+def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor, torch.Tensor]:
     """Mixtures `[mixtures, vocab]` of consecutive rows of `logits` `[rows, vocab]`, one row per document and as many
     rows for each mixture as its weights have documents; and the rows' distributions `[rows, vocab]`. Both float32.
 
-    The distributions are written to `memory`, if it is given. Raises `ValueError` for shapes that don't fit.
+    Raises `ValueError` for shapes that don't fit.
     """
     counts = [len(each.shares) for each in weights]
     if logits.ndim != 2 or sum(counts) != len(logits) or not counts:
         raise ValueError(f"logits {tuple(logits.shape)} don't fit the weights of {counts} documents")
-    rows = torch.softmax(logits, dim=-1, dtype=torch.float32, out=memory)
-    shares = np.concatenate([each.shares for each in weights]).astype(np.float32)
-    mixed = _mixed_by_processor if rows.device.type == "cpu" else _mixed_by_accelerator
-    return mixed(rows, shares, counts), rows
+    rows = distributions(logits)
+    return mixed(rows.split(counts), weights), rows
+
+
+def mixed(rows: Sequence[torch.Tensor], weights: Sequence[Weights]) -> torch.Tensor:
+    """Mixtures `[mixtures, vocab]`, each of its documents' distributions `[docs, vocab]`, with their weights; float32.
+
+    Raises `ValueError` where a mixture has not as many rows as its weights have documents.
+    """
+    if (there := [len(each) for each in rows]) != (counts := [len(each.shares) for each in weights]):
+        raise ValueError(f"{there} rows don't fit the weights of {counts} documents")
+    shares = [each.shares.astype(np.float32) for each in weights]
+    return _mixed_by_processor(rows, shares) if rows[0].device.type == "cpu" else _mixed_by_accelerator(rows, shares)
 
 
 # Document by document: a product of matrices adds in an order that depends on how many there are.
-def _mixed_by_processor(rows: torch.Tensor, shares: NDArray[np.float32], counts: Sequence[int]) -> torch.Tensor:
-    numbers, mixtures = rows.contiguous().numpy(), np.empty((len(counts), rows.shape[1]), np.float32)
-    start = 0
-    for count, mixture in zip(counts, mixtures, strict=True):
-        add_shares(numbers[start : start + count], shares[start : start + count], mixture)
-        start += count
+def _mixed_by_processor(rows: Sequence[torch.Tensor], shares: Sequence[NDArray[np.float32]]) -> torch.Tensor:
+    mixtures = np.empty((len(rows), rows[0].shape[1]), np.float32)
+    for each, own, mixture in zip(rows, shares, mixtures, strict=True):
+        add_shares(each.contiguous().numpy(), own, mixture)
     return torch.from_numpy(mixtures)
 
 
-def _mixed_by_accelerator(rows: torch.Tensor, shares: NDArray[np.float32], counts: Sequence[int]) -> torch.Tensor:
-    weighted = rows * torch.from_numpy(shares).to(rows.device)[:, None]
+def _mixed_by_accelerator(rows: Sequence[torch.Tensor], shares: Sequence[NDArray[np.float32]]) -> torch.Tensor:
+    weights = torch.from_numpy(np.concatenate(shares)).to(rows[0].device)
+    weighted = torch.cat(list(rows)) * weights[:, None]
+    counts = [len(each) for each in rows]
     if len(set(counts)) == 1:
         return _sum(weighted.view(len(counts), counts[0], -1))
-    return torch.cat([_sum(part[None]) for part in torch.split(weighted, list(counts))])
+    return torch.cat([_sum(part[None]) for part in torch.split(weighted, counts)])
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
@@ -125,17 +137,18 @@ def attribute(
     rows: torch.Tensor, weights: Weights, ids: NDArray[np.integer], without: torch.Tensor | None = None
 ) -> Attribution:
     """The shares of documents with distributions `rows` `[docs, vocab]` in the tokens `ids` [n], increasing; `without`
-    `[vocab]` are the logits without any document, where they are known.
+    [vocab] is the distribution without any document, where it is known.
     """
     listed = ids.astype(np.int64)
-    anyway = None
-    if without is not None:
-        numbers = without.float()
-        chosen = numbers[torch.from_numpy(listed).to(numbers.device)]
-        anyway = (chosen - numbers.logsumexp(dim=-1)).exp().cpu().numpy()
-    if rows.device.type == "cpu":
-        return Attribution(listed, rows.numpy()[:, listed], weights.shares, anyway)
-    return Attribution(listed, rows[:, torch.from_numpy(listed).to(rows.device)].cpu().numpy(), weights.shares, anyway)
+    anyway = None if without is None else _at(without, listed)
+    return Attribution(listed, _at(rows, listed), weights.shares, anyway)
+
+
+def _at(numbers: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The `numbers` `[..., vocab]` of tokens `ids` [n], `[..., n]`: a copy."""
+    if numbers.device.type == "cpu":
+        return np.asarray(numbers.numpy()[..., ids])
+    return np.asarray(numbers[..., torch.from_numpy(ids).to(numbers.device)].cpu().numpy())
 
 
 def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:

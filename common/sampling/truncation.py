@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,16 +54,42 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, to
 
     Probabilities [n], decreasing, and ids [n]. Which of equally probable ones are named at the edge is left open.
     """
-    size = len(probabilities)
-    count = min(_FIRST_LOOK, size)
-    while True:
+    for count in _looks(len(probabilities)):
         top, indices = torch.topk(probabilities, count)
         mass = np.cumsum(top.to(torch.float64).cpu().numpy())
-        if mass[-1] >= top_p or count == size:
+        if mass[-1] >= top_p:
             break
-        count = min(count * _WIDER, size)
     kept = min(int(np.searchsorted(mass, top_p)) + 1, count)
     return top[:kept], indices[:kept]
+
+
+def nucleus_places(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """As `nucleus`, of a distribution [n] in the processor's memory, in less time: the places [kept], increasing. Of
+    equally probable tokens at the edge the first are kept.
+    """
+    size = len(probabilities)
+    for count in _looks(size):
+        top = probabilities if count == size else np.partition(probabilities, -count)[-count:]
+        top = np.sort(top)[::-1]
+        mass = top.cumsum()
+        if mass[-1] >= top_p:
+            break
+    kept = min(int(mass.searchsorted(top_p)) + 1, count)
+    edge = top[kept - 1]
+    places = np.flatnonzero(probabilities >= edge)
+    if len(places) > kept:
+        equal = np.flatnonzero(probabilities[places] == edge)
+        places = np.delete(places, equal[kept - len(places) :])
+    return places
+
+
+def _looks(size: int) -> Iterator[int]:
+    """Numbers of most probable tokens to look at, until they are enough; in the end all."""
+    count = min(_FIRST_LOOK, size)
+    while count < size:
+        yield count
+        count = min(count * _WIDER, size)
+    yield size
 
 
 def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:

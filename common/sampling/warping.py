@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.truncation import Distribution, renormalised
+from common.sampling.truncation import Distribution, nucleus_places, renormalised
 from proto.logcode import decode, nearest
 
 MOST_TOP_K: Final = 2**18
@@ -34,7 +34,10 @@ class Warp:
         if self.temperature != 1:
             weights = (weights / weights.max()) ** (1.0 / self.temperature)
         distribution = renormalised(ids, weights)
-        return distribution if self.top_p >= 1 else _nucleus(distribution, self.top_p)
+        if self.top_p >= 1:
+            return distribution
+        kept = nucleus_places(distribution.probabilities, self.top_p)
+        return renormalised(distribution.ids[kept], distribution.probabilities[kept])
 
 
 def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Distribution]:
@@ -75,11 +78,3 @@ def _kept(mixture: torch.Tensor, top_k: int) -> tuple[NDArray[np.int64], NDArray
         chosen = np.sort(np.concatenate([np.flatnonzero(above), at_edge]))
         ids, probabilities = ids[chosen], probabilities[chosen]
     return ids, probabilities
-
-
-def _nucleus(distribution: Distribution, top_p: float) -> Distribution:
-    """The fewest most probable tokens that hold `top_p`, the one that crosses it included."""
-    order = np.argsort(-distribution.probabilities, kind="stable")
-    mass = np.cumsum(distribution.probabilities[order])
-    kept = np.sort(order[: int(np.searchsorted(mass, top_p)) + 1])
-    return renormalised(distribution.ids[kept], distribution.probabilities[kept])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from common.engine import sampling
 from common.engine.sampling import Sample, draw
 from common.sampling.drafting import RaceKernel
 from common.sampling.information import information
-from common.sampling.mixture import Attribution, mix
+from common.sampling.mixture import Attribution, distributions, mixed
 from common.sampling.race import LocalRace
 from tests.common.engine.greedy_client import RaceDrafter
 
@@ -44,6 +44,26 @@ def test_what_a_document_tells_is_part_of_its_weight() -> None:
     assert isinstance(expected.mixing, Attribution)
     assert np.array_equal(found.mixing.weights, expected.mixing.weights)
     assert np.array_equal(found.mixing.probabilities, expected.mixing.probabilities)
+    assert torch.equal(kept_of(found)[0], kept_of(expected)[0])
+    without = distributions(LOGITS[2:3])[0].numpy()
+    assert found.mixing.without is not None
+    assert np.array_equal(found.mixing.without, without[found.mixing.ids])
+
+
+def test_each_row_is_normalised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def counting(normalise: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(logits: torch.Tensor, *args: Any, **options: Any) -> Any:
+            rows.append(logits.numel() // VOCABULARY)
+            return normalise(logits, *args, **options)
+
+        return counted
+
+    for place, name in ((torch, "softmax"), (torch, "log_softmax"), (torch.Tensor, "logsumexp")):
+        monkeypatch.setattr(place, name, counting(getattr(place, name)))
+    only(draw(LOGITS, [sample(PLAIN), sample(CONTRASTED, 1.0), sample(CONTRASTED, 1.0)], KERNEL))
+    assert rows == [8]
 
 
 def test_answers_with_and_without_such_a_row_go_together() -> None:
@@ -66,15 +86,15 @@ def test_a_broken_row_ends_its_own_answer_only() -> None:
 def test_what_failed_leaves_its_memory_to_what_is_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     failed, held = list[weakref.ref[torch.Tensor]](), list[bool]()
 
-    def fragile(logits: torch.Tensor, weights: Sequence[Any], into: torch.Tensor) -> Any:
+    def fragile(rows: Sequence[torch.Tensor], weights: Sequence[Any]) -> Any:
         held.append(any(each() is not None for each in failed))
         if len(weights) > 1:
             mixtures = torch.zeros(10)
             failed.append(weakref.ref(mixtures))
             raise RuntimeError("out of memory")
-        return mix(logits, weights, into)
+        return mixed(rows, weights)
 
-    monkeypatch.setattr(sampling, "mix", fragile)
+    monkeypatch.setattr(sampling, "mixed", fragile)
     assert len(only(draw(LOGITS[:4], [sample(PLAIN)] * 2, KERNEL))) == 2
     assert failed
     assert held == [False] * 3

@@ -11,9 +11,11 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.processors.adjustment import Adjustment, adjust
+from common.processors.adjustment import Adjustment, _kept_by_accelerator, _kept_by_processor, adjust
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.warping import Warp
+from tests.common.sampling.mixtures import MASSES, SIZES, sorted_nucleus
+from tests.common.sampling.mixtures import mixture as various
 
 VOCABULARY = 24
 
@@ -21,6 +23,14 @@ VOCABULARY = 24
 def mixture(seed: int, spread: float) -> torch.Tensor:
     logits = np.random.default_rng(seed).normal(scale=spread, size=VOCABULARY)
     return torch.softmax(torch.from_numpy(logits), dim=0).to(torch.float32)
+
+
+def alone(weights: torch.Tensor, ids: np.ndarray) -> torch.Tensor:
+    """Weights [vocab] of the tokens `ids` only, renormalised."""
+    others = torch.ones(len(weights), dtype=torch.bool)
+    others[ids] = False
+    left = weights.masked_fill(others, 0.0)
+    return left / left.sum()
 
 
 def adjustment(biases: dict[int, float], allowed: torch.Tensor | None = None, top_p: float = 1.0) -> Adjustment:
@@ -131,6 +141,31 @@ class TestTruncation:
         cut, _ = adjust(side, adjustment({}, top_p=top_p))
         found = set(cut.nonzero().flatten().tolist())
         assert len(found ^ set(expected)) <= 1  # sums in another order may cut at the next token
+
+    @given(st.integers(0, 2**32), SIZES, st.integers(0, 4), MASSES, st.sampled_from([None, Warp(0.7, 5, 0.8)]))
+    @example(1, 49_152, 0, 0.9, None)
+    @example(2, 151_936, 1, 0.9, None)
+    @example(3, 151_936, 2, 0.3, Warp(1.0, 0, 0.9))
+    def test_it_has_the_bits_of_a_sorted_vocabulary(
+        self, seed: int, size: int, kind: int, top_p: float, cut: Warp | None
+    ) -> None:
+        side = various(seed, size, kind)
+        weights = side.double() / float(side.double().sum())
+        if top_p < 1:
+            weights = alone(weights, sorted_nucleus(weights.numpy(), top_p))
+        if cut is not None:
+            weights = alone(weights, cut(weights.float()).ids)
+        found, gained = adjust(side, replace(adjustment({}, top_p=top_p), cut=cut))
+        assert found.numpy().tobytes() == weights.float().numpy().tobytes()
+        assert gained == math.log(float(side.double().sum()))
+
+    @given(st.integers(0, 2**32), SIZES, st.integers(0, 4), MASSES)
+    def test_an_accelerator_keeps_the_tokens_that_a_processor_does(
+        self, seed: int, size: int, kind: int, top_p: float
+    ) -> None:
+        weights = various(seed, size, kind).double()
+        found = [kept(weights, top_p).sort().values.tolist() for kept in (_kept_by_processor, _kept_by_accelerator)]
+        assert found[0] == found[1]
 
     def test_biases_count_before_it(self) -> None:
         cut, _ = adjust(torch.tensor([0.6, 0.4]), adjustment({0: -5.0}, top_p=0.5))

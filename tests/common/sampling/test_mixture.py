@@ -15,7 +15,9 @@ from common.sampling.mixture import (
     _mixed_by_accelerator,
     _mixed_by_processor,
     attribute,
+    distributions,
     mix,
+    mixed,
     sharpened,
     weigh,
 )
@@ -57,20 +59,33 @@ def test_mixtures_of_many_answers_are_each_alone(counts: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("counts", [(2, 2), (1, 3), (4,)])
 def test_an_accelerator_adds_as_a_processor_does(counts: tuple[int, ...]) -> None:
-    rows = torch.softmax(torch.cat([LOGITS] * 5, dim=1), dim=-1)  # more tokens than are added up at a time
-    shares = np.concatenate([weigh(SCORES[:count]).shares for count in counts]).astype(np.float32)
-    assert torch.equal(_mixed_by_accelerator(rows, shares, counts), _mixed_by_processor(rows, shares, counts))
+    rows = torch.softmax(torch.cat([LOGITS] * 5, dim=1), dim=-1).split(counts)  # more tokens than are added at a time
+    shares = [weigh(SCORES[:count]).shares.astype(np.float32) for count in counts]
+    assert torch.equal(_mixed_by_accelerator(rows, shares), _mixed_by_processor(rows, shares))
 
 
 def test_distributions_are_written_to_the_memory_that_is_given() -> None:
     memory = torch.full_like(LOGITS, -1.0)
-    mixtures, rows = mix(LOGITS, [weigh(SCORES)], memory)
-    expected, fresh = mix(LOGITS, [weigh(SCORES)])
-    assert torch.equal(mixtures, expected)
+    rows = distributions(LOGITS, memory)
+    (expected,), fresh = mix(LOGITS, [weigh(SCORES)])
     assert torch.equal(rows, fresh)
     assert rows.data_ptr() == memory.data_ptr()
+    (mixture,) = mixed([rows], [weigh(SCORES)])
     memory.zero_()  # by the next pass
-    assert torch.equal(mixtures, expected)
+    assert torch.equal(mixture, expected)
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 257, 999])
+def test_a_distribution_has_the_same_bits_beside_any_others(size: int) -> None:
+    """Rows without a document stand between those of the documents."""
+    together = distributions(LOGITS[:, :size], torch.empty(len(LOGITS), size))
+    for row, made in zip(LOGITS[:, :size], together, strict=True):
+        assert torch.equal(distributions(row[None]), made[None])
+
+
+def test_refuses_rows_that_are_not_those_of_the_weights() -> None:
+    with pytest.raises(ValueError, match="fit the weights"):
+        mixed(LOGITS.split([1, 3]), [weigh(SCORES[:2]), weigh(SCORES[2:])])
 
 
 def test_logits_are_not_changed() -> None:
@@ -118,11 +133,11 @@ class TestAttribution:
         """Of two documents one knows the token, one doesn't; without any, it has a tenth."""
         rows = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.05, 0.9]])
         weights = weigh(np.log([0.5, 0.5]))
-        shares = attribute(rows, weights, np.asarray([0]), torch.tensor([0.1, 0.4, 0.5]).log()).contributions(0)
+        shares = attribute(rows, weights, np.asarray([0]), torch.tensor([0.1, 0.4, 0.5])).contributions(0)
         assert shares == pytest.approx(np.asarray([0.5 * 0.6, 0.0, 0.5 * (0.1 + 0.05)]) / 0.375)
-        same = attribute(rows[:1], weigh(np.zeros(1)), np.asarray([0, 1]), rows[0].log())
+        same = attribute(rows[:1], weigh(np.zeros(1)), np.asarray([0, 1]), rows[0])
         for token in (0, 1):
-            assert same.contributions(token) == pytest.approx([0.0, 1.0], abs=1e-6)
+            assert same.contributions(token).tolist() == [0.0, 1.0]
 
     def test_of_a_token_that_is_not_listed(self) -> None:
         for token in (1, 600):

@@ -38,6 +38,15 @@ class Verified:
     actions: tuple[Action, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftStep:
+    """A step of the draft model that is wanted: behind which node of which tree, and the reading for it."""
+
+    tree: DraftTree
+    node: int
+    reading: TreeWork
+
+
 @dataclass(slots=True)
 class TreeCounters:
     """Counts of events so far."""
@@ -68,6 +77,8 @@ class TreeRounds:
         self._tree = self._new_tree()
         self._verifying = False
         self._ahead: DraftTree | None = None  # behind the tree's best branch, during a verification
+        self._step: DraftStep | None = None  # what the rule of growth said last
+        self._stale = True  # a tree has changed since then
 
     @property
     def position(self) -> int:
@@ -86,30 +97,31 @@ class TreeRounds:
     def draft(self) -> TreeWork | None:
         """The draft model's next reading; None while no draft is wanted."""
         found = self._wanted()
-        return None if found is None else self._draft_reading(*found)
+        return None if found is None else found.reading
 
     def drafted(self, reading: TreeWork, candidates: Sequence[Candidate]) -> None:
         """Take the most probable tokens behind what `draft` asked for, likeliest first, at least one."""
         self.counters.drafted += 1
         found = self._wanted()
-        if found is None or reading != self._draft_reading(*found):
+        if found is None or reading != found.reading:
             self.counters.late += 1
             return
-        tree, node = found
+        tree, node = found.tree, found.node
         if tree is self._ahead:
             self.counters.ahead += 1
             if node == ROOT and (leaf := self._tree.best) != ROOT:
                 self._tree.note_read(leaf)
         tree.grow(node, self._growth.chosen(tree, node, candidates), self.config.eos, candidates)
+        self._stale = True
 
     # --- the verifier
 
     def verify(self) -> TreeWork | None:
         """The verifier's next reading; None while the tree grows. From now on it grows no more."""
-        if self.finished is not None or (not self._verifying and self._growth.leaf(self._tree) is not None):
+        if self.finished is not None or (not self._verifying and self._wanted() is not None):
             return None
         if not self._verifying:
-            self._verifying = True
+            self._verifying = self._stale = True
             self._tree = self._tree.pruned(self._growth.verified(self._tree))
             self._ahead = self._new_ahead()
         tree, nodes = self._tree, self._verified_nodes()
@@ -136,7 +148,7 @@ class TreeRounds:
             self.finished = "stop" if self._path[-1] in self.config.eos else "length"
             actions.append(Finish(self.finished))
         self._tree = self._next_tree(found)
-        self._ahead, self._verifying = None, False
+        self._ahead, self._verifying, self._stale = None, False, True
         self.epoch += 1
         return Verified(tuple(places), tuple(actions))
 
@@ -163,13 +175,18 @@ class TreeRounds:
         self.counters.kept += 1 + kept.root_read + len(kept.read)
         return kept
 
-    def _wanted(self) -> tuple[DraftTree, int] | None:
-        """The tree that grows, and where."""
+    def _wanted(self) -> DraftStep | None:
+        """The next draft step. Both models ask for it, and the rule takes a time that counts beside a draft step."""
+        if self._stale:
+            self._step, self._stale = self._next_step(), False
+        return self._step
+
+    def _next_step(self) -> DraftStep | None:
         tree = self._ahead if self._verifying else self._tree
         if self.finished is not None or tree is None:
             return None
         node = self._growth.leaf(tree)
-        return None if node is None else (tree, node)
+        return None if node is None else DraftStep(tree, node, self._draft_reading(tree, node))
 
     def _draft_reading(self, growing: DraftTree, node: int) -> TreeWork:
         """All that the draft model has read, and at last `node` of the tree that is `growing`."""
