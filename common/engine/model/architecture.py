@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 from transformers import DynamicCache, PreTrainedConfig
-from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicSlidingWindowLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.quantizers.auto import AutoHfQuantizer
 
@@ -18,7 +18,7 @@ from common.engine.model.quiet import quiet_loading
 _GENERATIVE = ("ForCausalLM", "LMHeadModel")  # how the classes' names end
 
 # Layers by the cache that Transformers would make for them. A dummy's keys are another layer's.
-_SERVED_LAYERS = frozenset(kind.__name__ for kind in (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer))
+_SERVED_LAYERS = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"})  # in `transformers.cache_utils`
 _REASONS = {  # by a part of the name
     "Linear": "it has layers with a state (state space, convolution or linear attention), which can't be rolled back",
     "Indexed": "it has layers that choose their keys by an index (sparse attention)",
