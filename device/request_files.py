@@ -88,7 +88,7 @@ class RequestFiles:
         for file in files:
             (documents / file.name).write_bytes(file.content)
         chunker = chunker_for(self._embedder, self._settings.chunk_tokens)
-        library = Library(folder / "library", self._embedder, chunker=chunker, kind=self._settings.search)
+        library = Library(folder / "library", self._embedder, chunker=chunker, kind=self._settings.search, passing=True)
         try:
             skipped = library.add(documents, progress=progress).skipped
             if skipped:

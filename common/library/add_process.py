@@ -1,8 +1,9 @@
 """`python -m common.library.add_process`: reads watched folders for a daemon, which lends it its embedding model.
 
 Lines of JSON. On stdin: the settings; then `{"read": {folder: [path, ...]}}`, folders with what has changed there, and
-`{"vectors": ...}`, what was lent. On stdout: `{"embed": [text, ...]}`, and `{"read": folder, "done": ...}` for each.
-It ends when stdin does and all is read.
+`{"vectors": ...}`, what was lent. On stdout: `{"embed": [text, ...]}`, and for each reading that has ended
+`{"read": folder, "done": ..., "taken": ...}`, with the number of `read` lines that had been taken when it began: those
+behind them may be about what it has not seen. It ends when stdin does and all is read.
 
 A saved note is read while answers are decoded: it comes before what else there is to read, and its few texts are
 embedded by the daemon, whose model is there. Loading another one takes ten seconds of a core and half a gigabyte; that
@@ -49,6 +50,7 @@ class Daemon:
         self._folders: deque[Folders] = deque()
         self._vectors: deque[dict[str, Any]] = deque()
         self._ended = False
+        self.taken = 0  # lines with folders that were given by `take`
         threading.Thread(target=self._listen, name="daemon", daemon=True).start()
 
     @property
@@ -63,6 +65,7 @@ class Daemon:
                 self._changed.wait_for(lambda: self._folders or self._ended)
             taken: Folders = {}
             while self._folders:
+                self.taken += 1
                 for folder, paths in self._folders.popleft().items():
                     taken.setdefault(folder, []).extend(paths)
             return taken
@@ -152,7 +155,7 @@ class FolderReader:
             except Interrupted:
                 continue
             del self._folders[folder]
-            self._daemon.tell(read=folder, done=done)
+            self._daemon.tell(read=folder, done=done, taken=self._daemon.taken)
 
     def _more(self) -> bool:
         new = self._daemon.take(wait=not self._folders)

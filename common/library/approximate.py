@@ -13,6 +13,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from common.library.id_selector import selector
+
 LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines say 4 to 16
 PROBES = 32  # lists that a search looks into, at least
 VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
@@ -77,7 +79,7 @@ def candidates(
     probes = min(lists, max(PROBES, math.ceil(_SPARE * wanted * lists / max(1, size))))
     # The lists near to the query may be nearly empty, or hold few of those that may be found.
     enough = min(k, size) if among is None else wanted
-    chosen = None if among is None else faiss.IDSelectorBatch(among)
+    chosen = None if among is None else selector(among)
     found = _probe(index, query, wanted, probes, chosen)
     return found if len(found) >= enough else _probe(index, query, wanted, lists, chosen)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,9 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
     )
 
 
-def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
-    """A connection in which committed means on the disk. Raises `LibraryOutdated` for an earlier format, unless that is
-    to be brought up to date.
+def connect(path: Path, upgrade: bool = False, durable: bool = True) -> sqlite3.Connection:
+    """A connection in which committed means on the disk, where it is to be `durable`. Raises `LibraryOutdated` for an
+    earlier format, unless that is to be brought up to date.
 
     A published one is read as a file that never changes: without locks, which a file system of several machines may
     lack.
@@ -120,7 +121,7 @@ def connect(path: Path, upgrade: bool = False) -> sqlite3.Connection:
             )
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         connection.execute("PRAGMA secure_delete = ON")  # of what is removed nothing stays in the file
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA cell_size_check = ON")
@@ -164,7 +165,8 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def _library_tables(version: int) -> set[tuple[str, str, str]]:
+@cache
+def _library_tables(version: int) -> Set[tuple[str, str, str]]:
     """The tables of a library of this format."""
     connection = sqlite3.connect(":memory:")
     try:
@@ -191,11 +193,11 @@ class Database:
     Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
     """
 
-    def __init__(self, path: Path, upgrade: bool = False) -> None:
-        """Raises `LibraryOutdated` for a database of an earlier format, unless it is to `upgrade` it."""
+    def __init__(self, path: Path, upgrade: bool = False, durable: bool = True) -> None:
+        """`upgrade` and `durable` are as for `connect`; raises its `LibraryOutdated`."""
         self.path = path
         with self._translated():
-            self._connection = connect(path, upgrade)
+            self._connection = connect(path, upgrade, durable)
         try:
             self._prepare()
         except BaseException:

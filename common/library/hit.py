@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.library.places import below
 from common.library.store import StoredChunk
 
 
@@ -31,5 +31,5 @@ class Hit:
     def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
         """The chunk as found by the unit vector [dimension] of a query."""
         similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
-        path = Path(chunk.path).relative_to(chunk.root).as_posix()
+        path = below(chunk.path, chunk.root)
         return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library import approximate, index_file, index_header
+from common.library.id_selector import selector
 from common.library.store import Store
 from common.library.training import Trainer, sample
 
@@ -105,7 +106,7 @@ class VectorIndex:
             ids = np.sort(approximate.candidates(self._index, query, k, among))
             similarities = store.vectors_of(ids, len(query)).astype(np.float64) @ query.astype(np.float64)
             return [int(identifier) for identifier in ids[np.argsort(-similarities, kind="stable")][:k]]
-        chosen = None if among is None else _faiss.SearchParameters(sel=faiss.IDSelectorBatch(among))
+        chosen = None if among is None else _faiss.SearchParameters(sel=selector(among))
         _, found = self._index.search(query.reshape(1, -1), k, params=chosen)
         return [int(identifier) for identifier in found[0] if identifier >= 0]
 

@@ -55,6 +55,7 @@ class Library:
         chunker: Chunker | None = None,
         approximate_from: int = 0,
         kind: SearchKind = "dense",
+        passing: bool = False,
     ) -> None:
         """Open the library in `folder`.
 
@@ -62,6 +63,7 @@ class Library:
             chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
             approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
             kind: by what a search ranks: vectors, words, or both.
+            passing: nobody opens it again, so nothing in it has to be durable, sealed, or quickly read at a start.
         """
         self.folder = Path(os.path.abspath(folder))
         try:
@@ -73,6 +75,7 @@ class Library:
         except OSError as error:
             raise LibraryError(f"the library {folder} can't be read: {error.strerror}") from error
         self._published = is_published(self.folder)
+        self._passing = passing
         self._embedder = embedder
         self._chunker = chunker
         self._kind = kind
@@ -118,9 +121,9 @@ class Library:
         return self._overview.chunks(most)
 
     def files(self) -> list[FileRecord]:
-        """The documents, by path."""
-        with self._reading():
-            return self._store.files()
+        """The documents, by path. A search does not wait for a long list, nor that for a search."""
+        with closing(Store(self.folder)) as store, store.reading():
+            return store.files()
 
     def readings(self) -> list[Reading]:
         """The latest reading of every folder that was added, by path."""
@@ -324,10 +327,10 @@ class Library:
     def _opened(self) -> Store:
         """The database, brought up to date where it is of an earlier version."""
         try:
-            return Store(self.folder)
+            return Store(self.folder, durable=not self._passing)
         except LibraryOutdated:
             with self._unsealed(), closing(Store(self.folder, upgrade=True)) as store:
-                self._seal(seal.gather(store, self.folder))
+                self._seal(store)
             return Store(self.folder)
 
     @contextmanager
@@ -353,41 +356,40 @@ class Library:
         """A connection of its own, so that searches go on meanwhile; the index file follows at the end where it is
         small, or far behind, or has to do so `thoroughly`.
         """
-        with self._unsealed():
-            store = Store(self.folder)
-            try:
-                yield store
-            finally:
-                store.close()
+        with self._unsealed(), closing(Store(self.folder, durable=not self._passing)) as store:
+            yield store
+            if self._passing:
+                return
             with self._reading():
                 outdated = thoroughly or self._index.outdated(self._store)
                 if outdated:
                     self._index.refresh(self._store)
-            with self._lock:
-                if outdated:
+            if outdated:
+                with self._lock:
                     self._index.save()
-                whole = seal.gather(self._store, self.folder)
-            self._seal(whole)
+            self._seal(store)
 
     def _keep(self) -> None:
         """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
-        if self._published or (self._index.saved and self._sealed):
+        if self._published or self._passing or (self._index.saved and self._sealed):
             return
         try:
             with writer_lock(self.folder):
                 with self._lock:
                     if not self._index.saved:
                         self._index.save()
-                    whole = not self._sealed and seal.gather(self._store, self.folder)
                 if not self._sealed:
-                    self._seal(whole)
+                    with closing(Store(self.folder)) as store:
+                        self._seal(store)
         except LibraryDamaged:
             raise
         except LibraryError:  # it goes on without, as on a disk that is full
             return
 
-    def _seal(self, whole: bool) -> None:
-        """Seal the database while nobody may write, if all of it is in its file."""
+    def _seal(self, store: Store) -> None:
+        """Seal the database while nobody may write, if all of it can be brought into its file. That waits for readings
+        of others, for which no search has to wait: `store` is a connection of its own.
+        """
         self._sealed = True  # or left to the next change, where others read all the time
-        if whole:
+        if seal.gather(store, self.folder):
             seal.write(self.folder)

@@ -13,6 +13,11 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def below(path: str, folder: str) -> str:
+    """The path from `folder` on of what lies in it; both absolute."""
+    return path[len(folder.rstrip(os.sep)) + 1 :]
+
+
 def on_disk(path: str | Path) -> str:
     """The absolute path of what `path` leads to."""
     return os.path.realpath(expanded(path))

@@ -41,6 +41,8 @@ class ReadingProcess:
         self._listener: threading.Thread | None = None
         self._lock = threading.Lock()  # guards what follows, and writing to the process
         self._reading: Changes = {}
+        self._lines = 0  # to the process that is there, with folders
+        self._latest: dict[str, int] = {}  # of these, by number, for each folder
         self._failed: Changes = {}
         self._closed = False
 
@@ -57,8 +59,10 @@ class ReadingProcess:
                 return
             if not self._reading:
                 self._start()
+            self._lines += 1
             for folder, paths in changes.items():
                 self._reading.setdefault(folder, set()).update(paths)
+                self._latest[folder] = self._lines
             self._send({"read": {folder: sorted(paths) for folder, paths in changes.items()}})
 
     def failed(self) -> Changes:
@@ -78,6 +82,7 @@ class ReadingProcess:
             listener.join()
 
     def _start(self) -> None:
+        self._lines = 0
         self._process = subprocess.Popen(
             child_command("common.library.add_process"),
             env=python_environment(),
@@ -102,6 +107,8 @@ class ReadingProcess:
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
+            if not line.endswith("\n"):
+                break  # the process ended within it
             said = json.loads(line)
             if "embed" in said:
                 vectors = self._lend(said["embed"])
@@ -128,11 +135,14 @@ class ReadingProcess:
         return b64encode(np.concatenate(parts).tobytes()).decode()
 
     def _done(self, said: dict[str, Any]) -> None:
+        """Take note that a reading has ended. What changed in the folder since it began is read next."""
         with self._lock:
+            log.info("a watched folder was %s", "read" if said["done"] else "not read, which is tried again")
+            if said["taken"] < self._latest[said["read"]]:
+                return
             paths = self._reading.pop(said["read"], set())
             if not said["done"]:
                 self._failed.setdefault(said["read"], set()).update(paths)
-            log.info("a watched folder was %s", "read" if said["done"] else "not read, which is tried again")
             if not self._reading:
                 self._leave()
 

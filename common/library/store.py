@@ -25,6 +25,7 @@ from common.library.copies import Copies
 from common.library.database import Database, intact
 from common.library.errors import LibraryDamaged
 from common.library.keywords import Keywords
+from common.library.places import below, is_within
 from common.library.readings import Readings
 from common.library.tags import Tags
 
@@ -75,7 +76,7 @@ class FileRecord:
     @property
     def relative_path(self) -> str:
         """The path below the folder that was added."""
-        return Path(self.path).relative_to(self.root).as_posix()
+        return below(self.path, self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ class StoredChunk:
 class Store:
     """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
 
-    def __init__(self, folder: Path, upgrade: bool = False) -> None:
-        """Raises `LibraryOutdated` for a database of an earlier format, unless it is to `upgrade` it."""
-        self._database = Database(folder / DATABASE, upgrade)
+    def __init__(self, folder: Path, upgrade: bool = False, durable: bool = True) -> None:
+        """`upgrade` and `durable` are as for `connect`; raises its `LibraryOutdated`."""
+        self._database = Database(folder / DATABASE, upgrade, durable)
         self.tags = Tags(self._database)
         self.copies = Copies(self._database)
         self.readings = Readings(self._database)
@@ -382,8 +383,7 @@ class Store:
             self._database.run(f"DELETE FROM {table} WHERE {past}", (last,))
 
     def _check_document(self, path: object, root: object, title: object) -> None:
-        texts = isinstance(path, str) and isinstance(root, str) and isinstance(title, str)
-        if not texts or not Path(str(path)).is_relative_to(str(root)):
+        if not (isinstance(path, str) and isinstance(root, str) and isinstance(title, str) and is_within(path, root)):
             raise self._database.damaged("it does not say where a document is")
 
     def _block(self, rows: list[tuple[Any, ...]], dimension: int) -> NDArray[np.float32]:

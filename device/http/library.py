@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import Field
@@ -15,6 +14,7 @@ from starlette.datastructures import QueryParams
 from common.answer.errors import AnswerFailed
 from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
 from common.library.hit import Hit
+from common.library.places import below
 from common.library.store import FileRecord, StoredChunk
 from common.library.tags import tags_of
 from device.http.errors import SERVER_ERROR, ApiError, answer_failed, sentence_of
@@ -56,7 +56,7 @@ def hit_json(hit: Hit) -> dict[str, Any]:
 
 def passage_json(chunk: StoredChunk) -> dict[str, Any]:
     """One passage by its number."""
-    path = Path(chunk.path).relative_to(chunk.root).as_posix()
+    path = below(chunk.path, chunk.root)
     return {"chunk": chunk.id, "title": chunk.title, "path": path, "place": chunk.place, "text": chunk.text}
 
 

@@ -12,6 +12,8 @@ import pytest
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import MOST_FILES, Request, RequestFile
 from common.library.library import Library
+from common.library.seal import SEAL
+from common.library.store import INDEX
 from device.interface import Finished
 from device.request_files import MOST_FILE_BYTES, RequestFiles
 from device.settings import DeviceSettings
@@ -91,6 +93,17 @@ def test_the_device_answers_from_them_alone(device: Resident, fields: dict[str, 
     assert bool(others) == (fields.get("sources") != "device")
     if fields.get("sources") == "device" or fields.get("method") in (None, "sequence-wise"):
         assert kept(device) == before  # the others keep the cloud's documents
+
+
+def test_nothing_is_made_for_a_next_start(device: Resident) -> None:
+    """The answer would wait for it."""
+    files = device.engine._files
+    library = files.open([LETTER])
+    try:
+        assert [hit.title for hit in library.search("dance class", 1)] == ["A letter"]
+        assert {path.name for path in library.folder.iterdir()}.isdisjoint({SEAL, INDEX})
+    finally:
+        files.close(library)
 
 
 def test_what_is_computed_of_other_documents_is_kept(device: Resident) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -25,7 +26,7 @@ from common.library.chunks import Chunker
 from common.library.errors import LibraryDamaged, LibraryError, LibraryFull
 from common.library.index_file import TEMPORARY
 from common.library.library import Library
-from common.library.store import DATABASE, INDEX
+from common.library.store import DATABASE, INDEX, Store
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import DIMENSION, ToyEmbedder
 
@@ -262,6 +263,22 @@ class TestDatabase:
         with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
             library.search("words", 10_000)
 
+    def test_the_tables_that_it_is_compared_with_are_made_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is compared at each opening, and an answer about files of its own waits for several."""
+        made, connect = list[object](), sqlite3.connect
+
+        def noted(place: Any, **options: Any) -> sqlite3.Connection:
+            made.append(place)
+            connection: sqlite3.Connection = connect(place, **options)
+            return connection
+
+        monkeypatch.setattr("sqlite3.connect", noted)
+        for _ in range(4):
+            Store(tmp_path).close()
+        assert len(made) >= 4 and made.count(":memory:") <= 1
+
     def test_another_file_in_its_place(self, tmp_path: Path, toy: ToyEmbedder) -> None:
         (tmp_path / DATABASE).write_text("something else entirely " * 99)
         with pytest.raises(LibraryDamaged, match=r"file is not a database.*move the folder away"):
@@ -327,8 +344,8 @@ class TestDatabase:
     ) -> None:
         original = database.connect
 
-        def small(path: Path, upgrade: bool = False) -> sqlite3.Connection:
-            connection = original(path, upgrade)
+        def small(path: Path, *options: bool) -> sqlite3.Connection:
+            connection = original(path, *options)
             connection.execute("PRAGMA max_page_count = 40")  # SQLite reports it as a full disk
             return connection
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePath
 from typing import Literal
 
 import numpy as np
 import pytest
 
 from common.library.chunks import Chunker
+from common.library.database import Database
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
 from common.library.library import Library
+from common.library.seal import SEAL
 from common.library.store import INDEX, Counts
 from common.scoring.static import StaticScorer
 from tests.common.library.conftest import Write
@@ -119,6 +123,56 @@ class TestRemove:
     def test_takes_absolute_paths(self, notes: Library, documents: Path) -> None:
         assert notes.remove([documents / "bike"]) == 2
         assert notes.remove([documents]) == 2
+
+
+def test_a_list_of_documents_waits_for_no_search(library: Library, write: Write, documents: Path) -> None:
+    """Nor does a search wait for one of many: a page asks for it all the time."""
+    write("note.txt", "a note")
+    library.add(documents)
+    with ThreadPoolExecutor(1) as pool, library._lock:
+        assert [file.title for file in pool.submit(library.files).result(AT_ONCE)] == ["note"]
+
+
+def test_a_list_of_documents_is_made_without_taking_their_paths_apart(
+    library: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand that takes a quarter of a second, in which no answer gets on."""
+    taken_apart, listed = list[PurePath](), list[str]()
+
+    def noted(path: PurePath, other: str) -> PurePath:
+        taken_apart.append(path)
+        return path
+
+    for number in range(5):
+        write(f"deep/{number}.txt", f"note {number}")
+    library.add(documents)
+    with monkeypatch.context() as patch:
+        for method in ("relative_to", "is_relative_to"):
+            patch.setattr(PurePath, method, noted)
+        listed += [file.relative_path for file in library.files()]
+    assert (taken_apart, listed) == ([], [f"deep/{number}.txt" for number in range(5)])
+
+
+def test_of_one_that_nobody_opens_again_nothing_is_brought_to_the_disk(
+    tmp_path: Path, write: Write, documents: Path, toy: ToyEmbedder, chunker: Chunker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer waits for it."""
+    modes, transaction = list[int](), Database.transaction
+
+    def noted(database: Database, write: bool) -> AbstractContextManager[None]:
+        if write:
+            modes.extend(mode for (mode,) in database.all("PRAGMA synchronous"))
+        return transaction(database, write)
+
+    monkeypatch.setattr(Database, "transaction", noted)
+    write("note.txt", "a note")
+    for passing in (False, True):
+        modes.clear()
+        with Library(tmp_path / str(passing), toy, chunker=chunker, passing=passing) as library:
+            library.add(documents)
+            assert [hit.text for hit in library.search("note", 1)] == ["a note"]
+            kept = {path.name for path in library.folder.iterdir()} & {SEAL, INDEX}
+        assert (set(modes), kept) == (({0}, set()) if passing else ({2}, {SEAL, INDEX}))
 
 
 def test_a_closed_library_says_so(notes: Library) -> None:

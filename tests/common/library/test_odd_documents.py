@@ -121,7 +121,7 @@ def test_a_file_that_grew_beyond_the_limit_after_the_scan(write: Write, monkeypa
 
 
 def test_a_letter_with_a_hundred_thousand_accents() -> None:
-    """With half of them above and half below, and what nobody sees between: Python took minutes to put them in order."""
+    """Half of them above, half below, and what nobody sees between: Python took minutes to put them in order."""
     marks = "\u0301\u00ad" * 50_000 + "\u0323\u200b" * 50_000
     began = time.process_time()
     (section,) = content_of(File(".txt", f"tea e{marks} tea".encode(), "", 0, 0), IsolatedReader()).sections

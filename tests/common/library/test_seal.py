@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from common.library.database import Database
 from common.library.errors import LibraryFull, PathError
 from common.library.library import Library
 from common.library.seal import SEAL
-from common.library.store import DATABASE
+from common.library.store import DATABASE, Store
 from tests.common.library.conftest import Write
 from tests.common.library.former_formats import put_back
 from tests.common.library.test_faults import fill
@@ -94,6 +97,37 @@ def test_while_somebody_reads_all_the_time_there_is_none(
         assert not (filled.folder / SEAL).exists()
     filled.add(documents)
     assert is_sealed(filled.folder)
+
+
+@pytest.mark.parametrize("kind", ["change", "search"])
+def test_searches_go_on_while_the_seal_waits_for_somebody_who_reads(
+    kind: str, filled: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample for the index, or a snapshot, takes seconds and more."""
+    begun, ended, gather = threading.Event(), threading.Event(), Database.gather
+
+    def noted(database: Database) -> bool:
+        begun.set()
+        whole = gather(database)
+        ended.set()
+        return whole
+
+    monkeypatch.setattr(Database, "gather", noted)
+    with closing(Store(filled.folder)) as reader, ThreadPoolExecutor(1) as pool:
+        with reader.reading():
+            reader.count()
+            if kind == "change":
+                waiting = pool.submit(lambda: filled.remove("all"))
+            else:  # after a change that was killed
+                with closing(Store(filled.folder)) as killed, killed.writing():
+                    killed.advance()
+                seal.remove(filled.folder)
+                filled._sealed = False
+                waiting = pool.submit(lambda: len(filled.search("note", 1)))
+            assert begun.wait(60.0)
+            filled.search("note", 1)
+            assert not ended.is_set()
+        assert waiting.result(60.0) > 0
 
 
 def test_opened_beside_changes(filled: Library, write: Write, documents: Path, chunker: Chunker) -> None:

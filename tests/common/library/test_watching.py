@@ -345,11 +345,11 @@ def test_what_is_removed_before_it_is_read_is_not_read(
     library.remove([documents])
     left, told = [{str(documents): list[str]()}], list[dict[str, object]]()
     daemon: Any = SimpleNamespace(
-        waiting=False, tell=lambda **line: told.append(line), take=lambda wait: left.pop() if left else {}
+        waiting=False, taken=1, tell=lambda **line: told.append(line), take=lambda wait: left.pop() if left else {}
     )
     lent: Any = SimpleNamespace(lent=0)
     FolderReader(daemon, settings, library, lent).run()
-    assert (told, library.files(), library.readings()) == ([{"read": str(documents), "done": True}], [], [])
+    assert (told, library.files(), library.readings()) == ([{"read": str(documents), "done": True, "taken": 1}], [], [])
 
 
 def test_it_stops_at_once(settings: Settings, library: Library, write: Write) -> None:
