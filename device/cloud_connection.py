@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol, get_args
 
 from common.answer import failures
 from common.answer.request import Privacy
@@ -15,13 +15,15 @@ from common.process.quiet_log import QuietLog
 from common.transport.counters import CountersSnapshot
 from common.transport.interface import LinkStatus, Peer
 from device.interface import CloudStatus
-from proto.errors import ProtocolError
+from proto.errors import ProtocolError, Refusal
 from proto.framing import PROTOCOL_VERSION
 from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 
 log = logging.getLogger(__name__)
 
-VERSION = "version"  # code of an `Error`
+VERSION, MISMATCH = "version", "mismatch"  # codes of an `Error`
+# Those of errors of the link that a log repeats: in one of its own, a cloud could write there what was asked of it.
+_KNOWN: Final = frozenset({*get_args(Refusal), MISMATCH, "quota"})
 
 
 class Link(Protocol):
@@ -90,7 +92,7 @@ class CloudConnection:
             case ProbeReply():
                 self.peer.meter.replied(message)
             case Welcome() if (reason := refusal(self._side.hello, message.hello)) is not None:
-                self._lines.tell(logging.WARNING, "the cloud at %s is refused: %s", self.address, reason)
+                self._log("the cloud at %s is refused (%s); `dragon status` says why", MISMATCH, reason)
                 self._refuse(reason)
             case Welcome() if self.welcome is not None:
                 self.welcome = message  # news of a cloud that goes on: its library has changed
@@ -106,9 +108,9 @@ class CloudConnection:
                     self._comings.tell(logging.INFO, "the cloud at %s is starting", self.address)
                 self._starting = message.text
             case Error(session=0) if self.welcome is not None:
-                self._lines.tell(logging.WARNING, "the cloud at %s complains: %s", self.address, message.text)
+                self._log("the cloud at %s complains (%s)", message.code, message.text)
             case Error(session=0):
-                self._lines.tell(logging.WARNING, "the cloud at %s refuses: %s", self.address, message.text)
+                self._log("the cloud at %s refuses (%s); `dragon status` says why", message.code, message.text)
                 self._refuse(other_version(self.address) if message.code == VERSION else message.text)
             case _:
                 self.peer.meter.use()
@@ -126,6 +128,12 @@ class CloudConnection:
         if self.welcome is not None:
             self._comings.tell(logging.WARNING, "the cloud at %s is stopping", self.address)
         self.welcome, self.left = None, True
+
+    def _log(self, line: str, code: str, words: str) -> None:
+        """Log a `line` about the cloud, with its address and a `code`; the cloud's `words` at the level debug only."""
+        known = code if code in _KNOWN else "of another kind"
+        if self._lines.tell(logging.WARNING, line, self.address, known):
+            log.debug("The cloud's words: %s", words)
 
     def _refuse(self, reason: str) -> None:
         self.welcome, self.refusal = None, reason

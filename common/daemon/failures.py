@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import traceback
 
 from common.answer.errors import AnswerFailed, InternalFailure, NoPlace, RequestError
 from common.engine.kv.errors import KvWaitError
-from common.process.log_lines import AnswerName
+from common.process.log_lines import AnswerName, CodePlace
 from common.scoring.worker import ScoringError
 from proto.errors import ProtocolError
 
@@ -33,9 +32,9 @@ def as_failure(
         return AnswerFailed(str(error))
     if isinstance(error, ProtocolError):  # of this side's own; what a peer sends is refused where it comes in
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
-    where = "".join(traceback.format_tb(error.__traceback__))
+    where = CodePlace.of(error)
     if session is None:
-        log.error("an answer failed with %s\n%s", type(error).__name__, where)
+        log.error("an answer failed with %s%s", type(error).__name__, where)
     else:
-        log.error("answer %s failed with %s\n%s", AnswerName.of(session), type(error).__name__, where)
+        log.error("answer %s failed with %s%s", AnswerName.of(session), type(error).__name__, where)
     return InternalFailure(sentence)

@@ -5,13 +5,29 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
+import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 LogFormat = Literal["text", "json"]
+Kind = TypeVar("Kind")
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
+
+# Embeddings, overrides and isolates make text look like another one.
+_REORDERING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+
+
+def _steers(character: str) -> bool:
+    control = unicodedata.category(character) in ("Cc", "Zl", "Zp")
+    return control or unicodedata.bidirectional(character) in _REORDERING
+
+
+# What steers a terminal or breaks a line, which a name or an error's text may hold, as JSON spells it.
+_SPELLED: Final = {code: f"\\u{code:04x}" for code in range(0x2070) if _steers(chr(code))} | {ord("\n"): "\\n"}
+_BUT_LINES: Final = _SPELLED | {ord("\n"): "\n"}
 
 
 class AnswerName(str):
@@ -25,6 +41,33 @@ class AnswerName(str):
     @classmethod
     def of(cls, session: int) -> Self:
         return cls(f"{session:08x}")
+
+
+class CodePlace(str):
+    """The calls by which an exception came, and nothing that it says: as an argument of a log line, behind what it is
+    about, they keep lines of their own where lines are text.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        return cls("\n" + "".join(traceback.format_tb(error.__traceback__)))
+
+
+class TextLines(logging.Formatter):
+    """A line per message: what would break it, or steer the terminal that shows it, is spelled out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        place = _argument(record, CodePlace)
+        if place is None:
+            return line.translate(_SPELLED)
+        before, _, behind = line.partition(place)
+        return f"{before.translate(_SPELLED)}{place.translate(_BUT_LINES)}{behind.translate(_SPELLED)}"
+
+    def formatException(self, ei: Any) -> str:
+        return super().formatException(ei).translate(_BUT_LINES)
 
 
 class JsonLines(logging.Formatter):
@@ -43,20 +86,25 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        arguments = record.args if isinstance(record.args, tuple) else ()
-        named = next((argument for argument in arguments if isinstance(argument, AnswerName)), None)
+        named = _argument(record, AnswerName)
         if named is not None:
             value["request"] = named
         if record.exc_info:
             value["exception"] = self.formatException(record.exc_info)
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).translate(_SPELLED)
+
+
+def _argument(record: logging.LogRecord, kind: type[Kind]) -> Kind | None:
+    """The first argument of a line that is of this kind."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return next((argument for argument in arguments if isinstance(argument, kind)), None)
 
 
 def log_to_stderr(level: str, form: LogFormat, noisy: Iterable[str] = (), worker: int | None = None) -> None:
     """Log from `level` on to stderr; of the loggers `noisy` warnings only. Lines of a `worker` have its number."""
     handler = logging.StreamHandler(sys.stderr)
     text = _TEXT if worker is None else _TEXT.replace("%(message)s", f"worker {worker}: %(message)s")
-    handler.setFormatter(JsonLines(worker) if form == "json" else logging.Formatter(text))
+    handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(text))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in noisy:
         logging.getLogger(name).setLevel(logging.WARNING)

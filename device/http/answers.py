@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -14,7 +13,7 @@ from functools import partial
 
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.request import Request
-from common.process.log_lines import AnswerName
+from common.process.log_lines import AnswerName, CodePlace
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place
 from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Unmatched, Waiting
@@ -273,6 +272,6 @@ class Answers:
         if isinstance(error, AnswerFailed):
             return answer_failed(str(error))
         # Where it happened, never what it says: the text of an error can hold a prompt or a document.
-        where = "".join(traceback.format_tb(error.__traceback__))
-        logger.error("request %s: the engine raised %s\n%s", AnswerName.of(self._number), type(error).__name__, where)
+        name, where = AnswerName.of(self._number), CodePlace.of(error)
+        logger.error("request %s: the engine raised %s%s", name, type(error).__name__, where)
         return engine_failed()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import time
-import traceback
 from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.configuration.settings import is_loopback
 from common.methods.open_message import session_number
-from common.process.log_lines import AnswerName
+from common.process.log_lines import AnswerName, CodePlace
 from common.process.quiet_log import QuietLog
 from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
@@ -84,9 +83,8 @@ class RequestGuard:
         except ApiError as refusal:
             await refusal.response()(scope, receive, exchange.send)
         except Exception as error:
-            where = "".join(traceback.format_tb(error.__traceback__))
             tell = logger.log if exchange.let_in == "user" else self._refusals.tell
-            tell(logging.ERROR, "%s raised %s\n%s", exchange.identity, type(error).__name__, where)
+            tell(logging.ERROR, "%s raised %s%s", exchange.identity, type(error).__name__, CodePlace.of(error))
             if exchange.status is None:
                 await server_failed().response()(scope, receive, exchange.send)
         finally:

@@ -13,6 +13,7 @@ from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
+from common.engine.jobs import Job
 from common.engine.kv.document_states import unpack_states
 from common.methods.passages.fetch.cloud_half import FetchCloud
 from common.transport.interface import Peer
@@ -97,6 +98,25 @@ def test_keys_and_values_are_the_documents(sessions: Sessions, side: SideRuntime
     tokens, states = unpack_states(body, side.decoder.layout, side.decoder.vocabulary, 1024)
     assert side.tokenizer.decode(tokens).strip() == ENTRIES["horror"]
     assert states[0][0].shape[1] == len(tokens)
+
+
+def test_the_engine_knows_whose_documents_they_are(
+    sessions: Sessions, side: SideRuntime, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More connections get a device no more of the passes."""
+    peers = list[object]()
+    submit = side.decoding.submit
+
+    def noting(job: Job) -> None:
+        peers.append(job.peer)
+        submit(job)
+
+    monkeypatch.setattr(side.decoding, "submit", noting)
+    for peer in (Peer(3, "laptop"), Peer(4, "laptop"), Peer(5, "telephone")):
+        sessions.on_message(peer, replace(side.hello, role="device"), 0)
+        sessions.on_message(peer, fetch(5, "kv", documents=1), 0)
+        wait_until(lambda: free(sessions), "all is sent")
+    assert peers == ["laptop", "laptop", "telephone"]
 
 
 def test_a_slow_reader_waits_and_is_forgotten_in_the_end(sessions: Sessions, wire: Wire) -> None:

@@ -94,6 +94,33 @@ def test_a_cloud_that_sends_nonsense_over_and_over_costs_a_few_lines(
     assert 2 <= len(caplog.records) <= 20
 
 
+def test_what_a_cloud_writes_freely_is_for_the_status_and_not_for_the_log(
+    profiler: Profiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It knows the questions: a line with one of them would be read by whoever reads logs."""
+    words = "When is my test at Dr Weber's?"
+    connection = unheard(profiler)
+    peer = Peer(1, None)
+    with caplog.at_level(logging.INFO):
+        connection.on_message(peer, Welcome(replace(CLOUD, scorer=words), 1, 1, 1), 0)
+        assert words in connection.status().detail
+        connection.on_message(peer, Error(0, "quota", words), 0)
+        assert connection.status().detail == words
+        connection.on_message(peer, Error(0, words, words), 0)
+        connection.on_message(peer, Welcome(CLOUD, 1, 1, 1), 0)
+        connection.on_message(peer, Error(0, "quota", words), 0)
+    assert caplog.messages == [
+        "the cloud at tcp://cloud:1 is refused (mismatch); `dragon status` says why",
+        "the cloud at tcp://cloud:1 refuses (quota); `dragon status` says why",
+        "the cloud at tcp://cloud:1 refuses (of another kind); `dragon status` says why",
+        "connected to the cloud at tcp://cloud:1",
+        "the cloud at tcp://cloud:1 complains (quota)",
+    ]
+    with caplog.at_level(logging.DEBUG):
+        connection.on_message(peer, Error(0, "quota", words), 0)
+    assert caplog.messages[-1] == f"The cloud's words: {words}"
+
+
 def test_a_complaint_about_the_version_is_put_as_this_device_sees_it(profiler: Profiler) -> None:
     """In the cloud's own words "this side" is the cloud."""
     connection = unheard(profiler)

@@ -11,14 +11,19 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.answer.errors import AnswerFailed
+from common.sampling.certificate import NO_EVIDENCE
 from device.interface import Finished, TokenEvent
 from proto.digest import EMPTY
+from proto.fields import Placement
 from proto.messages import (
     Close,
+    Closed,
     Contributions,
+    Draft,
     Error,
     Fetch,
     Fetched,
@@ -28,6 +33,7 @@ from proto.messages import (
     Sync,
     Target,
 )
+from proto.payloads.race import RaceEntries, encode_race
 from proto.rounds import Decided, Propose, Verdict
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
@@ -50,6 +56,7 @@ LENGTH = 16
 TOKEN = 5
 MOST = 2**24 - 1  # of what a message may say
 AGES = 1e9  # seconds
+ENTRIES = RaceEntries(np.arange(5, 37, dtype=np.uint32), np.arange(1, 33, dtype=np.uint16))  # of a draft
 METHODS: dict[str, dict[str, Any]] = {
     "speculative": {"placement": "cloud"},
     "coupled": {"method": "coupled", "sources": "cloud", "eager": False, "draft_policy": "fixed"},
@@ -207,6 +214,30 @@ class TestPlacements:
 
         cloud.script = script
         assert ask(device, "speculative").report.degraded == ()
+
+    @pytest.mark.parametrize("placement", ["device", "cloud"])
+    def test_that_counts_what_can_not_have_been(
+        self, cloud: ScriptedCloud, device: Resident, placement: Placement
+    ) -> None:
+        """The device has counted itself where it decides; elsewhere no more can have been judged than was decided."""
+        most = 2**32 - 1
+
+        def script(cloud: ScriptedCloud, message: Message) -> None:
+            match message:
+                case Open(session=session):
+                    cloud.say(ready(session))
+                    if placement == "device":  # its documents have no weight: the device goes on with its own drafts
+                        cloud.say(Draft(session, 0, 0, EMPTY, NO_EVIDENCE, 0, encode_race(ENTRIES)))
+                    else:
+                        cloud.say(Target(session, 0, 0, (TOKEN,) * LENGTH, "cloud"))
+                case Close(session=session):
+                    cloud.say(Closed(session, 0, most, most, 0, 0, most))
+
+        cloud.script = script
+        report = ask(device, "speculative", placement=placement).report
+        judged = 1 if placement == "device" else LENGTH + report.device.drafted
+        assert report.cloud.accepted + report.cloud.rollbacks <= judged
+        assert report.disagreements <= LENGTH
 
 
 class TestVerifiers:

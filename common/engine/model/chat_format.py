@@ -1,7 +1,7 @@
 """Prompts by the chat template that a model brings, the document before everything else.
 
 The template is rendered with a mark in the place of every text. Between the marks stands what the template says itself:
-there, and nowhere else, a special token's name means that token.
+there, and nowhere else, a control token's name means that token.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from common.engine.model.conversation import Conversation, Turn
@@ -34,10 +35,12 @@ class ChatFormat:
         """Raises `ValueError` for a tokenizer without a template, and for a template that loses or moves texts."""
         self._tokenizer = tokenizer
         self._instruction = instruction
-        self._specials = _pattern(tokenizer.special_ids)
-        self._guarded = Guarded(list(tokenizer.special_ids))
+        self._names = _pattern(tokenizer.control_ids)
+        self._guarded = Guarded(list(tokenizer.control_ids))
         self._told_of_tools = told_of_tools(tokenizer)
-        self._tools = tool_format(tokenizer, self._split) if self._told_of_tools else PLAIN_TOOLS
+        # In an answer, other tokens than special ones are text.
+        split = partial(self._split, names=_pattern(tokenizer.special_ids))
+        self._tools = tool_format(tokenizer, split) if self._told_of_tools else PLAIN_TOOLS
         self._with_system = True
         try:
             parts = self._rendered(_PROBE)
@@ -81,7 +84,7 @@ class ChatFormat:
         usual = self._rendered(_PROBE)[0]
         pairs = enumerate(zip(before, usual, strict=False))
         same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
-        for name in [] if self._specials is None else chain(*map(self._specials.finditer, (before, usual))):
+        for name in [] if self._names is None else chain(*map(self._names.finditer, (before, usual))):
             if name.start() < same < name.end():  # different tokens whose names begin alike
                 same = name.start()
         return before[same:].removesuffix(usual[same:])
@@ -90,7 +93,7 @@ class ChatFormat:
         """The template's own words with a text between any two stretches of them."""
         text, controls = "", list[Control]()
         for literal, own in zip(literals, [*texts, ""], strict=True):
-            for part in self._split(literal):
+            for part in self._split(literal, self._names):
                 if isinstance(part, int):
                     controls.append(Control(len(text), part))
                 else:
@@ -123,14 +126,14 @@ class ChatFormat:
             raise ValueError("the model's chat template does not keep every text once and in order")
         return pieces[::2]
 
-    def _split(self, literal: str) -> list[str | int]:
-        """A stretch of the template's own words, with the special tokens that it names as their ids.
+    def _split(self, literal: str, names: re.Pattern[str] | None) -> list[str | int]:
+        """A stretch of the template's own words, with the tokens that `names` finds as their ids.
 
         The space around them that they take away is gone, but for that of the texts which the template puts there.
         """
-        parts = [literal] if self._specials is None else self._specials.split(literal)
+        parts = [literal] if names is None else names.split(literal)
         named = [
-            self._tokenizer.special_ids[part] if index % 2 else part.replace(GUARD, "")
+            self._tokenizer.control_ids[part] if index % 2 else part.replace(GUARD, "")
             for index, part in enumerate(parts)
         ]
         return [part for part in self._stripped(named) if part != ""]
@@ -152,7 +155,7 @@ def _is_marked(turn: Turn) -> bool:
     return turn.role != "tool" and not turn.calls
 
 
-def _pattern(special_ids: dict[str, int]) -> re.Pattern[str] | None:
+def _pattern(ids: dict[str, int]) -> re.Pattern[str] | None:
     """Matches the longest name that fits, as a group."""
-    names = sorted(special_ids, key=len, reverse=True)
+    names = sorted(ids, key=len, reverse=True)
     return re.compile(f"(?<!{GUARD})(" + "|".join(map(re.escape, names)) + ")") if names else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from common.engine.model.errors import ModelError
@@ -32,6 +35,10 @@ _ENDS = frozenset(
 )
 _PART_ENDS = "<|end|>"  # of one message among several, where "<|return|>" ends the answer
 
+# How names of tokens look; runs of spaces and words, which some tokenizers add too, are of any text.
+_NAME: Final = re.compile(r"\w[^\w\s]|[^\w\s]\w")
+_ROLES: Final = ("system", "user", "assistant", "user")  # of turns that a template is tried on
+
 # Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
 # adds special tokens, which `encode` never asks for: none of them changes an id.
 _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
@@ -56,12 +63,19 @@ class Tokenizer:
         self._pretrained = pretrained
         special = {number: token for number, token in pretrained.added_tokens_decoder.items() if token.special}
         self.special_ids: dict[str, int] = {token.content: number for number, token in special.items()}
-        # Those that take the space in front of them, or behind them, away.
-        self.strip_before = frozenset(number for number, token in special.items() if token.lstrip)
-        self.strip_behind = frozenset(number for number, token in special.items() if token.rstrip)
         self._special_names = {number: name for name, number in self.special_ids.items()}
-        self._anchor: list[int] = self.encode("a")[-1:]
         self._templates = _templates(pretrained.chat_template)
+        # Not special, and so shown where an answer has them, but a template's own words, such as `<think>`.
+        self._markers = self._named(
+            {n: token for n, token in pretrained.added_tokens_decoder.items() if n not in special}
+        )
+        controls = special | self._markers
+        # The tokens that a name stands for where a template says it, and nowhere else.
+        self.control_ids: dict[str, int] = {token.content: number for number, token in controls.items()}
+        # Those that take the space in front of them, or behind them, away.
+        self.strip_before = frozenset(number for number, token in controls.items() if token.lstrip)
+        self.strip_behind = frozenset(number for number, token in controls.items() if token.rstrip)
+        self._anchor: list[int] = self.encode("a")[-1:]
         description = json.loads(backend.to_str())
         vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
         self.size = max(vocabulary.values(), default=0) + 1
@@ -101,11 +115,9 @@ class Tokenizer:
         return bool(self._templates)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. No special token is added, and none that the text spells out is recognised."""
-        # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
-        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        return ids
+        """Token ids of `text`. No special token is added, and no control token that the text spells out recognised."""
+        ids = _encoded(self._backend, text)
+        return ids if self._markers.keys().isdisjoint(ids) else _encoded(self._spelling, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
@@ -175,6 +187,23 @@ class Tokenizer:
     def stream(self) -> StreamDecoder:
         """A decoder for one answer's tokens, one at a time."""
         return StreamDecoder(self._backend, self._bytes_of, self._anchor, self._is_silent)
+
+    def _named(self, added: Mapping[int, Any]) -> dict[int, Any]:
+        """Those of the tokens `added` whose names chat templates say: in their text, or put together."""
+        found = {number: token for number, token in added.items() if _NAME.search(token.content)}
+        said = list(self._templates.values()) if found else []
+        for roles in (_ROLES, _ROLES[1:]) if said else ():
+            with suppress(ValueError):
+                said.append(self.render_chat([{"role": role, "content": "a"} for role in roles]))
+        return {number: token for number, token in found.items() if any(token.content in text for text in said)}
+
+    @cached_property
+    def _spelling(self) -> Any:
+        """The library's tokenizer without markers. Made once a text has one: it takes as much memory again."""
+        spelling = copy.deepcopy(self._backend)
+        spelling.add_special_tokens(list(self._markers.values()))
+        spelling.encode_special_tokens = True
+        return spelling
 
     def _is_silent(self, token: int) -> bool:
         """Whether a token is none of a text: a special one, or one that only the model has."""
@@ -298,6 +327,13 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _encoded(backend: Any, text: str) -> list[int]:
+    # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
+    (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoding.ids
+    return ids
 
 
 def _decoded(backend: Any, tokens: Sequence[int]) -> str:

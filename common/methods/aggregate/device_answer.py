@@ -38,6 +38,7 @@ class DeviceAnswer:
             recorder,
             context.cloud.waited,
             Preview(lambda: session.provisional, context.provisional) if shown else None,
+            owner="cloud",
         )
 
     @property
@@ -57,10 +58,8 @@ class DeviceAnswer:
         disagreements = counters.disagreements
         if closed is not None:
             # Where the device decided alone, the cloud may have decided for both, and neither computes wrongly.
-            disagreements = max(0, closed.disagreements - len(counters.degraded))
-        accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
-        if closed is not None and closed.accepted + closed.rollbacks >= accepted + rollbacks:
-            accepted, rollbacks = closed.accepted, closed.rollbacks  # unless its session began behind a lost connection
+            disagreements = min(tokens, max(0, closed.disagreements - len(counters.degraded)))
+        accepted, rollbacks = self._judged(closed, tokens)
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
@@ -91,3 +90,20 @@ class DeviceAnswer:
             accepted=tuple(outcome.accepted[:tokens]),
             expected=tuple(outcome.expected[:tokens]),
         )
+
+    def _judged(self, closed: Closed | None, tokens: int) -> tuple[int, int]:
+        """The cloud's drafts that became one of the `tokens`, and those that did not.
+
+        The cloud's own count is taken where the device has not seen all of its drafts, as far as it can be true.
+        """
+        session = self.answer.session
+        counters, config = session.counters, session.config
+        accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
+        decides = config.placement == "device" and "device" in config.participants
+        # The cloud's session may have begun behind a lost connection.
+        if closed is None or decides or closed.accepted + closed.rollbacks < accepted + rollbacks:
+            return accepted, rollbacks
+        # It judges one at a position, and decides no further ahead of the answer than this side has drafted.
+        most = tokens + counters.drafted
+        accepted = min(closed.accepted, most)
+        return accepted, min(closed.rollbacks, most - accepted)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.process.log_lines import AnswerName, LogFormat, log_to_stderr
+from common.process.log_lines import AnswerName, CodePlace, LogFormat, log_to_stderr
 from common.process.quiet_log import QuietLog
 
 SESSION = 0x2B3C4D
@@ -48,6 +48,37 @@ def fail() -> None:
 def test_text_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = lines(capsys, "text", lambda: log.warning("answer %s: %s", AnswerName.of(SESSION), "no"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING answer 002b3c4d: no", line)
+
+
+STEERING = "\x1b]0;owned\x07\x9b2J\x7f\r\n\x85\u2028\u202e\u2066"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_nothing_in_a_line_breaks_it_or_steers_a_terminal(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
+    (line,) = lines(capsys, form, lambda: log.warning("no such model: %s", f"é «{STEERING}»"))
+    assert line.isprintable() and "é «" in line
+    if form == "json":
+        assert json.loads(line)["message"] == f"no such model: é «{STEERING}»"
+    else:
+        assert line.endswith(r"é «\u001b]0;owned\u0007\u009b2J\u007f\u000d\n\u0085\u2028\u202e\u2066»")
+
+
+def test_tracebacks_and_places_in_the_code_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    def stumble() -> None:
+        try:
+            raise RuntimeError(STEERING)
+        except RuntimeError as error:
+            log.exception("it %s", "stumbled\nand fell")
+            log.error("%s failed with %s%s", "it\nall", type(error).__name__, CodePlace.of(error))
+
+    told = lines(capsys, "text", stumble)
+    assert all(line.isprintable() for line in told)
+    first, *traced = told[: told.index(next(line for line in told if "RuntimeError:" in line))]
+    assert first.endswith(r" ERROR it stumbled\nand fell") and len(traced) > 2
+    place = next(
+        number for number, line in enumerate(told) if line.endswith(r" ERROR it\nall failed with RuntimeError")
+    )
+    assert told[place + 1].startswith("  File ") and told[place + 2] == "    raise RuntimeError(STEERING)"
 
 
 def test_json_has_a_line_for_each_with_time_level_and_answer(capsys: pytest.CaptureFixture[str]) -> None:

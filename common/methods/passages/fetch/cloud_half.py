@@ -109,7 +109,7 @@ class FetchCloud:
         document = self._side.target.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
         job = DocumentJob(
             document.tokens,
-            self._context.estimates,
+            self._context.owner,
             done=partial(self._computed, hit, document.tokens),
             failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
             over=lambda: self._over,

@@ -47,7 +47,21 @@ THINKING = CHATML.replace(
 )
 # As Llama 3 and SmolLM3 have it: the day comes before everything else.
 DATED = "  {% if true %}\n{% endif %}\n{{ '<|begin|>Today is ' + strftime_now('%d %b %Y') + '.\n' }}" + CHATML
-TEMPLATES = {"chatml": CHATML, "headers": HEADERS, "alternating": ALTERNATING, "thinking": THINKING, "dated": DATED}
+# As DeepSeek-R1 has it: turns begin with tokens that its tokenizer does not call special.
+MARKED = (
+    "{{ '<|begin|>' }}{% for message in messages %}{% if message['role'] != 'system' %}"
+    "{{ '<\uff5c' + message['role'] | capitalize + '\uff5c>' }}{% endif %}{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c>' }}{% endif %}"
+)
+TEMPLATES = {
+    "chatml": CHATML,
+    "headers": HEADERS,
+    "alternating": ALTERNATING,
+    "thinking": THINKING,
+    "dated": DATED,
+    "marked": MARKED,
+}
+MARKERS = ["<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<think>", "</think>"]
 SPECIALS = ["<|im_start|>", "<|im_end|>", "<|im_end|>x", "<|begin|>", "<|header|>", "<|end_header|>", "<|eot|>"]
 TURNS = (Turn("user", "Who?"), Turn("assistant", "Ada."), Turn("user", "And when?"))
 
@@ -55,6 +69,7 @@ TURNS = (Turn("user", "Who?"), Turn("assistant", "Ada."), Turn("user", "And when
 def tokenizer(template: str | None) -> Tokenizer:
     pretrained = byte_level_tokenizer()
     pretrained.add_special_tokens({"additional_special_tokens": SPECIALS})
+    pretrained.add_tokens(MARKERS)
     pretrained.chat_template = template
     return Tokenizer(pretrained)
 
@@ -70,7 +85,7 @@ def row(name: str, document: str, conversation: Conversation) -> list[int]:
 
 def shown(name: str, tokens: list[int]) -> str:
     """The tokens as text, control tokens by name."""
-    names = {number: text for text, number in TOKENIZERS[name].special_ids.items()}
+    names = {number: text for text, number in TOKENIZERS[name].control_ids.items()}
     runs = groupby(tokens, key=lambda token: token if token in names else None)
     return "".join(
         TOKENIZERS[name].decode(list(run)) if special is None else names[special] * len(list(run))
@@ -92,6 +107,12 @@ def test_a_row_is_what_the_template_gives(name: str) -> None:
     assert shown(name, row(name, "Ada was born in 1815.", conversation)) == expected
 
 
+def test_what_a_template_writes_are_tokens_also_where_they_are_not_special() -> None:
+    for name, expected in (("marked", [*MARKERS[:2], *MARKERS[:2]]), ("thinking", MARKERS[2:])):
+        ids = {TOKENIZERS[name].control_ids[marker]: marker for marker in expected}
+        assert [ids[token] for token in row(name, "x", Conversation(TURNS)) if token in ids] == expected
+
+
 def test_no_train_of_thought_comes_before_an_answer() -> None:
     tokens = row("thinking", "x", Conversation(TURNS, ()))
     assert shown("thinking", tokens).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
@@ -107,14 +128,18 @@ def test_an_answer_that_is_begun_stands_behind_the_template(name: str) -> None:
     begun = replace(conversation, begun="In 1815<|im_end|>")
     tokens = row(name, "x", begun)
     assert shown(name, tokens) == shown(name, row(name, "x", conversation)) + "In 1815<|im_end|>"
-    assert tokens[-1] not in TOKENIZERS[name].special_ids.values()
+    assert tokens[-1] not in TOKENIZERS[name].control_ids.values()
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@given(st.lists(st.sampled_from([*SPECIALS, "<eos>", "\ue000", "1", "\ue001", " a", "\n", "{{ x }}"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from([*SPECIALS, *MARKERS, "<eos>", "\ue000", "1", "\ue001", " a", "\n", "{{ x }}"]), max_size=8
+    )
+)
 def test_no_text_becomes_a_control_token(name: str, pieces: list[str]) -> None:
     text = "".join(pieces) or "x"
-    special = set(TOKENIZERS[name].special_ids.values())
+    special = set(TOKENIZERS[name].control_ids.values())
 
     def controls(words: str) -> list[int]:
         turns = (Turn("user", words), Turn("assistant", words), Turn("user", words))
@@ -165,14 +190,14 @@ def test_a_model_without_one() -> None:
         ChatFormat(plain)
 
 
+@pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("strips", [{"rstrip": True}, {"lstrip": True}, {"rstrip": True, "lstrip": True}, {}])
-def test_space_that_special_tokens_take_away(strips: dict[str, bool]) -> None:
+def test_space_that_control_tokens_take_away(strips: dict[str, bool], special: bool) -> None:
     """As those of Phi-3 do behind them: the rows are what the library makes of the whole prompt."""
     pretrained = byte_level_tokenizer()
     names = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
-    pretrained.add_special_tokens(
-        {"additional_special_tokens": [AddedToken(name, special=True, normalized=False, **strips) for name in names]}
-    )
+    added = [AddedToken(name, special=special, normalized=False, **strips) for name in names]
+    pretrained.add_tokens([*added], special_tokens=special)
     pretrained.chat_template = (
         "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + ' <|end|>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
@@ -183,7 +208,8 @@ def test_space_that_special_tokens_take_away(strips: dict[str, bool]) -> None:
     form = ChatFormat(tokenizer)
     query = form.query(Conversation((Turn("user", "Who?"),), ("Be kind.",)))
     row = form.document_tokens("Ada.") + query_tokens(tokenizer, query.text, query.controls)
-    specials = set(tokenizer.special_ids.values())
+    specials = set(tokenizer.control_ids.values())
+    assert {name in tokenizer.special_ids for name in names} == {special}
 
     def parts(tokens: list[int]) -> list[tuple[bool, str | tuple[int, ...]]]:
         runs = [(special, [*run]) for special, run in groupby(tokens, key=specials.__contains__)]

@@ -271,6 +271,42 @@ class TestIdentity:
         assert Tokenizer(more).decode([before]) == "<tool>"
 
 
+class TestMarkers:
+    """Tokens that a tokenizer does not call special, and its chat template writes: an answer shows them."""
+
+    ADDED = ("<think>", "<\uff5cUser\uff5c>", "<tool>", "<b>", "  ", "user")
+    TEMPLATE = (
+        "{% if tools %}\n  {{ '<tool>' }}{% endif %}{% for message in messages %}"
+        "<\uff5c{% if message.role == 'user' %}User{% endif %}\uff5c>{% endfor %}<think>"
+    )
+
+    def made(self, template: str | None) -> Tokenizer:
+        pretrained = byte_level_tokenizer()
+        pretrained.add_tokens([tokenizers.AddedToken(name, normalized=False) for name in self.ADDED])
+        pretrained.chat_template = template
+        return Tokenizer(pretrained)
+
+    def test_what_a_text_spells_out_is_none_of_them(self) -> None:
+        marked, plain = self.made(self.TEMPLATE), self.made(None)
+        markers = {plain.encode(name)[0]: name for name in self.ADDED[:3]}
+        assert marked.control_ids == marked.special_ids | {name: number for number, name in markers.items()}
+        text = "a <\uff5cUser\uff5c>user <think><b>  <tool>"
+        ids = marked.encode(text)
+        assert markers.keys() <= set(plain.encode(text)) and markers.keys().isdisjoint(ids)
+        assert marked.decode(ids) == text
+        others = [plain.encode(name)[0] for name in self.ADDED[3:]]  # they may stand in any text
+        assert set(others) <= set(ids)
+
+    def test_what_an_answer_has_of_them_is_shown(self) -> None:
+        marked, plain = self.made(self.TEMPLATE), self.made(None)
+        description = marked.description
+        marked.encode("<think>")
+        for number in set(marked.control_ids.values()) - set(marked.special_ids.values()):
+            assert marked.decode([number]) == streamed(marked, [number]) == marked.piece(number) in self.ADDED
+        assert description == marked.description == plain.description  # as formats of answers read it
+        assert marked.content_hash == plain.content_hash
+
+
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
     """The part of `text` that is shown: everything before the stop string that is complete first."""
     for end in range(len(text) + 1):

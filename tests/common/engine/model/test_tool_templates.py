@@ -20,6 +20,7 @@ from tests.common.engine.model.test_chat_format import ALTERNATING, CHATML, HEAD
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
 
 NAMES = [*SPECIALS, "[TOOL_CALLS]", "[TOOLS]"]
+MARKERS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]  # tokens that are not special
 # As Qwen has it: tools end the system turn, calls are tagged, and what they return is the user's.
 TAGGED = (
     "{%- if tools %}{{- '<|im_start|>system\n' + messages[0].content + '\n# Tools\n' }}{%- for tool in tools %}"
@@ -91,6 +92,7 @@ CONVERSATION = Conversation(TURNS, ("Be kind.",), tools=(json.dumps(WEATHER),))
 def tokenizer(template: str | None) -> Tokenizer:
     pretrained = byte_level_tokenizer()
     pretrained.add_special_tokens({"additional_special_tokens": NAMES})
+    pretrained.add_tokens(MARKERS)
     pretrained.chat_template = template
     return Tokenizer(pretrained)
 
@@ -107,7 +109,7 @@ def row(name: str, document: str, conversation: Conversation) -> list[int]:
 
 def shown(name: str, tokens: Sequence[int]) -> str:
     """The tokens as text, control tokens by name."""
-    names = {number: text for text, number in TOKENIZERS[name].special_ids.items()}
+    names = {number: text for text, number in TOKENIZERS[name].control_ids.items()}
     text, run = "", list[int]()
     for token in [*tokens, *names][: len(tokens) + 1]:
         if token in names:
@@ -176,11 +178,14 @@ def test_a_model_that_knows_no_tools_is_told_in_plain_words(template: str | None
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @given(
-    st.lists(st.sampled_from([*NAMES, "<|im_", "start|>", "\ue000", "1", "\ue001", "\ue002", '"', "\n"]), max_size=8)
+    st.lists(
+        st.sampled_from([*NAMES, *MARKERS, "<|im_", "start|>", "\ue000", "1", "\ue001", "\ue002", '"', "\n"]),
+        max_size=8,
+    )
 )
 def test_nothing_of_tools_becomes_a_control_token(name: str, pieces: list[str]) -> None:
     words = "".join(pieces) or "x"
-    special = set(TOKENIZERS[name].special_ids.values())
+    special = set(TOKENIZERS[name].control_ids.values())
 
     def controls(text: str) -> list[int]:
         call = Call(0, "weather", json.dumps({text: [text]}))
