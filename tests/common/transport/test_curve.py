@@ -152,7 +152,7 @@ def test_reconnecting_does_not_refill_the_quota_of_a_key(machines: Machines) -> 
         for count in (8, 16, 24):
             device = Recorder()
             with DeviceLink(cloud.address, machines.device.device_keys(), device, limits) as link:
-                device.wait_polling(lambda link=link: link.send(Cancel(0)))  # type: ignore[misc]
+                device.wait_polling(lambda link=link: link.send(Cancel(8)))  # type: ignore[misc]
                 for session in range(1, 8):
                     link.send(Cancel(session))
                 cloud_side.wait_polling(

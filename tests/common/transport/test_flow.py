@@ -147,9 +147,9 @@ def test_who_goes_on_beyond_the_quota_is_cut_and_his_key_stays_outside_for_a_gro
     ):
         for side, link in ((bad, bad_link), (other, other_link), (good, good_link)):
             side.wait(lambda side=side: side.connected)  # type: ignore[misc]
-            link.send(Cancel(0))
+            link.send(Cancel(300))
         cloud_side.wait(lambda: len(cloud_side.connected) == 3)
-        for session in range(200):
+        for session in range(1, 201):
             bad_link.send(Cancel(session))
         bad.wait(lambda: bad.gone)
         other.wait(lambda: other.gone)  # the same key

@@ -238,7 +238,7 @@ def test_a_peer_above_its_rate_is_told_and_others_are_served() -> None:
     ):
         greedy.wait(lambda: greedy.connected)
         modest.wait(lambda: modest.connected)
-        for session in range(500):
+        for session in range(1, 501):
             greedy_link.send(Cancel(session))
         greedy.wait(lambda: greedy.errors())
         assert greedy.errors()[0].code == "quota"
@@ -267,7 +267,7 @@ def test_a_peer_whose_messages_cost_too_much_is_told_and_others_are_served() -> 
         greedy.wait(lambda: greedy.connected)
         modest.wait(lambda: modest.connected)
         began = time.monotonic()
-        for session in range(messages):
+        for session in range(1, messages + 1):
             greedy_link.send(Cancel(session))
         for position in range(50):
             modest_link.send(draft(position))

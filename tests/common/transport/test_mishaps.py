@@ -95,7 +95,7 @@ def test_a_handler_that_fails_at_every_message_is_counted_and_does_not_fill_the_
         DeviceLink(cloud.address, None, device) as link,
     ):
         device.wait(lambda: device.connected)
-        for session in range(500):
+        for session in range(1, 501):
             link.send(Cancel(session))
         link.send(Probe(1, 1))
         device.wait(lambda: device.received(ProbeReply))
