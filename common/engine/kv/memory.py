@@ -55,7 +55,9 @@ def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
         return kv_bytes
     torch.cuda.empty_cache()  # of what has been computed so far
     free, whole = torch.cuda.mem_get_info(place)
-    own = int(whole * torch.cuda.get_per_process_memory_fraction(place)) - torch.cuda.memory_reserved(place)
+    # It takes no device without an index; None is the current one, as such a device is.
+    share = torch.cuda.get_per_process_memory_fraction(place.index)
+    own = int(whole * share) - torch.cuda.memory_reserved(place)
     most = max(1, min(free, own) * (GPU_SHARE - 1) // GPU_SHARE)
     return most if kv_bytes is None else min(kv_bytes, most)
 

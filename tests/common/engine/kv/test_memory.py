@@ -165,7 +165,9 @@ def test_a_gpu_limits_it(
     """By what it has free, of the part that this process may have."""
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (4000, 16_000))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_getMemoryFraction", lambda index: (share, 1.0)[index], raising=False)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2000)
     assert limit_on(torch.device(place), wanted) == limit
 
