@@ -56,14 +56,13 @@ class Reception:
 
     def tick(self, now: float) -> bool:
         """Tell those who wait the news. Whether any do."""
-        if now < self._next:
-            return bool(self._waiting)
-        self._next, doing = now + PERIOD, str(self._startup)
-        with self._lock:
-            for peer, told in list(self._waiting.items()):
-                if told != doing:
-                    self._tell(peer, doing)
-            return bool(self._waiting)
+        if now >= self._next:
+            self._next, doing = now + PERIOD, str(self._startup)
+            with self._lock:
+                for peer, told in list(self._waiting.items()):
+                    if told != doing:
+                        self._tell(peer, doing)
+        return bool(self._waiting)
 
     def _tell(self, peer: Peer, doing: str) -> None:
         self._waiting[peer] = doing

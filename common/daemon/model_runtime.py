@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from common.engine.kv.errors import KvAllocationError, KvTooLargeError
 from common.engine.kv.memory import Need
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
-from common.engine.model.prompt import PromptFormat, query_tokens
+from common.engine.model.prompt import PromptFormat, document_part, query_tokens
 from common.engine.sampling import Drafter
 from common.engine.scorer import DocumentScorer
 from common.engine.worker import Worker
@@ -87,25 +86,17 @@ class ModelRuntime:
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, cut=short)
 
     def _cut(self, tokens: Sequence[int], room: int) -> list[int]:
-        """The first of a document's tokens and what the format puts behind it, `room` in all. Raises `RequestError`."""
-        if room < self._around:
+        """A document part with fewer tokens of its document, `room` in all. Raises `RequestError`."""
+        begin, end = self.format.begin, self.format.end
+        try:
+            return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
+        except ValueError:
             raise RequestError(
                 f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and beside "
                 "question and answer too few are left for a document; shorten it, start a new conversation, or lower "
                 "max_tokens.",
                 "prompt",
-            )
-        behind = self._around - len(self.format.begin)
-        return [*tokens[: room - behind], *tokens[len(tokens) - behind :]]
-
-    @cached_property
-    def _around(self) -> int:
-        """Tokens that the format puts around a document: as many as the smallest room that holds one."""
-        room = len(self.format.begin)
-        while True:
-            with suppress(ValueError):
-                return len(self.format.document_tokens("", room))
-            room += 1
+            ) from None
 
     def room(self, request: Open, reserve: int | None = None) -> int:
         """Tokens that the context leaves for documents; `reserve` are for what follows the query, None: an answer."""

@@ -56,6 +56,10 @@ class ChatFormat:
         """The template's text before the document."""
         return self._begin
 
+    @property
+    def end(self) -> Sequence[int]:
+        return self._end
+
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
         """As `PromptFormat.document_tokens`."""
         return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)

@@ -35,6 +35,11 @@ class PromptFormat(Protocol):
         """The tokens that every row begins with, also one without a document."""
         ...
 
+    @property
+    def end(self) -> Sequence[int]:
+        """Token ids behind a document's text, in every document part."""
+        ...
+
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
         """Token ids of the document part, `begin` included, cut to `budget` tokens at the document's end.
 
@@ -61,20 +66,23 @@ class TextFormat:
             if template.count(place) != 1:
                 raise ValueError(f"the template {template!r} must contain {place} exactly once")
         self._tokenizer = tokenizer
-        self._document = document
         self._query = query
         self._begin = () if tokenizer.begin is None else (tokenizer.begin,)
+        self._before, after = document.split("{document}")
+        self._end = tuple(tokenizer.encode(after)) if after else ()
 
     @property
     def begin(self) -> tuple[int, ...]:
         """The tokenizer's begin token, if it has one."""
         return self._begin
 
+    @property
+    def end(self) -> Sequence[int]:
+        return self._end
+
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
         """As `PromptFormat.document_tokens`; what the template puts after the document is kept."""
-        before, after = self._document.split("{document}")
-        closing = self._tokenizer.encode(after) if after else []
-        return document_part(self._begin, self._tokenizer.encode(before + text), closing, budget)
+        return document_part(self._begin, self._tokenizer.encode(self._before + text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
         """As `text_query`; of tools it is told in plain words."""
