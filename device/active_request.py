@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from common.answer.attribution import untold
+from common.answer.attribution import UNREAD, untold
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.failures import NO_DOCUMENT_FITS
 from common.answer.phase import Phase
@@ -333,8 +333,11 @@ class ActiveRequest:
             shown = len(self.record.token_times)  # behind a stop string more may be decided
             part = replace(part, degraded=tuple(position for position in part.degraded if position < shown))
             self._note_absence(part.degraded)
-            if part.unattributed and self._shown.reason != "cancelled":  # else nobody waited for it
-                self.note(untold(part.unattributed, len(self.record.token_times)))
+            if self._shown.reason != "cancelled":  # else nobody waited for it
+                if part.unattributed:
+                    self.note(untold(part.unattributed, shown))
+                if self._ending.unread:
+                    self.note(UNREAD)
             own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
             report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, ended, own)
         except Exception as error:

@@ -35,6 +35,11 @@ class Ending:
         self._closed: tuple[Closed | None] | None = None  # the cloud's part of the report, or that there is none
         self._lock = threading.Lock()
 
+    @property
+    def unread(self) -> bool:
+        """Whether the second reading ended without a result."""
+        return self._second.failed
+
     def behind(self, apart: Prompt | None, record: AnswerRecord) -> None:
         """Note what the second reading is behind; see `SecondReading`."""
         self._second.behind(apart, record)

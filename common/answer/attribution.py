@@ -13,6 +13,7 @@ from common.answer.report import Record
 from proto.messages import Closed
 
 DIGITS = 4
+UNREAD = "What each document says of this answer was not found out: it has no citations."
 
 
 @dataclass(frozen=True, slots=True)

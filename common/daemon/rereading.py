@@ -20,7 +20,7 @@ from common.engine.sequences import Prompt
 Shares = list[tuple[float, ...]]  # of each document in each token, and last of none, [tokens][docs + 1]
 
 TOGETHER: Final = 8  # tokens of a pass: more would hold up the steps of other answers
-LEAST_SECONDS: Final = 2.0
+LEAST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ class SecondReading:
     def __init__(self, submit: Callable[[Rereading], object]) -> None:
         """`submit` hands a reading to the engine."""
         self.going = False
+        self.failed = False  # it ended without a result: too late, or behind an error
         self._submit = submit
         self._behind: tuple[Prompt, AnswerRecord] | None = None
         self._reading: Rereading | None = None
@@ -136,6 +137,7 @@ class SecondReading:
         def take(shares: Shares | None) -> None:
             if shares is not None:
                 record.take(shares)
+            self.failed = shares is None
             self.going = False
             done()
 

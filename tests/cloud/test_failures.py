@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.answer.attribution import untold
+from common.answer.attribution import UNREAD, untold
 from common.answer.errors import AnswerFailed
 from common.daemon.model_runtime import Start
 from common.daemon.prompt_rows import PromptRows
@@ -319,6 +319,16 @@ class TestDevice:
         wait_until(lambda: device.engine.status().active == 0, "its place is free", AT_ONCE)
         town.check_that_all_is_free()
         assert all(reading.over for reading in read_again.values())
+
+    def test_an_answer_that_nobody_has_time_to_read_again(
+        self, device: Resident, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A note says that it has no citations; beside a cloud that has told of its documents, too."""
+        monkeypatch.setattr(device.side.target, "reread", lambda rereading, peer=None: None)
+        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", 0.1)
+        report = device.ask(QUESTION, aggregation="context", max_tokens=8).report
+        assert (report.attribution, report.tokens) == ((), 8)
+        assert UNREAD in report.notes
 
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("device.active_request.build_report", broken)

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from scripts.daemons import LOCALLY
+from common.answer.attribution import UNREAD
+from scripts.daemons import LOCALLY, Pair
 
 PATIENCE = 60.0  # seconds for what a test waits for; a machine may be busy
 POLL = 0.01
@@ -23,6 +24,15 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = PATIENC
         assert time.monotonic() - begun < seconds, f"not within {seconds} s: {what}"
         time.sleep(POLL)
     return time.monotonic() - begun
+
+
+def complete_with_shares(pair: Pair, question: str, **fields: Any) -> dict[str, Any]:
+    """A completion whose tokens are attributed to documents; asked again where a busy machine had no time for that."""
+    for _ in range(5):
+        response: dict[str, Any] = pair.complete(question, **fields)
+        if UNREAD not in response["dragon"]["notes"]:
+            return response
+    raise AssertionError(f"five answers without citations: {response['dragon']['notes']}")
 
 
 class Stream:

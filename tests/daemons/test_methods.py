@@ -28,7 +28,7 @@ from proto.messages import Cancel, Close, Fetch, Fetched, Generated, Hello, Mess
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.conftest import ENTRIES, NOTES
-from tests.daemons.streaming import Stream, wait_until
+from tests.daemons.streaming import Stream, complete_with_shares, wait_until
 from tests.daemons.test_token_identity import OneProcess
 from tests.support.one_side import OneSide
 
@@ -131,7 +131,7 @@ def pair(place: Place) -> Pair:
 
 
 def asked(pair: Pair, question: str, temperature: float = 0.0, **fields: Any) -> tuple[str, dict[str, Any]]:
-    response = pair.complete(question, temperature=temperature, seed=20, max_tokens=LENGTH, **fields)
+    response = complete_with_shares(pair, question, temperature=temperature, seed=20, max_tokens=LENGTH, **fields)
     return response["choices"][0]["message"]["content"], response["dragon"]
 
 

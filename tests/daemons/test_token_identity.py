@@ -20,6 +20,7 @@ from device.settings import DeviceSettings
 from proto.messages import Open
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
+from tests.daemons.streaming import complete_with_shares
 from tests.support.one_side import OneSide
 
 QUESTIONS = (
@@ -164,8 +165,8 @@ def test_documents_in_one_row_give_other_answers(expected: Expected) -> None:
 
 def test_one_document_of_each_side_is_read_alike_in_a_row_of_its_own(pair: Pair, scorer: str) -> None:
     asked: dict[str, object] = {"temperature": 1.0, "seed": SEED, "max_tokens": LENGTH, "documents": 1}
-    told = [pair.complete(QUESTIONS[0], **asked, aggregation=each) for each in ("output", "context", "blocks")]
-    rows, *others = told
+    ways = ("output", "context", "blocks")
+    rows, *others = (complete_with_shares(pair, QUESTIONS[0], **asked, aggregation=way) for way in ways)
     for other in others:
         assert other["choices"] == rows["choices"]
         assert other["dragon"]["sources"] == rows["dragon"]["sources"]

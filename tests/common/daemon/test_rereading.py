@@ -105,7 +105,7 @@ class TestSecondReading:
         assert second.going and not ended
         second.tick(107.1)
         assert (second.going, ended, len(waiting), waiting[0].over) == (False, [True], 1, True)
-        assert not record.apart, "nothing is said of documents"
+        assert not record.apart and second.failed, "nothing is said of documents"
         waiting[0].drawn(Work(0, (0, 0), count=3), [Drawn(None, 0.0, None)] * 0, 0.0)  # type: ignore[arg-type]
         second.stop()
         assert ended == [True]
