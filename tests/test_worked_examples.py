@@ -102,8 +102,8 @@ def test_certificate_example(block: str) -> None:
         lists = f"device {list(outcome.device_ids)} cloud {list(outcome.cloud_ids)} deeper {outcome.deeper}"
         assert words("contested") == lists.lower()
         told = RaceAggregation(sampler, 8, exact=True)
-        own = told.complete(device, 0, 0, told.supply(device, outcome.device_ids, 0))
-        completed = told.complete(cloud, 0, 0, told.supply(cloud, outcome.cloud_ids, 0))
+        own = told.complete(device, 0, outcome.device_ids, 0, told.supply(device, outcome.device_ids, 0))
+        completed = told.complete(cloud, 0, outcome.cloud_ids, 0, told.supply(cloud, outcome.cloud_ids, 0))
         decided = told.aggregate("device", 0, own, completed, (log_h_device, log_h_cloud))
         assert isinstance(decided, Decided)
         assert target == Certified(int(words("resolved"))) == Certified(decided.token)

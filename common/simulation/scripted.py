@@ -78,5 +78,5 @@ class ScriptedAggregation:
     def supply(self, view: Scripted, ids: Sequence[int], depth: int) -> bytes:
         raise malformed("a scripted draft has nothing to resolve")
 
-    def complete(self, view: Scripted, position: int, depth: int, payload: bytes) -> Scripted:
+    def complete(self, view: Scripted, position: int, ids: Sequence[int], depth: int, payload: bytes) -> Scripted:
         raise malformed("a scripted draft has nothing to resolve")

@@ -37,8 +37,8 @@ class SessionDriver(Driver):
         owner: Hashable = None,
     ) -> None:
         """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
-        told what the other side was waited for, in seconds, on the scheduler thread. `owner` is charged for what the
-        other side asks.
+        told what the other side was waited for, in seconds, on the scheduler thread. `owner` is charged for values that
+        are looked up: those that the other side asks for, and those that its drafts leave open on this one.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session

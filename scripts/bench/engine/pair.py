@@ -95,9 +95,9 @@ class TimedAggregation:
         with self._stages(WIRE):
             return self._inner.supply(view, ids, depth)
 
-    def complete(self, view: Any, position: int, depth: int, payload: bytes) -> View:
+    def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
         with self._stages(READ):
-            return self._inner.complete(view, position, depth, payload)
+            return self._inner.complete(view, position, ids, depth, payload)
 
 
 class TimedSession(Session):

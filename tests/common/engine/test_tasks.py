@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.engine import tasks as module
-from common.engine.tasks import BURST, SHARE, SLICE, Tasks
+from common.engine.tasks import BURST, BURST_OF_ALL, SHARE, SHARE_OF_ALL, SLICE, Tasks
 from common.engine.worker import Worker
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, documents, load
@@ -52,9 +52,12 @@ def test_a_round_ends_however_many_wait(clock: Clock) -> None:
     tasks, log = Tasks(), Log(clock)
     for _ in range(9):
         tasks.add("many", log.task("many", 2 * SLICE))
-    tasks.add("one", log.task("one", SLICE))
+    tasks.add("one", log.task("one", 2 * SLICE))
+    tasks.add(None, log.task("own", 2 * SLICE))
     assert tasks.run()
-    assert log.ran == ["many", "one"]
+    assert log.ran == ["own", "many"]
+    assert tasks.run()
+    assert log.ran == ["own", "many", "one"]
 
 
 def test_a_task_that_asks_for_the_next_one_does_not_keep_the_thread(clock: Clock) -> None:
@@ -112,6 +115,25 @@ def test_no_more_than_a_share_in_the_long_run(clock: Clock) -> None:
         if not tasks.run():
             clock.now += 0.01  # a pass
     assert 0.02 * len(log.ran) == pytest.approx(SHARE * 100 + BURST, rel=0.02)
+
+
+@pytest.mark.parametrize("owners", [2, 4, 16, 100])
+def test_no_more_than_a_share_of_all_owners_together(clock: Clock, owners: int) -> None:
+    """However many ask, a pass never waits for more than one task, and each of them has turns."""
+    tasks, log = Tasks(), Log(clock)
+    for owner in range(owners):
+        for _ in range(1000):
+            tasks.add(owner, log.task(str(owner), 0.1))
+    begun, longest = clock.now, 0.0
+    while clock.now < begun + 100:
+        before = clock.now
+        tasks.run()
+        longest = max(longest, clock.now - before)
+        clock.now += 0.03  # a pass
+    assert 0.1 * len(log.ran) == pytest.approx(SHARE_OF_ALL * 100 + BURST_OF_ALL, rel=0.02)
+    assert longest < 0.15
+    turns = [log.ran.count(str(owner)) for owner in range(owners)]
+    assert max(turns) - min(turns) <= 1
 
 
 def test_they_are_added_from_any_thread() -> None:

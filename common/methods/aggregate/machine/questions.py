@@ -42,15 +42,15 @@ class Questions:
         self._latest, self._pending, self._awaited = (digest, missing), True, True
         return [Send(Resolve(progress.config.session, position, digest, missing.ids, missing.depth))]
 
-    def answered(self, answer: Resolved) -> bool:
-        """Whether a message answers the latest question, and is the first to do so since that was asked."""
+    def answered(self, answer: Resolved) -> LackingRemote | None:
+        """The latest question, if a message answers it and is the first to do so since it was asked."""
         if not self._awaited or self._latest is None:
-            return False
+            return None
         digest, missing = self._latest
         if (answer.position, answer.digest, answer.depth) != (self._state.position, digest, missing.depth):
-            return False
+            return None
         self._awaited = False
-        return True
+        return missing
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
         """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""
@@ -71,7 +71,7 @@ class Questions:
         self._own = None
         draft = self._state.local.find(position, digest)
         if draft is not None:
-            view = self._aggregation.complete(draft.known, position, depth, payload)
+            view = self._aggregation.complete(draft.known, position, look_up.ids, depth, payload)
             self._state.local.complete(position, digest, view)
         return []
 

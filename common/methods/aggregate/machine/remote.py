@@ -7,6 +7,7 @@ from common.methods.aggregate.machine.values import RemoteDraft
 BRANCHES = 64  # drafts kept per position: prefixes that are still possible
 MOST = 1024  # drafts kept in all
 MOST_BYTES = 2**26  # that they take, but for one draft, which may take more
+ENOUGH_BYTES = 3 * 2**24  # of undecided drafts: with so many, a side makes no more before some are decided
 
 
 class RemoteDrafts:

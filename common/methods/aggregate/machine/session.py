@@ -233,14 +233,15 @@ class Session:
 
     def _on_resolved(self, message: Resolved) -> list[Action]:
         draft = self._state.remote(message.position, message.digest)
-        if draft is None or not self._questions.answered(message):
+        asked = None if draft is None else self._questions.answered(message)
+        if draft is None or asked is None:
             self.counters.stale += 1
             return []
-        position, depth, payload = message.position, message.depth, message.payload
+        position, told = message.position, (asked.ids, asked.depth, message.payload)
         try:
-            view = self.aggregation.complete(draft.known, position, depth, payload)
+            view = self.aggregation.complete(draft.known, position, *told)
         except ProtocolError:
-            view = self.aggregation.complete(draft.view, position, depth, payload)  # it was made anew since
+            view = self.aggregation.complete(draft.view, position, *told)  # it was made anew since
         size = self.aggregation.footprint(draft.view) + self.aggregation.footprint(view)
         self._state.put(position, message.digest, replace(draft, resolved=view, footprint=size))
         return self._advance()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from common.answer.prefix import Prefix
 from common.answer.values import Commit, Finish, FinishReason, Withdraw
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.remote import RemoteDrafts
+from common.methods.aggregate.machine.remote import ENOUGH_BYTES, RemoteDrafts
 from common.methods.aggregate.machine.tree import DraftTree
 from common.methods.aggregate.machine.values import (
     Action,
@@ -34,6 +35,7 @@ class SessionState:
         retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
         self.local = DraftTree(retain, config.eos, config.max_tokens, aggregation.rivals)
         self._remote = RemoteDrafts()
+        self._aggregation = aggregation
         self._role: Side = role
         self.config = config
 
@@ -46,10 +48,14 @@ class SessionState:
         """The next decode step; None when no step is worth doing."""
         if self.finished or self._role not in self.config.participants:
             return None
+        if self.local.footprint >= ENOUGH_BYTES:  # the other side would drop those that come last
+            return None
         return self.local.ask(self.epoch, self.prefix.path, ahead)
 
     def drafted(self, draft: LocalDraft, branching: bool) -> bool:
         """Take in this side's draft; False when its position was decided or its prefix rejected meanwhile."""
+        if self.config.shares(self._role):
+            draft = replace(draft, footprint=self._aggregation.footprint(draft.view))
         if self.finished or not self.local.drafted(draft, branching):
             self.counters.late += 1
             return False

@@ -66,6 +66,7 @@ class DraftTree:
     def _start(self, root: Node) -> None:
         self.root = root
         self._decoded: dict[int, Node] = {}  # by digest, in the order of decoding
+        self.footprint = 0  # of their drafts on the other side, in bytes
         self._candidates: list[tuple[float, int, Node]] = []  # a heap of what could be decoded, the likeliest first
         self._asked: list[Node] = []
         self._chained: Node | None = None  # of them, the one at the chain's end
@@ -195,6 +196,7 @@ class DraftTree:
         self._asked.remove(node)
         node.draft = draft
         self._decoded[node.digest] = node
+        self.footprint += draft.footprint
         self.branches += node is not self._chained
         if branching:
             self._branch(node)
@@ -219,7 +221,7 @@ class DraftTree:
         if old.draft is not None:
             self.foresight.observe(old.rivals, token)
             self._retired.append(old.draft)
-            del self._decoded[old.digest]
+            self._forget(old)
         if new is None:
             new = Node(None, token, old.position + 1, extend(old.digest, token), old.chance)
         new.parent = None
@@ -265,7 +267,12 @@ class DraftTree:
 
     def _drop(self, node: Node) -> None:
         node.dropped, node.parent = True, None
+        self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        """Hold the draft behind a prefix no longer, if there is one."""
         self._decoded.pop(node.digest, None)
+        self.footprint -= 0 if node.draft is None else node.draft.footprint
 
 
 def _below(root: Node) -> Iterator[Node]:

@@ -52,7 +52,7 @@ class SessionSampler(Protocol):
         ...
 
     def footprint(self, view: Any) -> int:
-        """Bytes that a remote view takes, about."""
+        """Bytes that a remote view takes, about, or a local one on the other side."""
         ...
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
@@ -77,8 +77,10 @@ class SessionSampler(Protocol):
         """The payload that answers a `Resolve` from a local view; computed over the whole vocabulary."""
         ...
 
-    def complete(self, view: Any, position: int, depth: int, payload: bytes) -> View:
-        """The view with the values added that a payload of `supply` carries."""
+    def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
+        """The view with the values added that a payload of `supply` carries. Raises `ProtocolError` where it carries
+        others than those of `ids` and `depth`.
+        """
         ...
 
 
@@ -128,6 +130,7 @@ class LocalDraft:
     evidence: float
     decode_time: int  # microseconds
     looked_up: View | None = None  # `view` with values that were looked up since; `view` is what is sent
+    footprint: int = 0  # bytes that it takes on the other side, if it is sent
 
     @property
     def known(self) -> View:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 
@@ -16,8 +15,6 @@ from proto.errors import malformed
 from proto.fields import Side
 from proto.payloads.raw import RawEntries, decode_raw, encode_raw
 from proto.payloads.top_p import decode_top_p, encode_top_p
-
-ENTRY_BYTES: Final = 20  # of a view for each token listed
 
 
 class PaperAggregation:
@@ -46,7 +43,9 @@ class PaperAggregation:
         return self._sampler.receive(side, position, decode_top_p(payload, self._vocabulary))
 
     def footprint(self, view: PaperDraft) -> int:
-        return ENTRY_BYTES * len(view.distribution.ids)
+        entries, distribution = view.entries, view.distribution
+        sent = (entries.probabilities,) if isinstance(entries, RawEntries) else (entries.ids, entries.weights)
+        return sum(array.nbytes for array in (*sent, distribution.ids, distribution.probabilities))
 
     def aggregate(
         self,
@@ -78,5 +77,5 @@ class PaperAggregation:
         """Refuse: the draft was sent whole."""
         raise malformed("the paper's sampler has nothing to resolve")
 
-    def complete(self, view: PaperDraft, position: int, depth: int, payload: bytes) -> PaperDraft:
+    def complete(self, view: PaperDraft, position: int, ids: Sequence[int], depth: int, payload: bytes) -> PaperDraft:
         raise malformed("the paper's sampler has nothing to resolve")

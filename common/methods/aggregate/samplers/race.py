@@ -115,8 +115,11 @@ class RaceAggregation:
         """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
         return encode_race(view.extend(depth) if depth else view.values(ids))
 
-    def complete(self, view: RaceView, position: int, depth: int, payload: bytes) -> RaceView:
-        entries = decode_race(payload, self._vocabulary, self._vocabulary)
+    def complete(self, view: RaceView, position: int, ids: Sequence[int], depth: int, payload: bytes) -> RaceView:
+        named = () if depth else sorted({*ids})
+        entries = decode_race(payload, self._vocabulary, min(depth, self._vocabulary) or len(named))
+        if named and entries.ids.tolist() != named:
+            raise malformed("values must be of the tokens that were asked for")
         return self._sampler.extend(view, depth, entries)
 
 

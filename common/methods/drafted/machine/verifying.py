@@ -19,6 +19,7 @@ from proto.messages import Sync
 from proto.rounds import Decided, Defer, Propose, Verdict
 
 MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
+MOST_PENDING_BYTES: Final = 2**24  # of their payloads: of one that has come, up to six times as much is kept
 MOST_JUDGED: Final = MOST_PROPOSED  # tokens that one pass judges: each takes a distribution for each document
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
@@ -103,12 +104,15 @@ class Verifying:
             raise malformed(_WITHIN)
 
     def wants(self, message: Propose | Defer) -> bool:
-        """Whether a message is to be read: it neither was judged nor waits. Raises `ProtocolError` if many wait."""
+        """Whether a message is to be read: it neither was judged nor waits, and there is room. One that is not read is
+        as if it was lost on the way. Raises `ProtocolError` if many wait.
+        """
         if message.round <= self._round or (self._pending and message.round <= self._pending[-1].message.round):
             return False
         if len(self._pending) >= MOST_PENDING:
             raise too_large(f"at most {MOST_PENDING} proposals of an answer may wait")
-        return True
+        waiting = sum(_size(pending.message) for pending in self._pending)
+        return not waiting or waiting + _size(message) <= MOST_PENDING_BYTES
 
     def proposed(self, message: Propose, now: float, proposed: Sequence[Proposed] | None = None) -> list[Action]:
         """Take a proposal that arrives at `now`, in seconds; one that was judged gets the same verdict again.
@@ -308,6 +312,11 @@ class Verifying:
 def commit_of(position: int, token: int) -> Commit:
     """The decision of a token by this side's distribution."""
     return Commit(position, token, False, None, None, {"cloud": True})
+
+
+def _size(message: Propose | Defer) -> int:
+    """Bytes of what a message says of the drafter's distributions."""
+    return len(message.payload) if isinstance(message, Propose) else 0
 
 
 def _continues(message: Propose | Defer, before: int, end: int) -> bool:

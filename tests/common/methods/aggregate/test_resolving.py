@@ -26,6 +26,7 @@ from common.methods.aggregate.samplers.race import ENTRY_BYTES, RaceAggregation
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
 from proto.digest import EMPTY
+from proto.errors import ProtocolError
 from proto.fields import Placement, Side
 from proto.framing import encode
 from proto.limits import MOST_NAMED
@@ -98,6 +99,22 @@ class TestUnasked:
         assert told(2) == 2
         assert told(2) == 2
         assert device.counters.stale == 4
+
+    @pytest.mark.parametrize(
+        ("ids", "depth"),
+        [((2, 5), 0), ((2,), 0), ((2, 4, 5, 6), 0), ((2, 4, 6), 0), ((), 3)],
+        ids=str,
+    )
+    def test_other_values_than_those_that_were_asked_for(self, ids: tuple[int, ...], depth: int) -> None:
+        """Neither more nor fewer nor others, however few a list of the fastest may be."""
+        aggregation = RaceAggregation(self.SAMPLER, VOCABULARY, exact=True)
+        others = aggregation.drafted(0, self.RISING.flip(0), None)
+        known = aggregation.read("cloud", 0, aggregation.pack(others))
+        named = () if depth else (2, 4, 5)
+        told = aggregation.supply(others, named, depth and depth + 1)
+        assert {*named} <= {*aggregation.complete(known, 0, named[::-1], depth and depth + 1, told).speed_of}
+        with pytest.raises(ProtocolError, match=r"asked for|at most"):
+            aggregation.complete(known, 0, ids, depth, told)
 
     @pytest.mark.parametrize(("placement", "kept"), [("device", 0), ("cloud", 1), ("mirrored", 1)])
     def test_drafts(self, placement: Placement, kept: int) -> None:
@@ -272,11 +289,11 @@ class TestLargeVocabularies:
             found.append(verdict := aggregation.aggregate(role, 0, device, cloud, (0.0, 0.0)))
             if isinstance(verdict, LackingLocal):
                 payload = aggregation.supply(own, verdict.ids, verdict.depth)
-                local = aggregation.complete(local, 0, verdict.depth, payload)  # type: ignore[assignment]
+                local = aggregation.complete(local, 0, verdict.ids, verdict.depth, payload)  # type: ignore[assignment]
             elif isinstance(verdict, LackingRemote):
                 encode(Resolve(1, 0, EMPTY, verdict.ids, verdict.depth))
                 payload = aggregation.supply(others, verdict.ids, verdict.depth)
-                remote = aggregation.complete(remote, 0, verdict.depth, payload)
+                remote = aggregation.complete(remote, 0, verdict.ids, verdict.depth, payload)
             else:
                 return found
 

@@ -83,7 +83,7 @@ class Walk:
             assert not self.tree.drafted(self.draft_behind(path), True), "each is taken once"
 
     def draft_behind(self, path: tuple[int, ...]) -> LocalDraft:
-        return LocalDraft(len(path), digest(path), race_behind(path, self.seed), 0.0, 0)
+        return LocalDraft(len(path), digest(path), race_behind(path, self.seed), 0.0, 0, footprint=2 + sum(path))
 
     def commit(self) -> None:
         chosen = race_behind(self.committed, self.seed).fastest[self.random.choice((0, 0, 1, 2))][0]
@@ -127,6 +127,7 @@ class Walk:
         assert sorted(told) == sorted((len(path), digest(path)) for path in self.live)
         assert len(self.tree._candidates) <= MOST_CANDIDATES + 1
         assert set(self.tree._decoded) == {digest(path) for path in self.live}
+        assert self.tree.footprint == sum(2 + sum(path) for path in self.live)
 
     def run(self, events: Iterator[str]) -> None:
         for event in events:
@@ -201,6 +202,15 @@ class Repeating(DraftTree):
         return taken
 
 
+class Uncounted(DraftTree):
+    """Rejected drafts count for ever as those that the other side keeps."""
+
+    def _drop(self, node: Node) -> None:
+        held = self.footprint
+        super()._drop(node)
+        self.footprint = held
+
+
 class BehindTheEnd(DraftTree):
     """Prefixes behind an end of the sequence are decoded."""
 
@@ -208,7 +218,7 @@ class BehindTheEnd(DraftTree):
         return node.position - self.root.position < ahead.drafts and node.position < self._max_tokens
 
 
-@pytest.mark.parametrize("mutant", [Undropped, Detached, Repeating, BehindTheEnd])
+@pytest.mark.parametrize("mutant", [Undropped, Detached, Repeating, Uncounted, BehindTheEnd])
 def test_mutants_are_caught(mutant: type[DraftTree], monkeypatch: pytest.MonkeyPatch) -> None:
     def new_tree(_: Walk) -> DraftTree:
         return mutant(RETAIN, frozenset({EOS}), TOKENS, lambda view: view.fastest)  # type: ignore[attr-defined]

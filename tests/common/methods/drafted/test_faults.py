@@ -113,6 +113,21 @@ def test_the_same_tokens(method: str, fields: dict[str, Any], events: list[str],
     assert pair.device.degraded == []
 
 
+@pytest.mark.parametrize("method", ["dsd", "qsv"])
+def test_proposals_for_which_there_is_no_room_are_as_good_as_lost(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent again. Of an answer's proposals, so many bytes wait, and one whatever it takes."""
+    fields = OPTIONS[method][0] | {"ahead": True}
+    expected = pair_of(method, fields, 3, 2).run()
+    for most, held in ((1, 1), (10**6, 2)):
+        monkeypatch.setattr("common.methods.drafted.machine.verifying.MOST_PENDING_BYTES", most)
+        pair = pair_of(method, fields, 3, 2)
+        pair.act(pair.device.begin())
+        while pair.draft() or pair.deliver_up():
+            assert len(pair.cloud._pending) <= 1 or most > 1
+        assert len(pair.cloud._pending) >= held
+        assert settle(pair) == expected
+
+
 @pytest.mark.parametrize(("method", "fields"), cases(RACED, OPTIONS))
 @given(seed=st.integers(0, 30), temperature=st.sampled_from([0.0, 0.5, 1.0, 1.7]), length=st.integers(1, 9))
 @settings(max_examples=20)

@@ -44,10 +44,10 @@ def test_values_that_are_lacking_are_asked_for_until_the_logprob_is_exact() -> N
             by_name += isinstance(verdict, LackingRemote) and bool(verdict.ids)
             if isinstance(verdict, LackingLocal):
                 payload = device.supply(own, verdict.ids, verdict.depth)
-                mine = device.complete(mine, position, verdict.depth, payload)  # type: ignore[assignment]
+                mine = device.complete(mine, position, verdict.ids, verdict.depth, payload)  # type: ignore[assignment]
             else:
                 payload = cloud.supply(other, verdict.ids, verdict.depth)
-                remote = device.complete(remote, position, verdict.depth, payload)
+                remote = device.complete(remote, position, verdict.ids, verdict.depth, payload)
         eta = eta_fixed(*EVIDENCE) / WHOLE
         exact = eta * mixtures[0][verdict.token] + (1 - eta) * mixtures[1][verdict.token]
         assert verdict.logprobs is not None
