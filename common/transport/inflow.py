@@ -18,6 +18,7 @@ from common.transport import tcp
 
 _SWEEP: Final = 0.05  # seconds between looks; what comes between two of them is taken in
 _SHARE: Final = 20  # of the time that looking may take: one part in so many
+_LATE: Final = 0.25  # seconds by which a look may be late; what is more, this process has slept
 # Heartbeats aren't messages: an otherwise silent connection may receive this many bytes per second forever.
 _TRICKLE: Final = 1024
 _WORTH_WAITING: Final = 250.0  # bytes per second of a message that is on its way in; 2 kb/s
@@ -70,6 +71,8 @@ class InflowGuard:
         self._left = 0  # bytes of connections that were cut, which the link's thread may not have got rid of yet
         self._emptied = 0  # how often nothing waited; only the link's thread writes it
         self._emptied_before = 0
+        self._pause = _SWEEP  # until the next look
+        self._swept: float | None = None  # when the last look was
         self._closing = threading.Event()
         self._thread = vital_thread(self._run, f"{name}-guard", died)
 
@@ -137,12 +140,16 @@ class InflowGuard:
 
     def sweep(self, now: float) -> None:
         """Look at all connections, and cut those that are above a limit or silent."""
+        slept = 0.0 if self._swept is None else max(0.0, now - self._swept - self._pause - _LATE)
+        self._swept = now
         emptied = self._emptied
         drained, self._emptied_before = emptied != self._emptied_before, emptied
         if drained:
             self._left = 0
         flows = [(descriptor, flow) for descriptor, flow in list(self._flows.items()) if flow.cut is None]
         for descriptor, flow in flows:
+            # A process that was paused, or on a machine that was, tells nothing of its peers' silence.
+            flow.heard_at = min(now, flow.heard_at + slept)
             if (reason := self._judged(descriptor, flow, drained, now)) is not None:
                 self._cut(descriptor, flow, reason)
         waiting = self._left + sum(flow.waiting for _, flow in flows if flow.cut is None)
@@ -195,8 +202,7 @@ class InflowGuard:
         tcp.cut(descriptor, flow.remote)
 
     def _run(self, clock: Callable[[], float] = time.monotonic) -> None:
-        pause = _SWEEP
-        while not self._closing.wait(pause):
+        while not self._closing.wait(self._pause):
             began = clock()
             self.sweep(began)
-            pause = max(_SWEEP, _SHARE * (clock() - began))
+            self._pause = max(_SWEEP, _SHARE * (clock() - began))
