@@ -8,15 +8,19 @@ from typing import Final
 import torch
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # names the GPUs that a process may use; CUDA reads it once
+_SLICE: Final = "MIG-"  # begins the name of a part of a GPU, of which CUDA shows a process the first that is named
 
 
 def take_gpu(place: int, workers: int) -> float:
     """Choose the GPU of the worker at `place`, of so many on this machine, before CUDA is used in this process; the
-    share of that GPU which is its own. The workers take turns in taking one.
+    share of that GPU which is its own. The workers take turns in taking one; slices of a GPU count as GPUs.
     """
+    visible = os.environ.get(VISIBLE)
     gpus = 0 if torch.version.hip else torch.cuda.device_count()
+    if gpus and visible is not None and visible.startswith(_SLICE):
+        gpus = len(visible.split(","))
     if gpus > 1:
-        os.environ[VISIBLE] = gpu_at(place % gpus, os.environ.get(VISIBLE))
+        os.environ[VISIBLE] = gpu_at(place % gpus, visible)
     return 1.0 / workers_on(place, workers, gpus)
 
 

@@ -173,7 +173,7 @@ class ModelRuntime:
         """Read an answer again, behind other answers' steps."""
         prompt, drafter = rereading.prompt, Repeating(rereading.tokens)
         assignment = Assignment(prompt, self.scorer, drafter, len(rereading.tokens))
-        self.decoding.submit(RereadingJob(rereading, assignment, peer, rereading.end))
+        self.decoding.submit(RereadingJob(rereading, assignment, peer, lambda error: rereading.end(_told(error))))
 
     def read_trees(
         self,

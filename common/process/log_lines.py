@@ -52,7 +52,7 @@ class CodePlace(str):
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        return cls("\n" + "".join(traceback.format_tb(error.__traceback__)))
+        return cls("\n" + "".join(traceback.format_tb(error.__traceback__)).rstrip())
 
 
 class TextLines(logging.Formatter):

@@ -330,6 +330,18 @@ class TestDevice:
         assert (report.attribution, report.tokens) == ((), 8)
         assert UNREAD in report.notes
 
+    def test_a_second_reading_that_fails(
+        self, device: Resident, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The log names the error, without its text, which may quote a document."""
+        monkeypatch.setattr(Rereading, "work", broken)
+        report = device.ask(QUESTION, aggregation="context", max_tokens=8).report
+        assert (report.attribution, report.tokens) == ((), 8)
+        assert UNREAD in report.notes
+        told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert len(told) == 2, "one of each side"
+        assert all(line.startswith("an answer failed with RuntimeError") and QUESTION not in line for line in told)
+
     def test_a_report_that_can_not_be_made(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("device.active_request.build_report", broken)
         with pytest.raises(AnswerFailed):

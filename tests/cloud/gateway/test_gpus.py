@@ -34,6 +34,9 @@ def test_a_gpu_is_one_of_those_that_may_be_used(index: int, visible: str | None,
         (2, 3, "6,7", "7", 0.5),
         (2, 2, "6,7", "6", 0.5),
         (1, 1, "6", "6", 0.25),
+        (1, 1, "MIG-a,MIG-b,MIG-c", "MIG-b", 1.0),  # CUDA shows one slice, however many are named
+        (1, 3, "MIG-a, MIG-b", "MIG-b", 0.5),
+        (0, 1, "MIG-a,MIG-b", "MIG-a,MIG-b", 0.25),
         (0, 0, None, None, 0.25),  # with a GPU that PyTorch can't count, they may all be on it
     ],
 )
