@@ -25,6 +25,7 @@ class ServiceManager:
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
         """Without an `address` nobody is told. `watchdog`: seconds within which the manager wants signs of life."""
         self._address = address
+        self._untold: tuple[str, ...] = ()  # that the daemon serves, which the manager did not take in
         self.watchdog = watchdog if address else None
 
     @classmethod
@@ -43,20 +44,25 @@ class ServiceManager:
         self._tell(_status(text))
 
     def ready(self, text: str) -> None:
-        """Say that the daemon serves from now on, and what `status` says."""
-        self._tell("READY=1", _status(text))
+        """Say that the daemon serves from now on, and what `status` says; with the next sign of life again, if a
+        manager that is busy does not take it in: it would end a daemon that it takes to be starting for ever.
+        """
+        lines = ("READY=1", _status(text))
+        self._untold = () if self._tell(*lines) else lines
 
     def alive(self) -> None:
         """Say that the daemon works."""
-        self._tell("WATCHDOG=1")
+        if self._tell("WATCHDOG=1", *self._untold):
+            self._untold = ()
 
     def stopping(self) -> None:
         """Say that the daemon is about to end."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
-    def _tell(self, *lines: str) -> None:
+    def _tell(self, *lines: str) -> bool:
+        """Whether the manager has taken the lines in."""
         if self._address is None:
-            return
+            return False
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
@@ -64,6 +70,8 @@ class ServiceManager:
                 speaker.sendto("\n".join(lines).encode(), address)
         except OSError as error:
             log.debug("the service manager can't be told %s: %s", lines[0], error)
+            return False
+        return True
 
 
 def _status(text: str) -> str:

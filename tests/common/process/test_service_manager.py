@@ -73,3 +73,15 @@ def test_a_manager_that_is_gone_or_does_not_read_holds_nobody(tmp_path: Path) ->
             while True:
                 other.sendto(b"x" * LONGEST, address)  # until its queue is full
         ServiceManager(address).alive()
+
+
+def test_a_manager_that_was_busy_hears_later_that_the_daemon_serves(tmp_path: Path) -> None:
+    """Otherwise it would end a daemon whose start took too long, by all that it knows."""
+    address = str(tmp_path / "busy")
+    manager = ServiceManager(address)
+    manager.ready("serving")
+    with listening(address) as listener:
+        for _ in range(2):
+            manager.alive()
+        told = [listener.recv(LONGEST).decode() for _ in range(2)]
+    assert told == ["WATCHDOG=1\nREADY=1\nSTATUS=serving", "WATCHDOG=1"]
