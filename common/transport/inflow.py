@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,7 +16,7 @@ from common.process.vital import Died, vital_thread
 from common.transport import tcp
 
 _SWEEP: Final = 0.05  # seconds between looks; what comes between two of them is taken in
-_SHARE: Final = 20  # of the time that looking may take: one part in so many
+_SHARE: Final = 20  # of the processor's time that looking may take: one part in so many
 _LATE: Final = 0.25  # seconds by which a look may be late; what is more, this process has slept
 # Heartbeats aren't messages: an otherwise silent connection may receive this many bytes per second forever.
 _TRICKLE: Final = 1024
@@ -201,8 +200,9 @@ class InflowGuard:
         self._left += flow.waiting
         tcp.cut(descriptor, flow.remote)
 
-    def _run(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def _run(self) -> None:
         while not self._closing.wait(self._pause):
-            began = clock()
-            self.sweep(began)
-            self._pause = max(_SWEEP, _SHARE * (clock() - began))
+            # By the processor's clock: a look that others have held up must not be followed by a long pause.
+            began = time.thread_time()
+            self.sweep(time.monotonic())
+            self._pause = max(_SWEEP, _SHARE * (time.thread_time() - began))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -70,3 +73,25 @@ def test_a_guard_that_has_slept_begins_no_verdict_with_it(watched: Watched, asle
 def test_a_guard_that_is_late_at_each_look_notices_silence_all_the_same(watched: Watched) -> None:
     """Whatever a look counts, it is more than nothing."""
     assert not watched.look(12 * PATIENCE, step=0.5)
+
+
+def test_a_look_that_is_held_up_is_followed_by_the_next_one_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stood still during one must not make the guard look away for twenty times as long."""
+    guard, looks, enough = (
+        InflowGuard(InflowLimits(2**20, 2**20, 2**24, 1e4), "test", None),
+        list[float](),
+        threading.Event(),
+    )
+
+    def held_up(now: float) -> None:
+        looks.append(now)
+        time.sleep(0.3)
+        if len(looks) == 4:
+            enough.set()
+
+    monkeypatch.setattr(guard, "sweep", held_up)
+    guard.start()
+    assert enough.wait(60)
+    guard.close()
+    pauses = [later - earlier - 0.3 for earlier, later in pairwise(looks)]
+    assert min(pauses) < 3.0
