@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +32,14 @@ ANSWER_PATIENCE = 300.0  # 200 tokens, each a slow round trip
 POLL = 0.05
 # Plain HTTP on this machine: no proxy, and no certificates, which take 20 ms of processor time to load each time.
 LOCALLY: dict[str, Any] = {"trust_env": False, "verify": False}
+# The same for what is answered at once: httpx would wait for 5 s, which a busy machine may stand still for.
+PATIENTLY: dict[str, Any] = LOCALLY | {"timeout": 60.0}
+
+# Ports of each worker of a test run, below those that Linux gives to whoever asks for any.
+FIRST_PORT = 20_000
+PORTS = 500
+KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_tried = count(os.getpid())  # test runs beside each other begin elsewhere
 
 
 class StartFailed(RuntimeError):
@@ -38,11 +47,38 @@ class StartFailed(RuntimeError):
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A TCP port of the loopback interface that nobody uses now. Raises `OSError` where there is none.
+
+    A daemon listens there seconds later only. So that nobody else takes it meanwhile, the workers of a test run have a
+    range each, of which a port comes again when all others have had their turn.
+    """
+    for candidate in _candidates():
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", candidate))
+            port: int = listener.getsockname()[1]
+            return port
+    raise OSError("no port is free")
+
+
+def own_ports(worker: str, kernels: str) -> range:
+    """Ports of the test run's `worker`, as pytest-xdist names it, that are none of the kernel's; else an empty range.
+
+    `kernels` are the first and the last port that the kernel gives away, as it tells them.
+    """
+    if not (worker.removeprefix("gw").isdecimal() and kernels):
+        return range(0)
+    start = FIRST_PORT + PORTS * int(worker.removeprefix("gw"))
+    own, (first, last) = range(start, start + PORTS), map(int, kernels.split())
+    return own if own.stop <= min(first, 2**16) or last < own.start <= 2**16 - PORTS else range(0)
+
+
+def _candidates() -> Iterator[int]:
+    """Ports to try, at last 0, which is any."""
+    kernels = KERNELS.read_text() if KERNELS.exists() else ""
+    own = own_ports(os.environ.get("PYTEST_XDIST_WORKER", ""), kernels)
+    for _ in own:
+        yield own[next(_tried) % len(own)]
+    yield 0
 
 
 def run_command(
@@ -239,7 +275,7 @@ class Pair:
     def status(self) -> dict[str, Any]:
         """The device's `/status`."""
         with self.inside("device"):
-            response = httpx.get(f"{self.url}/status", **LOCALLY).raise_for_status()
+            response = httpx.get(f"{self.url}/status", **PATIENTLY).raise_for_status()
         result: dict[str, Any] = response.json()
         return result
 

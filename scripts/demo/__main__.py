@@ -24,7 +24,7 @@ from common.configuration.settings import EMBEDDED_MODEL, default_model, default
 from common.engine.model.gguf import imported
 from device.citations import parts
 from device.cli.render import figures_line
-from scripts.daemons import ROOT, Pair, add_documents, dragon
+from scripts.daemons import ANSWER_PATIENCE, ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
 
 FOLDER = ROOT / "scripts" / "demo"
@@ -32,6 +32,7 @@ TEXTS = FOLDER / "texts"
 SAMPLES = {role: ROOT / role / "sample_library" for role in ("device", "cloud")}
 PARTS = ("texts", "world")
 LONGEST = "48"  # tokens of an answer
+PATIENCE = 60.0  # seconds that the device waits for the cloud
 ENOUGH = 2  # questions about real texts that both sides must get right, and neither side alone
 SIDES: tuple[Literal["device", "cloud", "both"], ...] = ("device", "cloud", "both")
 COLOURS = {"device": "cyan", "cloud": "magenta", "both": "green"}
@@ -111,7 +112,8 @@ def about_the_world(data: Path) -> list[Asked]:
 def ask_all(data: Path, settings: Mapping[str, object], questions: Sequence[Question]) -> list[Asked]:
     """Start both daemons on the libraries below `data`, and ask."""
     console.print("[dim]starting a cloud daemon and a device daemon ...[/]")
-    with Pair(data, settings, settings) as pair:
+    # A machine that stands still for some seconds must not make other answers of these.
+    with Pair(data, {**settings, "patience": PATIENCE}, settings) as pair:
         return [ask(pair, number, question) for number, question in enumerate(questions, start=1)]
 
 
@@ -136,7 +138,7 @@ def ask(pair: Pair, number: int, question: Question) -> Asked:
 def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "both"]) -> bool:
     """Ask with these sources through the client, print the answer; returns whether it is right."""
     options = ("--sources", sources, "--max-tokens", LONGEST, "--json", "--url", pair.url)
-    asked = dragon("ask", question.text, *options, timeout=120)
+    asked = dragon("ask", question.text, *options, timeout=ANSWER_PATIENCE)
     if asked.returncode:
         raise SystemExit(f"`dragon ask` failed: {asked.stderr.strip()}")
     result: dict[str, Any] = json.loads(asked.stdout)

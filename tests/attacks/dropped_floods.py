@@ -35,7 +35,10 @@ FLOOD: Final = 600  # large messages of a try
 PINGED: Final = 4000  # small ones, each followed by a PING
 ANSWERED: Final = 20.0  # seconds in which a good peer beside must have its answer
 RESET: Final = struct.pack("ii", 1, 0)
-FULL_SPEED: Final = 1.5  # seconds of a flood without a pause, unless it is cut before
+FULL_SPEED: Final = 4.0  # seconds of a flood without a pause, unless it is cut before
+LOOK: Final = 0.05  # seconds between a link's looks at what comes in
+HELD: Final = 64  # bytes of memory for each message beside its own
+KEPT: Final = 64 * 2**20  # bytes; what a link lets wait, and allocators keep
 
 
 class Victim:
@@ -236,8 +239,33 @@ def attack_device(tries: int) -> list[float]:
         return times
 
 
-def flood(body: bytes, seconds: float = FULL_SPEED) -> tuple[int, int, float]:
-    """Flood a cloud. Bytes of memory, at the most and in the end, above those before, and seconds until it was cut."""
+@dataclass(frozen=True, slots=True)
+class Flooded:
+    """A flood, and the memory above that before, in bytes: at the most, and in the end."""
+
+    most: int
+    after: int
+    seconds: float  # until it was cut
+    sent: int  # messages
+    size: int  # bytes of each on the wire
+
+    @property
+    def worth(self) -> int:
+        """Bytes of memory that all of it would take."""
+        return self.sent * (self.size + HELD)
+
+    def allowed(self, looks: int) -> float:
+        """Bytes of memory that a cloud may take which looks so late: what comes meanwhile is taken in at any speed."""
+        return KEPT + min(1.0, looks * LOOK / self.seconds) * self.worth
+
+    def __str__(self) -> str:
+        after, worth = (each / 2**20 for each in (self.after, self.worth))
+        told = f"{self.most / 2**20:.0f} MiB more, {after:.0f} afterwards, of {worth:.0f}"
+        return f"{self.size} bytes on the wire: cut after {self.seconds:.2f} s, {told}"
+
+
+def flood(body: bytes, seconds: float = FULL_SPEED) -> Flooded:
+    """Flood a cloud."""
     with Victim("cloud") as victim, good_peer(victim.address) as good:
         good.answer()
         before, most, done = victim.memory, 0, threading.Event()
@@ -250,17 +278,20 @@ def flood(body: bytes, seconds: float = FULL_SPEED) -> tuple[int, int, float]:
         looking = threading.Thread(target=look)
         looking.start()
         connection = RawPeer(victim.address).connection
-        block, begun = frame(body) * max(1, 2**18 // len(frame(body))), time.monotonic()
+        size = len(frame(body))
+        together, sent = max(1, 2**18 // size), 0
+        block, begun = frame(body) * together, time.monotonic()
         with contextlib.suppress(OSError):
             while time.monotonic() < begun + seconds:
                 connection.sendall(block)
+                sent += together
         lasted = time.monotonic() - begun
         connection.close()
         good.answer()
         done.set()
         looking.join()
         victim.check()
-        return most, victim.memory - before, lasted
+        return Flooded(most, victim.memory - before, lasted, sent, size)
 
 
 def main() -> None:
@@ -271,8 +302,7 @@ def main() -> None:
             times = attack(tries // 2)
             print(f"{attack.__name__}: {len(times)} tries, {statistics.median(times):.2f} s, once {max(times):.2f} s")
     for size in (0, 20, 1000, 60_000):
-        most, after, lasted = flood(bytes(size))
-        print(f"{size} bytes: cut after {lasted:.2f} s, {most / 2**20:.0f} MiB more, {after / 2**20:.0f} afterwards")
+        print(flood(bytes(size)))
 
 
 if __name__ == "__main__":

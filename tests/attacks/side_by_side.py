@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 30.0  # seconds for the attacker to obey
+PATIENCE = 60.0  # seconds for the attacker to obey
 
 
 class Attacker:

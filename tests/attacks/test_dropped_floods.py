@@ -7,7 +7,8 @@ import pytest
 from tests.attacks.dropped_floods import attack_cloud, attack_device, busy_loops, flood
 
 TRIES = 6  # without the mend one or two are enough; `python -m tests.attacks.dropped_floods` makes 200
-GROWTH = 200 * 2**20  # bytes; what is seen is 20 to 100 MiB
+LOOKS = 8  # that a busy machine may leave out; a tenth of a flood that is not cut
+FLOODS = 3  # beside one of which it must not leave out more
 
 
 def test_connections_that_end_in_a_flood_leave_the_cloud_alive() -> None:
@@ -22,6 +23,9 @@ def test_connections_that_end_in_a_flood_leave_the_device_alive() -> None:
 
 @pytest.mark.parametrize("size", [0, 20, 60_000])
 def test_a_flood_at_full_speed_costs_bounded_memory(size: int) -> None:
-    most, after, lasted = flood(bytes(size))
-    print(f"{most / 2**20:.0f} MiB at the most, {after / 2**20:.0f} MiB in the end, sent for {lasted:.2f} s")
-    assert most < GROWTH
+    for _ in range(FLOODS):
+        flooded = flood(bytes(size))
+        print(flooded)
+        if flooded.most < flooded.allowed(LOOKS):
+            return
+    pytest.fail(f"{FLOODS} times more than {flooded.allowed(LOOKS) / 2**20:.0f} MiB")

@@ -7,10 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.town import Resident, Town
+from cloud.admission import LONGEST_WAIT
+from tests.cloud.town import AT_ONCE, Resident, Town
 from tests.daemons.conftest import fresh_data, libraries
 
 __all__ = ["device", "fresh_data", "libraries", "town"]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports wait for the cloud's part as long as a busy machine may be late with it."""
+    monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", AT_ONCE)
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds that a first token waits for a place: less than the longest wait that a cloud may ask for."""
+    seconds = LONGEST_WAIT - 1.0
+    monkeypatch.setattr("device.active_request.BUSY_PATIENCE", seconds)
+    return seconds
 
 
 @pytest.fixture(scope="module")

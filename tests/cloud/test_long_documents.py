@@ -169,7 +169,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("fields", [NETWORK | {"eta": 0.0}, TestLongContext.ALONE], ids=lambda each: each["method"])
     def test_a_device_waits_for_its_turn(
-        self, device: Resident, holder: Stranger, alone: list[int], fields: dict[str, Any]
+        self, device: Resident, holder: Stranger, alone: list[int], long: float, fields: dict[str, Any]
     ) -> None:
         generation = device.begin(QUESTION, max_tokens=LENGTH, documents=1, **fields)
         (active,) = device.engine._active.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -74,14 +75,23 @@ def test_a_nucleus_of_nothing_is_refused(town: Town, top_p: float) -> None:
     town.check_that_all_is_free()
 
 
-def test_a_schema_that_takes_hours_costs_neighbours_nothing(town: Town, device: Resident) -> None:
+def test_a_schema_that_takes_hours_costs_neighbours_nothing(
+    town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fields: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 3}
     expected = device.ask(QUESTION, **fields)
     stranger = town.stranger()
-    stranger.send(replace(OPEN, processors=processors(response_format=json.dumps(HOSTILE["an intersection"]))))
-    for _ in range(2):
-        assert not stranger.of(Error)  # it is still being compiled
-        assert device.ask(QUESTION, **fields).text == expected.text
+    costly = replace(OPEN, processors=processors(response_format=json.dumps(HOSTILE["an intersection"])))
+    with monkeypatch.context() as patch:
+        patient = f"from common.processors import trial; trial.SECONDS = {int(SOON)}; trial.main()"
+        patch.setattr("common.processors.trial.child_command", lambda module: [sys.executable, "-c", patient])
+        stranger.send(costly)
+        for _ in range(2):
+            assert device.ask(QUESTION, **fields).text == expected.text
+            assert not stranger.of(Error)  # it is still being compiled
+        stranger.send(Cancel(OPEN.session))
+        town.check_that_all_is_free()
+    stranger.send(costly)
     wait_until(lambda: bool(stranger.of(Error)), "the schema is given up", 2 * SOON)
     assert stranger.code() == "unservable"
     town.check_that_all_is_free()

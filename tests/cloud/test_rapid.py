@@ -137,12 +137,22 @@ class TestFaults:
     def test_the_cloud_is_lost(self, town: Town, proxy: FaultyProxy) -> None:
         """The drafter goes on with the passages that it has."""
         device = town.device("cut off", proxy.address, **TARGET, draft_model=str(EMBEDDED_DRAFT), patience=0.5)
-        events = iter(device.begin(QUESTION, **self.FIELDS))
-        next(events)
-        proxy.black_hole(True)
-        *_, last = events
-        proxy.black_hole(False)
-        assert isinstance(last, Finished)
+
+        def lost_after_a_token() -> tuple[bool, Finished]:
+            """The end of an answer, and whether the cloud had a part in its first token."""
+            events = iter(device.begin(QUESTION, **self.FIELDS))
+            first = next(events)
+            proxy.black_hole(True)
+            *_, last = events
+            proxy.black_hole(False)
+            assert isinstance(first, TokenEvent) and isinstance(last, Finished)
+            return not first.degraded, last
+
+        for _ in range(5):  # on a busy machine its first words may come late
+            there, last = lost_after_a_token()
+            if there:
+                break
+            wait_until(lambda: device.engine.cloud.connected, "the cloud is back")
         degraded = last.report.degraded
         assert degraded
         assert last.report.fetched_bytes > 500

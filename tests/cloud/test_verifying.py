@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from common.answer.errors import RequestError
 from common.answer.values import Action
 from common.draft_policy.goodput import Goodput
 from common.methods.catalog import METHODS
+from common.methods.drafted.cloud_half import VerifyingCloud
 from common.methods.drafted.device_half import DraftingDevice
 from common.methods.drafted.machine.drafting import Drafting
 from device.interface import Finished, TokenEvent
@@ -22,7 +24,7 @@ from proto.messages import Error, Fetched, Message, Open, Ready, Sync
 from proto.payloads.tokens import encode_tokens
 from proto.rounds import Decided, Defer, Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
-from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, slow, town
+from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, holding, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
 from tests.common.methods.drafted.schemes import SHARING
 from tests.daemons.streaming import wait_until
@@ -65,7 +67,7 @@ def ask_all(asking: Asking, residents: list[Resident]) -> None:
 
 class TestNeighbours:
     def test_methods_mixed(self, town: Town, devices: list[Resident], expected: dict[str, str]) -> None:
-        with Asking() as asking:
+        with Asking() as asking, holding(town):
             ask_all(asking, devices)
             wait_until(lambda: town.sessions.open == len(QUESTIONS), "all are under way", AT_ONCE)
         check(asking, expected)
@@ -125,11 +127,23 @@ class TestPassages:
 
 def test_a_device_that_only_listens_is_not_given_up(fresh_data: Callable[[], Path]) -> None:
     """An eager verifier decides more quickly than it drafts: nothing of it is ever in time."""
-    with Town(fresh_data(), emulate_decode_ms=100.0, session_idle_seconds=0.6) as town:
+    idle, length = 1000.0, 16
+    with Town(fresh_data(), emulate_decode_ms=100.0, session_idle_seconds=idle) as town:
+        town._ticker.close()
         stranger = town.stranger()
-        stranger.send(replace(opening(12), max_tokens=16))
-        wait_until(lambda: sum(len(each.tokens) for each in stranger.of(Decided)) == 16, "all is decided", AT_ONCE)
+        stranger.send(replace(opening(12), max_tokens=length))
+        wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
+        (half,), now = town.sessions._sessions.values(), time.monotonic()
+        assert isinstance(half, VerifyingCloud)
+        while half._position < length:  # of the last tick
+            wait_until(lambda: half._machine.position > half._position, "a token is decided", AT_ONCE)
+            now += 0.9 * idle
+            town.sessions.tick(now)
+            assert town.sessions.open == 1
+        wait_until(lambda: sum(len(each.tokens) for each in stranger.of(Decided)) == length, "all is decided", AT_ONCE)
         assert stranger.of(Error) == []
+        town.sessions.tick(now + 1.1 * idle)
+        assert stranger.code() == "unknown-session"
 
 
 class TestNothingDrafted:

@@ -20,10 +20,10 @@ from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.side import SideRuntime
 from device.settings import DeviceSettings
 from proto.framing import encode
-from scripts.daemons import Pair, free_port
+from scripts.daemons import PATIENTLY, Pair, free_port
 from tests.attacks.side_by_side import Attacker, resident_bytes
 from tests.daemons.intruder import let_in
-from tests.daemons.streaming import wait_until
+from tests.daemons.streaming import complete_with_shares, wait_until
 from tests.support.metrics import Metrics
 
 QUESTION = "When does the place of my dance class open?"
@@ -51,7 +51,7 @@ class Besieged:
 
     def counted(self, name: str, **labels: str) -> float:
         """The cloud's link's count so far."""
-        text = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics", trust_env=False).text
+        text = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics", **PATIENTLY).text
         return Metrics(text).of(f"dragon_link_{name}_total", **labels)
 
 
@@ -64,7 +64,7 @@ def besieged(request: pytest.FixtureRequest, fresh_data: Callable[[], Path]) -> 
     with Pair(data, {"patience": 60.0}, {"workers": request.param, "metrics": metrics}) as pair:
         wait_until(lambda: len(pair.cloud.workers) == request.param, "all workers are there")
         told = (*keys, hello(data / "intruder").hex())
-        yield Besieged(pair, told, pair.complete(QUESTION, **SAMPLED), metrics)
+        yield Besieged(pair, told, complete_with_shares(pair, QUESTION, **SAMPLED), metrics)
 
 
 def memory_of(pair: Pair) -> int:
@@ -99,7 +99,7 @@ def test_answers_are_the_same_beside_it_and_take_no_longer(
             for attacked in (False, True):
                 if attacked:
                     attacker.go()
-                answer = pair.complete(QUESTION, **SAMPLED)
+                answer = complete_with_shares(pair, QUESTION, **SAMPLED)
                 strikes = attacker.stop()
                 report = answer["dragon"]
                 times[attacked].append(report["per_token"])
@@ -128,7 +128,7 @@ def test_work_that_another_key_causes_is_that_keys_affair(besieged: Besieged) ->
         attacker.go()
         times, strikes = list[float](), 0
         while len(times) < 2 * ROUNDS or strikes <= 100:  # a busy machine attacks slowly
-            answer = pair.complete(QUESTION, **SAMPLED)
+            answer = complete_with_shares(pair, QUESTION, **SAMPLED)
             times.append(answer["dragon"]["per_token"])
             assert answer["choices"] == expected["choices"]
             assert answer["dragon"]["degraded"] == [] and answer["dragon"]["notes"] == expected["dragon"]["notes"]

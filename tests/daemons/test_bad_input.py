@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.daemons import Daemon, Pair, dragon, free_port
+from scripts.daemons import PATIENTLY, Daemon, Pair, dragon, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
-from tests.daemons.streaming import wait_until
+from tests.daemons.streaming import complete_together, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class?"
@@ -64,6 +64,12 @@ class Town:
         """The report of an answer, which must be whole."""
         report: dict[str, Any] = self.pair.complete(question, max_tokens=tokens, **fields)["dragon"]
         assert report["tokens"] == tokens
+        return report
+
+    def together(self) -> dict[str, Any]:
+        """The report of a whole answer in which the cloud takes part."""
+        report: dict[str, Any] = complete_together(self.pair, QUESTION, max_tokens=TOKENS)["dragon"]
+        assert report["tokens"] == TOKENS
         return report
 
     def ask(self, *arguments: str) -> CompletedProcess[str]:
@@ -170,7 +176,7 @@ def test_a_question_that_cannot_be_asked(town: Town, arguments: tuple[str, ...],
 )
 def test_the_same_over_http(town: Town, question: str, said: str) -> None:
     body = {"model": "dragon", "messages": [{"role": "user", "content": question}]}
-    response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, trust_env=False)
+    response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, **PATIENTLY)
     assert response.status_code == 400
     assert said in response.json()["error"]["message"]
 
@@ -197,12 +203,12 @@ class TestCloud:
         assert report["notes"][0].startswith(why)
         assert why in sentence(town.ask(QUESTION, "--sources", "cloud"), 1)
         body = {"model": "dragon", "sources": "cloud", "messages": [{"role": "user", "content": QUESTION}]}
-        response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, trust_env=False)
+        response = httpx.post(f"{town.pair.url}/v1/chat/completions", json=body, **PATIENTLY)
         assert response.status_code == 503
         assert response.json()["error"]["message"].startswith(why)
         town.connect("fitting")
         town.pair.wait_for_cloud("connected")
-        assert town.answer()["degraded"] == []
+        town.together()
 
     def test_that_does_not_fit(self, town: Town) -> None:
         """It is refused with what differs and what to do, and gets to hear of no question."""
@@ -249,15 +255,7 @@ class TestCloud:
 
 def sides(town: Town) -> set[str]:
     """Sides whose documents took part in an answer of both. A side without any drafts nothing, and has no share."""
-    reports: list[dict[str, Any]] = []
-
-    def with_both() -> bool:
-        """On a busy machine, the cloud may be late."""
-        reports.append(town.answer())
-        return not reports[-1]["degraded"]
-
-    wait_until(with_both, "both sides answer")
-    report = reports[-1]
+    report = town.together()
     assert report["notes"] == []
     found = {source["side"] for source in report["sources"]}
     drafted = {side for side in ("device", "cloud") if report[side]["drafted"]}

@@ -15,7 +15,8 @@ from openai import OpenAI
 from common.library.embedder import SentenceTransformerEmbedder
 from device.closeness import sentence
 from device.repetition import SHORTEST_RUN
-from scripts.daemons import Pair, dragon
+from scripts.daemons import PATIENTLY, Pair, dragon
+from tests.daemons.streaming import asked_again, late
 
 QUESTION = "Where is my dance class?"
 
@@ -114,7 +115,7 @@ def test_embeddings_are_the_librarys(client: OpenAI, pair: Pair) -> None:
 
 
 def tokenized(pair: Pair, text: str) -> list[int]:
-    ids: list[int] = httpx.post(f"{pair.url}/tokenize", json={"content": text}, trust_env=False).json()["tokens"]
+    ids: list[int] = httpx.post(f"{pair.url}/tokenize", json={"content": text}, **PATIENTLY).json()["tokens"]
     return ids
 
 
@@ -152,9 +153,13 @@ def test_either_sampler_finds_the_likeliest_token_at_temperature_0(client: OpenA
 
 
 def test_the_command_line_gives_it_too(pair: Pair, answer: str) -> None:
-    asked = dragon("ask", QUESTION, "--json", "--url", pair.url)
-    assert asked.returncode == 0, asked.stderr
-    result = json.loads(asked.stdout)
+    def ask() -> dict[str, Any]:
+        asked = dragon("ask", QUESTION, "--json", "--url", pair.url)
+        assert asked.returncode == 0, asked.stderr
+        result: dict[str, Any] = json.loads(asked.stdout)
+        return result
+
+    result = asked_again(ask, late)
     assert result["answer"] == answer
     report = result["dragon"]
     assert {source["side"] for source in report["sources"]} == {"device", "cloud"}

@@ -13,8 +13,8 @@ import pytest
 from common.answer.attribution import untold
 from scripts.daemons import Pair
 from scripts.soak.checker import UNREAD
-from tests.daemons.streaming import Stream
-from tests.daemons.test_faults import BEGUN, LONG, QUESTION, SAMPLED, SHORT, Place, damaged, place
+from tests.daemons.streaming import Stream, complete_together
+from tests.daemons.test_faults import BEGUN, LONG, QUESTION, SAMPLED, SHORT, UNDER_WAY, Place, damaged, place
 
 __all__ = ["damaged", "place"]
 
@@ -28,25 +28,24 @@ def running(pair: Pair, tokens: int, fields: dict[str, Any]) -> Stream:
 
 def verified(pair: Pair, fields: dict[str, Any]) -> dict[str, Any]:
     """An answer that goes as it should."""
-    answer: dict[str, Any] = pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED, **fields)
-    assert answer["dragon"]["degraded"] == []
+    answer = complete_together(pair, QUESTION, max_tokens=SHORT, **SAMPLED, **fields)
     assert answer["dragon"]["notes"] == []
     return answer
 
 
 @by_method
 def test_cloud_killed_in_the_middle(place: Place, fields: dict[str, Any]) -> None:
-    with running(place.pair, SHORT, fields) as stream:
+    with running(place.pair, LONG, fields) as stream:
         stream.read(BEGUN)
         place.cloud.kill()
         report = stream.finish()
     degraded = report["degraded"]
-    assert report["tokens"] == SHORT
-    assert degraded == list(range(degraded[0], SHORT))
+    assert report["tokens"] == LONG
+    assert degraded == list(range(degraded[0], LONG))
     assert degraded[0] >= BEGUN
     assert report["notes"] == [
         f"The cloud took no part after {degraded[0]} tokens: it did not answer in time.",
-        untold(degraded[0], SHORT),
+        untold(degraded[0], LONG),
     ]
     place.pair.wait_for_cloud("away")
     alone = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED, **fields)["dragon"]
@@ -62,7 +61,7 @@ def test_a_cloud_that_returns_verifies_again(place: Place, fields: dict[str, Any
         stream.read(BEGUN)
         place.proxy.black_hole(True)
         try:
-            stream.read_for(1.2)
+            stream.read(UNDER_WAY)
         finally:
             place.proxy.black_hole(False)
         report = stream.finish()
@@ -95,10 +94,10 @@ def test_drafts_without_the_clouds_passages_are_told_of(place: Place) -> None:
 @by_method
 def test_cloud_replaced_in_the_middle(place: Place, fields: dict[str, Any]) -> None:
     expected = verified(place.patient, fields)
+    place.start_both_clouds()  # before the answer, which would be over
     with running(place.patient, SHORT, fields) as stream:
         stream.read(BEGUN)
         replaced = place.cloud
-        place.start_both_clouds()
         place.use_the_other_cloud()
         replaced.kill()
         report = stream.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -15,18 +16,22 @@ from typing import Any
 import pytest
 import zmq
 
+from cloud.settings import CloudSettings
 from common.answer.attribution import untold
-from scripts.daemons import Daemon, Pair, dragon, free_port
+from common.library.commands import DONE, add
+from scripts.daemons import Daemon, Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.intruder import let_in
-from tests.daemons.streaming import PATIENCE, Stream, wait_until
+from tests.daemons.streaming import PATIENCE, Stream, complete_together, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 STEP_MS = 25.0  # of the device, so that there is time to do harm
 BEGUN = 5  # pieces of text after which an answer is in full swing
-LONG = 160  # tokens; at the device's pace 4 s
-LONGEST = 400
+UNDER_WAY = 80  # more pieces than the cloud can be ahead
+# Tokens of an answer. Harm is done to the long ones: a busy machine may do it seconds late, or be slow to mend it.
+LONG = 320  # at the device's pace 8 s
+HOLE = 500
 SHORT = 60
 FLOOD = 1000  # messages that an attack takes at least
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
@@ -76,9 +81,18 @@ class Place:
         """The cloud that serves."""
         return self._clouds[self.port]
 
+    @property
+    def other_cloud(self) -> Daemon:
+        return self._clouds[self._other_port]
+
+    @property
+    def _other_port(self) -> int:
+        (port,) = self._clouds.keys() - {self.port}
+        return port
+
     def use_the_other_cloud(self) -> None:
         """Lead connections from now on to the other cloud."""
-        (self.port,) = self._clouds.keys() - {self.port}
+        self.port = self._other_port
         self.proxy.set_target(self.port)
 
     def start_both_clouds(self) -> None:
@@ -123,8 +137,7 @@ def running(pair: Pair, tokens: int) -> Iterator[Stream]:
 
 def together(pair: Pair) -> dict[str, Any]:
     """An answer that goes as it should; its report."""
-    report: dict[str, Any] = pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
-    assert report["degraded"] == []
+    report: dict[str, Any] = complete_together(pair, QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
     assert report["notes"] == []
     assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
     return report
@@ -145,36 +158,45 @@ class TestCloud:
 
     def test_replaced_by_another_one(self, place: Place, tmp_path: Path) -> None:
         """The answer goes on with the documents of the new one, and says from which token on."""
-        (tmp_path / "more.md").write_text("Delthcine House has a garden.")
-        place.start_both_clouds()
-        with running(place.pair, LONGEST) as stream:
-            added = dragon("library", "add", "--role", "cloud", str(tmp_path), data=place.pair.data)
-            assert added.returncode == 0, added.stderr
-            replaced = place.cloud
-            place.use_the_other_cloud()
-            replaced.kill()
-            report = stream.finish()
-        assert report["tokens"] == LONGEST
-        (note,) = (note for note in report["notes"] if "library" in note)
-        (position,) = map(int, re.findall(r"^From token (\d+) on the cloud is another one than before", note))
-        assert BEGUN <= position < LONGEST
-        together(place.pair)
+        documents, library = tmp_path / "documents", tmp_path / "library"
+        documents.mkdir()
+        (documents / "more.md").write_text("Delthcine House has a garden.")
+        shutil.copytree(place.pair.data / "cloud" / "library", library)
+        assert add(CloudSettings(data=tmp_path / "cloud", library=library), [documents]) == DONE
+        other, usual = place.other_cloud, place.other_cloud.flags
+        other.stop()
+        other.flags = {**usual, "library": library}
+        try:
+            place.start_both_clouds()
+            with running(place.pair, LONG) as stream:
+                replaced = place.cloud
+                place.use_the_other_cloud()
+                replaced.kill()
+                report = stream.finish()
+            assert report["tokens"] == LONG
+            (note,) = (note for note in report["notes"] if "library" in note)
+            (position,) = map(int, re.findall(r"^From token (\d+) on the cloud is another one than before", note))
+            assert BEGUN <= position < LONG
+            together(place.pair)
+        finally:
+            other.stop()
+            other.flags = usual
 
     def test_killed_in_the_middle(self, place: Place) -> None:
         """The device finishes alone and says so; a cloud on the same port is taken back in."""
-        with running(place.pair, SHORT) as stream:
+        with running(place.pair, LONG) as stream:
             place.cloud.kill()
             report = stream.finish()
         degraded = report["degraded"]
-        assert report["tokens"] == SHORT
-        assert BEGUN <= degraded[0] < SHORT
-        assert degraded == list(range(degraded[0], SHORT))
+        assert report["tokens"] == LONG
+        assert BEGUN <= degraded[0] < LONG
+        assert degraded == list(range(degraded[0], LONG))
         assert report["notes"] == [
             (
-                f"The cloud was away for {len(degraded)} of {SHORT} tokens:"
+                f"The cloud was away for {len(degraded)} of {LONG} tokens:"
                 " only this device's documents took part in them."
             ),
-            untold(degraded[0], SHORT),
+            untold(degraded[0], LONG),
         ]
         place.pair.wait_for_cloud("away")
         alone = place.pair.complete(QUESTION, max_tokens=SHORT, **SAMPLED)["dragon"]
@@ -190,7 +212,7 @@ class TestCloud:
         with running(place.pair, LONG) as stream:
             cloud.send_signal(signal.SIGSTOP)
             try:
-                stream.read_for(1.2)
+                stream.read(UNDER_WAY)
             finally:
                 cloud.send_signal(signal.SIGCONT)
             report = stream.finish()
@@ -203,18 +225,19 @@ class TestCloud:
 
 
 class TestNetwork:
-    def test_black_hole_of_three_seconds(self, place: Place) -> None:
-        with running(place.pair, LONGEST) as stream:
+    def test_black_hole_of_four_seconds(self, place: Place) -> None:
+        """Longer than a connection lives without a sign of life."""
+        with running(place.pair, HOLE) as stream:
             place.proxy.black_hole(True)
             try:
-                stream.read_for(3.0)
+                stream.read_for(4.0)
             finally:
                 place.proxy.black_hole(False)
             report = stream.finish()
         degraded = report["degraded"]
-        assert report["tokens"] == LONGEST
+        assert report["tokens"] == HOLE
         assert degraded[0] >= BEGUN
-        assert degraded[-1] < LONGEST - 1
+        assert degraded[-1] < HOLE - 1
         assert report["disagreements"] == 0
         place.repair()
         together(place.pair)
@@ -272,20 +295,27 @@ class TestNetwork:
         assert 1 <= place.cloud.log.read_text().count("malformed") < 30
 
 
+def taken(pair: Pair) -> tuple[int, int]:
+    """Answers under way, and those before."""
+    status = pair.status()
+    return status["active"], status["served"]
+
+
 class TestReader:
     def test_who_does_not_read_delays_nobody(self, place: Place) -> None:
         """The answer is made at its own pace, and is all there when the client reads at last."""
         body = {"model": "dragon", "stream": True, "max_tokens": SHORT, "sources": "device"} | SAMPLED
         data = json.dumps(body | {"messages": [{"role": "user", "content": QUESTION}]}).encode()
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        served = place.pair.status()["served"]
+        served = sum(taken(place.pair))
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             client.settimeout(PATIENCE)
             client.connect(("127.0.0.1", place.pair.http_port))
             client.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            wait_until(lambda: sum(taken(place.pair)) > served, "the answer is begun")
             together(place.pair)
-            wait_until(lambda: place.pair.status()["served"] == served + 2, "the unread answer is served")
+            wait_until(lambda: place.pair.status()["active"] == 0, "the unread answer is served")
             received = b""
             while b"[DONE]" not in received:
                 part = client.recv(2**16)

@@ -28,7 +28,7 @@ from proto.messages import Cancel, Close, Fetch, Fetched, Generated, Hello, Mess
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.conftest import ENTRIES, NOTES
-from tests.daemons.streaming import Stream, complete_with_shares, wait_until
+from tests.daemons.streaming import Stream, complete_together, complete_with_shares, wait_until
 from tests.daemons.test_token_identity import OneProcess
 from tests.support.one_side import OneSide
 
@@ -130,8 +130,12 @@ def pair(place: Place) -> Pair:
     return place.pair
 
 
-def asked(pair: Pair, question: str, temperature: float = 0.0, **fields: Any) -> tuple[str, dict[str, Any]]:
-    response = complete_with_shares(pair, question, temperature=temperature, seed=20, max_tokens=LENGTH, **fields)
+def asked(
+    pair: Pair, question: str, temperature: float = 0.0, there: bool = True, **fields: Any
+) -> tuple[str, dict[str, Any]]:
+    """Text and report of an answer, for which the cloud is `there` or not."""
+    complete = complete_together if there else complete_with_shares
+    response = complete(pair, question, temperature=temperature, seed=20, max_tokens=LENGTH, **fields)
     return response["choices"][0]["message"]["content"], response["dragon"]
 
 
@@ -282,11 +286,11 @@ class TestSequenceWise:
             if of_device != of_cloud:
                 assert shares == {1.0 if text == of_device else 0.0}
                 chosen.add(text == of_device)
-            after_first.append(report["seconds"] - report["ttft"])
+            after_first.append((report["seconds"] - report["ttft"]) / report["ttft"])
             assert 12 * report["tokens"] > report["received_bytes"] > 4 * report["tokens"]
             assert (report["device"]["acceptance"], report["degraded"], report["notes"]) == (None, [], [])
             assert report["cloud"]["drafted"] > 0
-        assert min(after_first) < 0.05  # all of it at once; a busy machine only adds
+        assert min(after_first) < 0.25  # all of it at once: told as it is made, most of it would come later
         if temperature:
             assert chosen == {True, False}  # or this test says little
 
@@ -335,7 +339,7 @@ class TestWithoutTheCloud:
         ((method, message),) = HOSTILE[what]
         place.use_imposter(message)
         try:
-            text, report = asked(place.pair, QUESTIONS[0], method=method)
+            text, report = asked(place.pair, QUESTIONS[0], there=False, method=method)
             assert text == alone(place.pair)
             assert len(report["notes"]) == 1
             assert "can't be used" in report["notes"][0]
@@ -370,10 +374,10 @@ class TestWithoutTheCloud:
             report = reading.result()
         assert report["degraded"] == list(range(report["tokens"]))
         pair.wait_for_cloud("away")
-        text, report = asked(pair, QUESTIONS[0], method="sequence-wise")
+        text, report = asked(pair, QUESTIONS[0], there=False, method="sequence-wise")
         assert text == stream.text == alone(pair)
         assert report["notes"][0].startswith("The cloud did not take part")
-        assert asked(pair, QUESTIONS[0], method="fetch-kv")[0] == text
+        assert asked(pair, QUESTIONS[0], there=False, method="fetch-kv")[0] == text
 
 
 class TestRefusals:

@@ -12,9 +12,9 @@ import pytest
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
 from common.process.version import VERSION
-from scripts.daemons import Daemon, free_port
+from scripts.daemons import PATIENTLY, Daemon, free_port
+from tests.daemons.ending import end
 from tests.daemons.streaming import wait_until
-from tests.daemons.test_stopping import end
 from tests.support.metrics import Metrics
 
 STARTED = 100.0  # seconds
@@ -22,7 +22,7 @@ STARTED = 100.0  # seconds
 
 def scrape(port: int) -> httpx.Response | None:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", **PATIENTLY)
     except httpx.TransportError:
         return None
 

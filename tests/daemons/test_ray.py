@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +15,7 @@ import psutil
 import pytest
 
 from scripts.daemons import Pair, add_documents, dragon, free_port
+from tests.daemons.ending import end
 from tests.daemons.ray_machines import RayMachines
 from tests.daemons.streaming import wait_until
 from tests.daemons.test_workers import AT_A_TIME, Answers, expected, model
@@ -191,10 +190,6 @@ def test_the_head_is_killed(town: Town, expected: list[str]) -> None:
 
 
 def test_stopping(town: Town) -> None:
-    process, left = town.pair.cloud.process, town.workers
-    assert process is not None
-    process.send_signal(signal.SIGTERM)
-    began = time.monotonic()
-    assert process.wait(10.0) == 0
-    assert time.monotonic() - began < 4.0  # two, and what a busy machine adds
+    left = town.workers
+    end(town.pair.cloud).check()
     wait_until(lambda: not any(each.is_running() for each in left), "the workers have ended", STARTED)

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.daemons import LOCALLY, POLL, ROOT, free_port
+from scripts.daemons import PATIENTLY, POLL, ROOT, free_port
 from tests.common.engine.model.tiny_models import make_model
 from tests.support.readme import ELSEWHERE, bare, commands, programs
 
@@ -105,7 +105,7 @@ class Machine:
         status: dict[str, Any] = {}
 
         def connected() -> bool:
-            status.update(httpx.get(f"http://127.0.0.1:{self.http}/status", **LOCALLY).json())
+            status.update(httpx.get(f"http://127.0.0.1:{self.http}/status", **PATIENTLY).json())
             return bool(status["cloud"]["state"] == "connected")
 
         self.wait(connected, None, "dragon status")
@@ -179,7 +179,7 @@ def test_use_it(tmp_path: Path, terminals: ExitStack, capsys: pytest.CaptureFixt
     printed = {line: follow(machine, line, terminals) for line in lines}
     (asked,) = [line for line in lines if line.startswith("dragon ask")]
     assert printed[asked].strip()
-    assert "<!doctype html>" in httpx.get(f"http://127.0.0.1:{machine.http}", **LOCALLY).text.lower()
+    assert "<!doctype html>" in httpx.get(f"http://127.0.0.1:{machine.http}", **PATIENTLY).text.lower()
     program = programs()["Use it"].replace("127.0.0.1:8600", f"127.0.0.1:{machine.http}")
     exec(compile(program, "README.md", "exec"), {})
     answer, last = capsys.readouterr().out.strip().rsplit("\n", 1)

@@ -11,11 +11,12 @@ import pytest
 
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
-from tests.daemons.streaming import Stream
+from tests.daemons.streaming import Stream, complete_together
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
-LONG, SHORT = 480, 120  # tokens
+LONG, SHORT = 480, 240  # tokens
+STEP_MS = 20.0  # of the device, so that there is time to do harm, and for the cloud to return
 FIELDS: dict[str, Any] = {"method": "coupled", "seed": 11, "temperature": 1.0, "draft_temperature": 0.5}
 
 
@@ -29,8 +30,7 @@ class Place:
     def answer(self, tokens: int, **fields: Any) -> list[str]:
         """An answer that the cloud verifies from beginning to end."""
         self.pair.wait_for_cloud("connected")
-        report = self.pair.complete(QUESTION, max_tokens=tokens, **FIELDS, **fields)["dragon"]
-        assert report["degraded"] == []
+        report = complete_together(self.pair, QUESTION, max_tokens=tokens, **FIELDS, **fields)["dragon"]
         pieces: list[str] = report["pieces"]
         return pieces
 
@@ -42,7 +42,7 @@ def place(fresh_data: Callable[[], Path]) -> Iterator[Place]:
     both = {"model": model, "scorer": SCORER}
     with FaultyProxy(port) as proxy:
         between = int(proxy.address.rpartition(":")[2])
-        device = both | {"local_target": model, "patience": 0.5}
+        device = both | {"local_target": model, "patience": 0.5, "emulate_decode_ms": STEP_MS}
         with Pair(data, device, both, between=between, cloud_port=port) as pair:
             yield Place(pair, proxy)
 
@@ -53,7 +53,7 @@ def test_a_cloud_that_is_away_for_a_while(place: Place) -> None:
         stream.read(5)
         place.proxy.black_hole(True)
         try:
-            stream.read(60)  # more than are under way
+            stream.read(80)  # more than are under way
         finally:
             place.proxy.black_hole(False)
         report = stream.finish()

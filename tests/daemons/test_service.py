@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from scripts.daemons import START_PATIENCE, Daemon, free_port
+from tests.daemons.ending import end
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -47,14 +48,14 @@ def test_a_daemon_loads_serves_works_and_stops(
             loading.append(lines)
         assert len(loading) > 2
         assert all(len(lines) == 1 and lines[0].startswith("STATUS=") for lines in loading)
-        with socket.create_connection(("127.0.0.1", port), timeout=10.0):
+        with socket.create_connection(("127.0.0.1", port), timeout=START_PATIENCE):
             assert f":{port}" in lines[1]
         assert [next_lines(listener) for _ in range(SIGNS)] == [["WATCHDOG=1"]] * SIGNS
-        assert daemon.process is not None
-        daemon.process.send_signal(signal.SIGTERM)
-        while (lines := next_lines(listener)) == ["WATCHDOG=1"]:
-            pass
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(end, daemon)
+            while (lines := next_lines(listener)) == ["WATCHDOG=1"]:
+                pass
         assert lines[0] == "STOPPING=1"
-        assert daemon.process.wait(START_PATIENCE) == 0
+        ended.result().check()
     finally:
         daemon.stop()

@@ -17,15 +17,16 @@ from tests.daemons.streaming import Stream
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
-SLEEP = 10.0  # seconds; five times the device's patience, and longer than connections live without a sign of life
+PATIENCE = 5.0  # seconds, of the device, in which it is connected again
+SLEEP = 3 * PATIENCE  # and longer than connections live without a sign of life
 STEP_MS = 10.0
 CLOUD_STEP_MS = 300.0  # so that the device waits whenever it is stopped
 LENGTH = 32
 BEGUN = 5
 METHODS: tuple[dict[str, Any], ...] = (
-    {"placement": "device"},
-    {"placement": "cloud"},
-    {"method": "dssd", "draft_length": 2},
+    {"placement": "device", "max_tokens": LENGTH},
+    {"placement": "cloud", "max_tokens": LENGTH},
+    {"method": "dssd", "draft_length": 1, "max_tokens": 2 * LENGTH},  # two of its tokens may come in a step
 )
 
 
@@ -33,7 +34,7 @@ METHODS: tuple[dict[str, Any], ...] = (
 def pair(fresh_data: Callable[[], Path]) -> Iterator[Pair]:
     data = fresh_data()
     model = {"model": make_wordy_model(data / "model"), "scorer": SCORER}
-    device = model | {"emulate_decode_ms": STEP_MS, "patience": 2.0, "privacy": "balanced"}
+    device = model | {"emulate_decode_ms": STEP_MS, "patience": PATIENCE, "privacy": "balanced"}
     with Pair(data, device, model | {"emulate_decode_ms": CLOUD_STEP_MS}) as pair:
         yield pair
 
@@ -42,7 +43,7 @@ def test_is_stopped_for_a_while(pair: Pair) -> None:
     """In the middle of an answer by each of the methods."""
     with ExitStack() as open_streams:
         streams = [
-            open_streams.enter_context(Stream(pair.url, QUESTION, max_tokens=LENGTH, temperature=1.0, seed=7, **fields))
+            open_streams.enter_context(Stream(pair.url, QUESTION, temperature=1.0, seed=7, **fields))
             for fields in METHODS
         ]
         with ThreadPoolExecutor(len(streams)) as pool:
@@ -56,4 +57,4 @@ def test_is_stopped_for_a_while(pair: Pair) -> None:
             reports = list(pool.map(Stream.finish, streams))
     for fields, report in zip(METHODS, reports, strict=True):
         assert report["degraded"] == [], fields
-        assert report["tokens"] == LENGTH
+        assert report["tokens"] == fields["max_tokens"]

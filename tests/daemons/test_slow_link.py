@@ -10,7 +10,7 @@ import pytest
 
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
-from tests.daemons.streaming import Stream, wait_until
+from tests.daemons.streaming import Stream, complete_together, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 QUESTION = "Where is my dance class?"
@@ -18,8 +18,10 @@ PATIENCE = 1.0  # seconds
 ONE_WAY = 0.7  # seconds: a round trip is longer than patience
 NEAR = 0.5  # seconds that a busy machine may add to a measured round trip
 STEP_MS = 50.0
-SHORT, LONG = 12, 80
+SHORT, LONG = 12, 240
 BEGUN = 5
+MEANWHILE = 16  # pieces of text; tokens that are no whole character come with later ones
+BUSY = 6.0  # seconds that a machine may have no time for the cloud; a fraction of a long answer
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 
 
@@ -56,8 +58,8 @@ def afar(fresh_data: Callable[[], Path]) -> Iterator[Afar]:
 @pytest.mark.parametrize("placement", ["device", "cloud"])
 def test_slow_from_the_start(afar: Afar, placement: str) -> None:
     afar.settle(ONE_WAY)
-    report = afar.pair.complete(QUESTION, max_tokens=SHORT, placement=placement, **SAMPLED)["dragon"]
-    assert (report["degraded"], report["notes"]) == ([], [])
+    report = complete_together(afar.pair, QUESTION, max_tokens=SHORT, placement=placement, **SAMPLED)["dragon"]
+    assert report["notes"] == []
     assert report["tokens"] == SHORT
 
 
@@ -68,11 +70,10 @@ def test_slow_from_the_middle_on(afar: Afar, placement: str) -> None:
     with Stream(afar.pair.url, QUESTION, max_tokens=LONG, placement=placement, **SAMPLED) as stream:
         stream.read(BEGUN)
         afar.proxy.set_delay(ONE_WAY)
-        stream.read(LONG // 5)  # pieces of text: tokens that are no whole character come with later ones
+        stream.read(MEANWHILE)
         afar.proxy.set_delay(0.0)
         report = stream.finish()
     degraded = report["degraded"]
-    overdue = (2 * ONE_WAY + 2.0 - PATIENCE) / (STEP_MS / 1000)  # two seconds are for a busy machine
-    assert len(degraded) < overdue
+    assert len(degraded) < (2 * ONE_WAY + BUSY - PATIENCE) / (STEP_MS / 1000) < LONG / 1.5
     assert not degraded or degraded[-1] < LONG - BEGUN
     assert report["tokens"] == LONG

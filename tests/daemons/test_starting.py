@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from scripts import daemons
 from scripts.daemons import LOCALLY, START_PATIENCE, Daemon, free_port
 from tests.common.engine.model.gguf_file import write_gguf
+from tests.daemons.ending import end
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
@@ -105,9 +105,7 @@ def test_a_device_says_what_it_is_at(held: Held) -> None:
 def test_a_device_that_starts_is_told_to_stop(held: Held) -> None:
     held.device.start()
     held.wait("health", WAITS)
-    assert held.device.process is not None
-    held.device.process.send_signal(signal.SIGTERM)
-    assert held.device.process.wait(START_PATIENCE) == 0
+    end(held.device).check()
     assert "Traceback" not in held.device.log.read_text()
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +22,17 @@ import pytest
 from common.library.commands import DONE, add
 from device.http.tokens import LONGEST_TEXT
 from device.settings import DeviceSettings
-from scripts.daemons import Daemon, Pair, free_port
+from scripts.daemons import PATIENTLY, Daemon, Pair, free_port
 from tests.common.engine.model.gguf_file import write_gguf
 from tests.common.process.test_child import ENDLESS, gone
 from tests.common.processors.schemas import COSTLY
-from tests.daemons.streaming import PATIENCE, wait_until
+from tests.daemons.ending import Ended, end
+from tests.daemons.streaming import PATIENCE, TRIES, wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 pytestmark = pytest.mark.timeout(400)
 
-log = logging.getLogger(__name__)
-
-END = 2.0  # seconds, beside those in which the machine does something else
-TELLING = 0.3  # seconds that a daemon has for the last words to its clients
-LOOK = 0.005
+SOON = 20.0  # seconds until what a daemon leaves behind has ended, which otherwise never would
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
 BODY: dict[str, Any] = {"model": "dragon", "messages": [{"role": "user", "content": QUESTION}]}
 STEP_MS = 20.0
@@ -46,44 +41,7 @@ ENDLESS_ANSWER = 500  # tokens
 TOGETHER = 16
 STUCK_BYTES = 2**20
 HOLD_OUT = 60.0  # seconds, a device's patience: whatever comes earlier did not come by it
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a process."""
-
-    code: int
-    seconds: float  # from the signal on
-    elsewhere: float  # of these, at most: threads could have run, and others had the processors
-    cpu: float
-
-    def check(self, *codes: int) -> None:
-        """That it ended in time; in order, unless `codes` are given, as far as the machine let it."""
-        log.info("%s", self)
-        assert self.seconds - self.elsewhere < END and self.cpu < END, self
-        assert self.code in (codes or (0,)), self
-
-
-def end(daemon: Daemon, number: int = signal.SIGTERM) -> Ended:
-    """Send a signal, and wait for the end of the process."""
-    assert daemon.process is not None
-    process = psutil.Process(daemon.process.pid)
-    cpu = used = sum(process.cpu_times()[:2])
-    elsewhere = lost = waited(process.pid)
-    began = time.monotonic()
-    process.send_signal(number)
-    while (code := daemon.process.poll()) is None:
-        assert time.monotonic() - began < PATIENCE
-        with suppress(psutil.Error, OSError):
-            used, lost = sum(process.cpu_times()[:2]), max(lost, waited(process.pid))
-        time.sleep(LOOK)
-    seconds = time.monotonic() - began
-    return Ended(code, seconds, lost - elsewhere, used - cpu)
-
-
-def waited(process: int) -> float:
-    """Seconds that the process's threads have waited for a processor so far; where that isn't told, 0."""
-    return sum(int(path.read_text().split()[1]) for path in Path("/proc").glob(f"{process}/task/*/schedstat")) / 1e9
+GO_ON = 40.0
 
 
 def children(daemon: Daemon) -> list[psutil.Process]:
@@ -101,8 +59,13 @@ def child(daemon: Daemon, module: str) -> psutil.Process | None:
     return None
 
 
+def maps(process: psutil.Process, name: str) -> bool:
+    """Whether files of that name are in its memory."""
+    return any(name in each.path for each in process.memory_maps())
+
+
 def all_gone(processes: list[psutil.Process]) -> None:
-    wait_until(lambda: all(gone(each) for each in processes), "the children have ended", END)
+    wait_until(lambda: all(gone(each) for each in processes), "the children have ended", SOON)
 
 
 @pytest.fixture(scope="module")
@@ -172,10 +135,12 @@ class Reader:
         except httpx.HTTPError as error:
             self.broken = error
 
-    def check_that_it_was_told(self) -> None:
-        """That the stream came to an end, with the reason."""
+    def check_that_it_was_told(self, ended: Ended) -> None:
+        """That the stream came to an end, with the reason, unless the machine took the time for that away."""
         self.wait()
-        assert self.broken is None
+        if self.broken is not None:
+            assert ended.starved, (self.broken, ended)
+            return
         (error,) = (json.loads(event)["error"] for event in self.last if '"error"' in event)
         assert error["code"] == "stopping"
 
@@ -184,8 +149,8 @@ def check_refused(answer: Future[httpx.Response], ended: Ended) -> None:
     """That a client was told, unless the machine took the time away that is there for that."""
     try:
         response = answer.result(PATIENCE)
-    except httpx.RemoteProtocolError:
-        assert ended.elsewhere > TELLING, ended
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        assert ended.starved, ended
         return
     assert (response.status_code, response.json()["error"]["code"]) == (503, "stopping")
 
@@ -194,7 +159,7 @@ def check_refused(answer: Future[httpx.Response], ended: Ended) -> None:
 def test_idle(alone: Callable[..., Daemon], number: int) -> None:
     device = alone()
     device.wait_for("device ready")
-    with httpx.Client(base_url=url(device), trust_env=False) as client:  # its connection stays
+    with httpx.Client(base_url=url(device), **PATIENTLY) as client:  # its connection stays
         assert client.get("/health").status_code == 200
         end(device, number).check()
     assert "Traceback" not in device.log.read_text()
@@ -202,13 +167,17 @@ def test_idle(alone: Callable[..., Daemon], number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_loading_its_model(alone: Callable[..., Daemon], number: int) -> None:
-    device = alone(model="embedded", scorer="auto")
-    assert device.process is not None
-    process = psutil.Process(device.process.pid)
-    wait_until(lambda: any("model.safetensors" in each.path for each in process.memory_maps()), "it reads the weights")
-    ended = end(device, number)
-    assert "ready" not in device.log.read_text() and "Traceback" not in device.log.read_text()
-    ended.check()
+    for _ in range(TRIES):
+        device = alone(model="embedded", scorer="auto")
+        assert device.process is not None
+        process = psutil.Process(device.process.pid)
+        wait_until(partial(maps, process, "model.safetensors"), "it reads the weights")
+        ended = end(device, number)
+        assert "Traceback" not in device.log.read_text()
+        ended.check()
+        if "ready" not in device.log.read_text():  # else this test has looked too late
+            return
+    pytest.fail("it was ready each time")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -223,7 +192,7 @@ def test_importing_a_model(
     assert [path for path in models.iterdir() if path.is_dir()]
     ended = end(device, number)
     all_gone(there)
-    with filelock.FileLock(models / "import.lock", timeout=END):
+    with filelock.FileLock(models / "import.lock", timeout=SOON):
         left = [path for path in models.iterdir() if path.is_dir()]
     if number == signal.SIGKILL:
         return  # what is left is removed by the next import: see test_gguf
@@ -251,7 +220,7 @@ def test_reading_a_document_without_an_end(
     all_gone(there)
     ended.check(*([-number] if number == signal.SIGKILL else []))
     assert "endless" not in device.log.read_text()
-    with filelock.FileLock(library / "writer.lock", timeout=END):  # the last of its threads may end late
+    with filelock.FileLock(library / "writer.lock", timeout=SOON):  # the last of its threads may end late
         pass
 
 
@@ -305,7 +274,8 @@ def test_at_long_texts(alone: Callable[..., Daemon], path: str) -> None:
         for each in clients:
             each.result(PATIENCE)
     ended.check()
-    assert 503 in statuses and statuses <= {200, 503}
+    assert statuses <= {200, 503}
+    assert 503 in statuses or ended.starved, ended
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells what a connection has not sent")
@@ -343,8 +313,8 @@ def test_the_device_in_the_middle_of_answers(pair: Pair) -> None:
     wait_until(lambda: all(reader.pieces > 5 for reader in readers), "all answers are under way")
     ended = end(pair.device)
     for reader in readers:
-        reader.check_that_it_was_told()
-    wait_until(lambda: "is gone" in pair.cloud.log.read_text(), "the cloud knows", END)
+        reader.check_that_it_was_told(ended)
+    wait_until(lambda: "is gone" in pair.cloud.log.read_text(), "the cloud knows", SOON)
     ended.check()
     end(pair.cloud).check()
 
@@ -366,10 +336,13 @@ def test_the_cloud_with_sixteen_answers_and_the_device_without_a_cloud(
         wait_until(lambda: all(reader.pieces > 3 for reader in readers), "all answers are under way")
         ended = end(pair.cloud)
         told = [reader.pieces for reader in readers]
-        wait_until(lambda: all(new.pieces > old + 8 for new, old in zip(readers, told, strict=True)), "they go on", 10)
+        on = [old + 8 for old in told]
+        wait_until(lambda: all(new.pieces > old for new, old in zip(readers, on, strict=True)), "they go on", GO_ON)
         ended.check()
         for device in (pair.device, other):
             assert "is stopping" in device.log.read_text()
-            end(device).check()
-        for reader in readers:
-            reader.check_that_it_was_told()
+        for device, half in ((pair.device, readers[: TOGETHER // 2]), (other, readers[TOGETHER // 2 :])):
+            ended = end(device)
+            ended.check()
+            for reader in half:
+                reader.check_that_it_was_told(ended)

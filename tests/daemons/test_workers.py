@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +13,14 @@ import psutil
 import pytest
 
 from scripts.daemons import Daemon, Pair, free_port
+from tests.daemons.ending import end
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
 
 pytestmark = [pytest.mark.walkthrough, pytest.mark.timeout(600)]
 
 QUESTION = "Where is my dance class, and what could help me with my health problem?"
-TOKENS = 60
+TOKENS = 200
 STEP_MS = 25.0
 AT_A_TIME = 8
 SILENCE = 12.0  # seconds until a worker that hangs is given up
@@ -86,7 +86,7 @@ class Answers:
         for thread in self.threads:
             thread.start()
         wait_until(lambda: pair.status()["active"] == AT_A_TIME, "all are under way")
-        time.sleep(0.6)  # some tokens long: each takes 1.5 s at least
+        time.sleep(0.6)  # some tokens long: each takes 5 s at least
 
     def _ask(self, pair: Pair, seed: int) -> None:
         self.texts[seed] = text_of(pair, seed)
@@ -135,12 +135,7 @@ def test_the_gateway_is_killed_and_started_again(pair: Pair, expected: list[str]
 
 def test_stopping(pair: Pair) -> None:
     left, data = pair.cloud.workers, pair.data / "cloud"
-    process = pair.cloud.process
-    assert process is not None
-    began = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10.0) == 0
-    assert time.monotonic() - began < 3.0  # two, and what a busy machine adds
+    end(pair.cloud, beside=left).check()
     assert not any(each.is_running() for each in left)
     assert not (data / "workers").exists()
 

@@ -32,7 +32,7 @@ MODEL = "table-1"
 EMBEDDER = "lengths-1"
 MOST_CHARACTERS = 256  # ids of them; a text's others stand for themselves, too, but have no way back
 MOST_READ = 20
-WAIT = 10.0  # seconds until a test that waits for the engine has failed
+WAIT = 60.0  # seconds until a test that waits for the engine or a process has failed: a machine may be busy
 SOURCES = (Source("device", "Diary"), Source("cloud", "Atlas"))
 MAX_QUESTION = 2**14  # bytes
 

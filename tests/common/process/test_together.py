@@ -15,7 +15,7 @@ from common.process import together
 from common.process.together import Together
 from tests.common.process.test_child import gone
 
-WAIT = 30.0  # seconds
+WAIT = 60.0  # seconds, on a busy machine
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 ORDERLY = f"""
@@ -26,6 +26,13 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 {SLEEP}
 """
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are waited for as long as a busy machine may need until they have ended in order, and been heard."""
+    monkeypatch.setattr(together, "PATIENCE", WAIT)
+    monkeypatch.setattr(together, "_READ_ON", WAIT)
 
 
 class Lines:

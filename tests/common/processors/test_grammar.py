@@ -155,7 +155,9 @@ class TestRefusals:
             assert len({tuple(each.result().allowed([]).tolist()) for each in made}) == 1
         assert len(tried) == 2
 
-    def test_a_schema_that_is_larger_than_a_pipe_holds_is_tried_in_full(self) -> None:
+    def test_a_schema_that_is_larger_than_a_pipe_holds_is_tried_in_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        patient = "from common.processors import trial; trial.SECONDS = 60; trial.main()"  # on a slow machine, too
+        monkeypatch.setattr("common.processors.trial.child_command", lambda module: [sys.executable, "-c", patient])
         large = {"enum": [f"{number:08}" for number in range(2**14)]}
         assert len(json.dumps(large)) > 2**17
         assert why_not(json_grammar(json.dumps(large))) is None

@@ -195,7 +195,7 @@ class Gate:
     def __call__(self, text: str) -> None:
         self.asked.append(text)
         self.entered.release()
-        assert self.passes.acquire(timeout=20)
+        assert self.passes.acquire(timeout=60)
 
 
 def test_what_a_roll_back_made_useless_is_not_computed() -> None:
@@ -205,7 +205,7 @@ def test_what_a_roll_back_made_useless_is_not_computed() -> None:
     run = scorer.begin(QUERY, DOCUMENTS, [0.0] * 4)
     run.scores([])  # waits for the empty prefix, the only call so far
     other = scorer.begin((7,), DOCUMENTS, [0.0] * 4)
-    assert gate.entered.acquire(timeout=20) and gate.entered.acquire(timeout=20)  # the other answer's call is under way
+    assert gate.entered.acquire(timeout=60) and gate.entered.acquire(timeout=60)  # the other answer's call is under way
     run.scores([1, 2])
     run.scores([1, 3])
     forgotten = scorer.begin((6,), DOCUMENTS, [0.0] * 4)
@@ -229,7 +229,7 @@ def test_what_is_awaited_goes_first_and_a_full_queue_loses_its_oldest() -> None:
         def compute() -> NDArray[np.float64]:
             order.append(name)
             entered.set()
-            assert name or gate.wait(20)
+            assert name or gate.wait(60)
             return np.asarray([float(name)])
 
         return ScoringRequest(compute)
@@ -237,7 +237,7 @@ def test_what_is_awaited_goes_first_and_a_full_queue_loses_its_oldest() -> None:
     thread = ScoringThread(capacity=2)
     requests = [request(name) for name in range(5)]
     thread.ahead(requests[0])
-    assert entered.wait(20)
+    assert entered.wait(60)
     for waiting in requests[1:4]:
         thread.ahead(waiting)  # the first of three falls out
     with ThreadPoolExecutor(1) as decoder:
@@ -282,7 +282,7 @@ def test_whoever_waits_when_the_daemon_stops_is_told() -> None:
     gate = Gate()
     scorer = LaggedScorer(Table(gate), text_of, 2, 1.0)
     busy = scorer.begin((7,), DOCUMENTS, [0.0] * 4)
-    assert gate.entered.acquire(timeout=20)
+    assert gate.entered.acquire(timeout=60)
     with ThreadPoolExecutor(2) as threads:
         waiting = threads.submit(scorer.begin(QUERY, DOCUMENTS, [0.0] * 4).scores, [])
         while not scorer._thread._awaited:

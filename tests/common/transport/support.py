@@ -14,7 +14,7 @@ from common.transport.link import CloudLink, Peer
 from proto.errors import ProtocolError
 from proto.messages import Draft, Error, Message
 
-SECONDS = 10.0  # in which everything that a test waits for must have happened
+SECONDS = 30.0  # in which everything that a test waits for must have happened, on a busy machine, too
 
 Waited = TypeVar("Waited")
 

@@ -94,7 +94,7 @@ def test_a_receiver_that_is_busy_holds_the_sender_back_and_loses_nothing() -> No
         go_on.set()
         while taken < 280:
             taken += bool(link.send(draft(taken, PART)))
-        cloud_side.wait(lambda: len(cloud_side.messages) == taken or cloud_side.gone, 30)
+        cloud_side.wait(lambda: len(cloud_side.messages) == taken or cloud_side.gone, 2 * SECONDS)
         assert not cloud_side.gone, (cloud.counters(), link.counters())
         assert cloud_side.received() == [draft(position, PART) for position in range(taken)]
         assert all(told)
@@ -134,7 +134,7 @@ def test_a_flood_is_cut_while_the_links_thread_stands_still(raw_peers: RawPeers)
 
 
 def test_who_goes_on_beyond_the_quota_is_cut_and_his_key_stays_outside_for_a_growing_while() -> None:
-    limits = Limits(messages_per_second=1.0, messages_burst=20.0, refused_burst=50.0, pause_first=2.0)
+    limits = Limits(messages_per_second=1.0, messages_burst=20.0, refused_burst=50.0, pause_first=8.0)
     cloud_pair, bad_pair, good_pair = pair(), pair(), pair()
     keys = CloudKeys(cloud_pair, lambda key: key in (bad_pair.public, good_pair.public))
     quick = Limits(backoff_last=0.05)
@@ -157,7 +157,7 @@ def test_who_goes_on_beyond_the_quota_is_cut_and_his_key_stays_outside_for_a_gro
         cloud_side.wait_polling(lambda: cloud.counters().refused > refused + 1)  # it comes again, in vain
         bad.wait_polling(lambda: "keeps this device out for a while" in bad_link.status().detail)
         assert len(bad.connected) == 1
-        bad.wait(lambda: len(bad.connected) == 2)  # until it may
+        bad.wait(lambda: len(bad.connected) == 2, 2 * SECONDS)  # until it may
         good_link.send(Cancel(1))
         cloud_side.wait(lambda: Cancel(1) in cloud_side.received())
         assert not good.gone

@@ -145,8 +145,7 @@ class TestLink:
             left.clear()
             with DeviceLink(named(cloud), None, device, limits, insecure=True):
                 device.wait_polling(lambda: names.asked == 2)
-                begun = time.monotonic()
-            assert time.monotonic() - begun < SECONDS / 2 and not left.is_set()
+            assert not left.is_set()  # it closed without waiting for the answer
             go_on.set()
             device.wait_polling(lambda: all(thread.name != "name lookup" for thread in threading.enumerate()))
 

@@ -19,6 +19,7 @@ from device.http.options import HttpOptions
 from device.interface import Tell, always
 from tests.device.conftest import Serve
 from tests.device.http.asking import ask_chat, ask_completion, chat, turn
+from tests.device.http.test_connections import connect, post
 from tests.device.table_engine import WAIT, TableEngine
 
 ASKED = turn("user", "one two")
@@ -108,11 +109,12 @@ def test_so_may_one_that_does_not_say_its_size(
 def test_reading_is_told_that_its_client_has_left(
     serve: Serve, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def reading(
         request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
     ) -> NoReturn:
+        begun.set()
         while wanted():
             time.sleep(0.01)
         ended.set()
@@ -120,9 +122,10 @@ def test_reading_is_told_that_its_client_has_left(
 
     monkeypatch.setattr(engine, "generate", reading)
     server = serve(max_active=1)
-    body = {"model": "dragon", "messages": [ASKED], "files": [file()]}
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=0.3, trust_env=False)
+    body: dict[str, Any] = {"model": "dragon", "messages": [ASKED], "files": [file()]}
+    with connect(server) as client:
+        client.sendall(post("/v1/chat/completions", body))
+        assert begun.wait(WAIT)
     assert ended.wait(WAIT)
     monkeypatch.undo()
     assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=WAIT, trust_env=False).status_code == 200

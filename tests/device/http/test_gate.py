@@ -110,7 +110,8 @@ class TestOrigin:
         assert http.get("/status", headers=headers | {"host": "localhost:8600"}).status_code == 200
 
     def test_behind_a_proxy_with_its_own_name(self, serve: Serve) -> None:
-        with httpx.Client(base_url=serve(host="0.0.0.0", api_key="key").url, trust_env=False) as http:
+        url = serve(host="0.0.0.0", api_key="key").url
+        with httpx.Client(base_url=url, timeout=WAIT, trust_env=False) as http:
             headers = {"host": "device.example", "authorization": "Bearer key"}
             for origin, status in (("https://device.example", 200), ("https://evil.example", 403), ("http://[", 403)):
                 assert http.get("/status", headers=headers | {"origin": origin}).status_code == status
@@ -188,7 +189,7 @@ def test_an_origin_is_that_of_browsers_which_leave_default_ports_out() -> None:
 class TestKey:
     def test_only_health_is_open(self, serve: Serve) -> None:
         server = serve(api_key="right")
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
             assert http.get("/health").status_code == http.get("/v1/health").status_code == 200
             for path in ("/status", "/v1/models", "/v1/models/x", "/models", "/openapi.json", "/nowhere"):
                 response = http.get(path)
@@ -209,12 +210,12 @@ class TestKey:
     )
     def test_the_whole_key_is_needed(self, serve: Serve, header: str, status: int) -> None:
         server = serve(api_key="right")
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
             assert http.get("/status", headers={"authorization": header}).status_code == status
 
     def test_a_key_beyond_ascii_works(self, serve: Serve) -> None:
         server = serve(api_key="sésame")
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
             for key, status in (("sésame", 200), ("sesame", 401)):
                 header = {b"authorization": f"Bearer {key}".encode()}
                 assert http.get("/status", headers=header).status_code == status
@@ -261,7 +262,7 @@ class TestStatuses:
 
     def test_a_body_over_the_limit_without_a_declared_length(self, serve: Serve) -> None:
         server = serve(body_limit=1000)
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
             parts = (b" " * 100 for _ in range(20))
             response = http.post(COMPLETIONS, content=parts, headers={"content-type": "application/json"})
             assert response.status_code == 413

@@ -72,7 +72,7 @@ class TestInterface:
 
     def test_whoever_does_not_trust_the_certificate_sends_nothing(self, server: HttpServer) -> None:
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(f"{server.url}/status", trust_env=False)
+            httpx.get(f"{server.url}/status", timeout=WAIT, trust_env=False)
 
     def test_a_renewed_certificate_is_served(
         self, server: HttpServer, files: TlsFiles, http: httpx.Client, monkeypatch: pytest.MonkeyPatch

@@ -119,7 +119,7 @@ class TestPages:
         """There every name may be the machine's; the page's own key is kept by origin, and the rebound one has none."""
         url = serve("right", host="0.0.0.0").url.replace("0.0.0.0", "127.0.0.1")
         rebound = {"host": "evil.example", "origin": "http://evil.example", "sec-fetch-site": "same-origin"}
-        assert httpx.get(f"{url}/status", headers=rebound, trust_env=False).status_code == 401
+        assert httpx.get(f"{url}/status", headers=rebound, timeout=WAIT, trust_env=False).status_code == 401
 
 
 class TestGuessing:
@@ -195,6 +195,6 @@ def test_no_key_is_ever_told(
 
 def test_admission_of_a_file_is_what_a_server_takes(key_files: ApiKeyFiles, serve: Serve) -> None:
     server = serve(admission=admission_of(key_files, "sésame"))
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
         header = {b"authorization": "Bearer sésame".encode()}
         assert http.get("/status", headers=header).status_code == 200

@@ -51,7 +51,7 @@ def client(settings: DeviceSettings, library: Library) -> Iterator[httpx.Client]
     engine.documents = OwnDocuments(settings, library, library.search)
     with (
         HttpServer(HttpOptions(port=0)).serve(engine) as server,
-        httpx.Client(base_url=server.url, timeout=60) as client,
+        httpx.Client(base_url=server.url, timeout=WAIT) as client,
     ):
         yield client
 
@@ -83,7 +83,9 @@ def test_a_document_comes_is_found_opened_and_forgotten(
             "/library/documents", params={"name": "viola.md"}, content=b"# Viola\n\non Monday", headers=FILE
         )
         assert (made.status_code, made.json()) == (201, {"name": "viola.md", "bytes": 18, "replaced": False})
-        assert client.post("/library/folders", json={"path": str(tmp_path)}).status_code == 202
+        folder = {"path": str(tmp_path)}
+        # 409 while the watcher reads the upload.
+        until(lambda: client.post("/library/folders", json=folder).status_code, 202)
         until(lambda: sorted(names(client)), ["bicycle.txt", "viola.md"])
         (hit,) = client.get("/library/search", params={"query": "gears of a bicycle", "count": 1}).json()["hits"]
         assert (hit["path"], hit["text"]) == ("bicycle.txt", "The bicycle has six gears.")
@@ -104,7 +106,6 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         assert not list(settings.uploads.iterdir())
         until(lambda: names(client), ["bicycle.txt"])  # at once, unless the watcher is reading
         refused(client.delete("/library/folders", params={"path": str(settings.uploads)}), 400, "remove the documents")
-        folder = {"path": str(tmp_path)}
         until(lambda: client.delete("/library/folders", params=folder).status_code, 200)  # 409 before, as the page sees
         assert names(client) == []
         assert (tmp_path / "bicycle.txt").exists()
@@ -270,6 +271,6 @@ class TestRefusals:
         with HttpServer(options).serve(engine) as server:
             address = server.url.replace("0.0.0.0", "127.0.0.1")
             headers = {"authorization": "Bearer key"}
-            sent = httpx.post(f"{address}/library/folders", json={"path": str(tmp_path)}, headers=headers)
+            sent = httpx.post(f"{address}/library/folders", json={"path": str(tmp_path)}, headers=headers, timeout=WAIT)
             refused(sent, 403, "upload the documents")
-            assert httpx.get(f"{address}/library").status_code == 401
+            assert httpx.get(f"{address}/library", timeout=WAIT).status_code == 401

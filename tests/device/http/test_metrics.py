@@ -80,4 +80,4 @@ def test_no_series_is_named_by_a_client(http: httpx.Client) -> None:
 
 def test_while_starting_there_are_none() -> None:
     with HttpServer(HttpOptions(port=0)) as starting:
-        assert httpx.get(f"{starting.url}/metrics", trust_env=False).status_code == 503
+        assert httpx.get(f"{starting.url}/metrics", timeout=WAIT, trust_env=False).status_code == 503

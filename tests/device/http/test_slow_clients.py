@@ -18,6 +18,7 @@ from tests.device.http.test_connections import connect, post, read_until
 from tests.device.table_engine import WAIT, TableEngine
 
 IN_TIME = 20.0  # seconds; an answer of the table takes milliseconds, an idle machine given
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -62,6 +63,46 @@ def drip(client: socket.socket, part: bytes) -> bytes:
     return received
 
 
+def first_answer(server: HttpServer, request: bytes, marker: bytes) -> tuple[socket.socket, bytes]:
+    """A new connection, and the answer to its first request up to `marker`: the next one where a busy machine was as
+    silent as a client may not be.
+    """
+    while True:
+        began = time.monotonic()
+        client, answer = connect(server), b""
+        with contextlib.suppress(ConnectionError):
+            client.sendall(request)
+            answer = read_until(client, marker)
+        if marker in answer or time.monotonic() - began < 0.2:
+            return client, answer
+        client.close()
+
+
+def is_answered(client: socket.socket) -> bool:
+    """Ask once more on the connection: False if the server has ended it."""
+    try:
+        client.sendall(GET)
+        return b"ok" in read_until(client, b"ok")
+    except ConnectionError:
+        return False
+
+
+def asked_without_a_pause(server: HttpServer, seconds: float, pause: float) -> bool:
+    """Whether requests came on one connection for `seconds`, and each was answered: a `pause` that a busy machine makes
+    is a silent client's, and ends it.
+    """
+    begun = asked = time.monotonic()
+    with connect(server) as client:
+        while asked < begun + seconds:
+            answered = is_answered(client)
+            time.sleep(0.05)
+            before, asked = asked, time.monotonic()
+            if asked - before > pause:
+                return False
+            assert answered
+    return True
+
+
 class TestSilentClients:
     @pytest.mark.parametrize("sent", [b"", b"GET /he", HEAD, b"\r\n\r\n"])
     def test_lose_their_place_after_a_while(self, serve: Serve, crowd: ExitStack, sent: bytes) -> None:
@@ -78,25 +119,24 @@ class TestSilentClients:
             assert drip(client, b"x") == b""
 
     def test_and_after_an_answer(self, serve: Serve) -> None:
-        with connect(serve(head_patience=0.3)) as client:
-            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" 200 OK" in read_until(client, b"ok")
+        client, answer = first_answer(serve(head_patience=0.3), GET, b"ok")
+        with client:
+            assert b" 200 OK" in answer
             assert drip(client, b"G") == b""
 
     def test_who_asks_again_and_again_is_not_silent(self, serve: Serve) -> None:
         """No check of the server's sees that it is busy: each answer is there at once."""
-        server = serve(head_patience=0.3)
-        with connect(server) as client:
-            end = time.monotonic() + 1.5
-            while time.monotonic() < end:
-                client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert b"ok" in read_until(client, b"ok")
-                time.sleep(0.05)
+        patience = 0.3
+        server = serve(head_patience=patience)
+        deadline = time.monotonic() + WAIT
+        while not asked_without_a_pause(server, 5 * patience, patience / 2):
+            assert time.monotonic() < deadline, "the machine makes pauses all the time"
 
     def test_a_body_that_drips_after_the_refusal(self, serve: Serve) -> None:
-        with connect(serve(head_patience=0.3)) as client:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
-            assert b" 415 " in read_until(client, b"unsupported_media_type")
+        request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        client, answer = first_answer(serve(head_patience=0.3), request, b"unsupported_media_type")
+        with client:
+            assert b" 415 " in answer
             drip(client, b"x")
 
     def test_slow_bodies_leave_time_for_others(self, serve: Serve, crowd: ExitStack) -> None:
@@ -109,10 +149,10 @@ class TestSilentClients:
 
     def test_a_slow_answer_is_not_a_slow_client(self, serve: Serve, engine: TableEngine) -> None:
         engine.allowed = 0
-        with connect(serve(head_patience=0.1, stall_limit=0.1)) as client:
+        with connect(serve(head_patience=1.0, stall_limit=0.1)) as client:
             client.sendall(post("/v1/completions", {"model": "dragon", "prompt": "a b"}))
             generation = engine.generation()
-            assert not generation.cancelled.wait(0.5)
+            assert not generation.cancelled.wait(2.0)
             generation.allow(2)
             assert b'"text":"a b"' in read_until(client, b'"pieces"')
 

@@ -111,7 +111,7 @@ class TestTwoTabs:
         answers(other).get_by_text("go").wait_for()
         delete(visit, "a secret")
         other.page.get_by_role("heading", name="Ask your documents").wait_for()
-        assert engine.generation().cancelled.wait(10)
+        assert engine.generation().cancelled.wait(60)
         visit.page.reload()
         visit.page.get_by_role("heading", name="Ask your documents").wait_for()
         assert titles(visit).count() == 0

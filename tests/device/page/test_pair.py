@@ -29,7 +29,8 @@ def pair(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
     with pytest.MonkeyPatch.context() as patch:
         start_preloading()
         patch.setattr(daemons, "launch", Preloaded)
-        with Pair(data) as pair:
+        # Pages are compared with answers, which no busy machine may change.
+        with Pair(data, {"patience": 60}) as pair:
             pair.complete(QUESTION)  # what is compiled once
             yield pair
 

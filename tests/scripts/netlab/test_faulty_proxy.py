@@ -68,17 +68,19 @@ def test_bytes_pass_unchanged_both_ways_and_ends_pass_too(server: Server) -> Non
 
 def test_delay_is_per_direction_and_not_a_rate(server: Server) -> None:
     with (
-        FaultyProxy(server.port, up=Line(delay=0.1), down=Line(delay=0.02)) as proxy,
+        FaultyProxy(server.port, up=Line(delay=0.1), down=Line(delay=0.05)) as proxy,
         dial(proxy) as device,
         server.accept() as cloud,
     ):
-        for sender, receiver, delay in ((device, cloud, 0.1), (cloud, device, 0.02)):
-            begun = time.monotonic()
-            for _ in range(20):  # in flight together
-                sender.sendall(b"x")
-            assert read(receiver, 20) == b"x" * 20
-            taken = time.monotonic() - begun
-            assert delay <= taken < delay + 0.5
+        for sender, receiver, delay in ((device, cloud, 0.1), (cloud, device, 0.05)):
+            times = list[float]()
+            for _ in range(5):
+                begun = time.monotonic()
+                for _ in range(20):  # in flight together
+                    sender.sendall(b"x")
+                assert read(receiver, 20) == b"x" * 20
+                times.append(time.monotonic() - begun)
+            assert delay <= min(times) < 10 * delay  # a busy machine only adds
 
 
 def test_jitter_spreads_arrivals_and_keeps_order() -> None:

@@ -8,18 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from scripts.netlab.helper import LabFailed
 from scripts.netlab.lab import NetLab
+from scripts.netlab.self_check import Check
 from scripts.netlab.setting import KILOBIT, LinkSetting
 from scripts.netlab.trace import TracePoint, step
 from tests.scripts.netlab.conftest import open_lab
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def current() -> int:
@@ -49,25 +50,40 @@ def receive(end: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
+def undisturbed(lab: NetLab, count: int, good: Callable[[Check], bool]) -> Check:
+    """A check that is `good`, if one of three is: a machine that stands still for a while loses or delays packets."""
+    for _ in range(3):
+        if good(check := lab.check(count)):
+            break
+    return check
+
+
+def rates(check: Check) -> tuple[float, float]:
+    """Bytes per second of both trains, up and down; 0 for one that was not measured."""
+    up, down = check.trains
+    assert (up.direction, down.direction) == ("uplink", "downlink")
+    return up.rate or 0.0, down.rate or 0.0
+
+
 class TestLink:
     def test_round_trips_are_the_settings(self, lab: NetLab) -> None:
         lab.set(LinkSetting(rtt=0.04))
-        check = lab.check(15)
-        assert check.lost == 0
         # The fastest of them: a busy machine only adds.
+        check = undisturbed(lab, 15, lambda check: check.lost == 0 and check.quantile(0.0) <= 0.055)
+        assert check.lost == 0
         assert 0.04 <= check.quantile(0.0) <= 0.055
 
     def test_jitter_spreads_them(self, lab: NetLab) -> None:
         lab.set(LinkSetting(rtt=0.02, jitter=1.0))
-        check = lab.check(40)
+        check = undisturbed(lab, 40, lambda check: check.lost < 40 and check.quantile(0.0) < 0.016)
         assert check.quantile(0.0) < 0.016 < 0.024 < check.quantile(0.9)  # a busy machine only adds
 
     def test_a_change_holds_at_once(self, lab: NetLab) -> None:
         lab.set(LinkSetting(rtt=0.2))
-        assert lab.check(3).quantile(0.0) >= 0.2
+        assert undisturbed(lab, 3, lambda check: check.lost < 3).quantile(0.0) >= 0.2
         lab.set(LinkSetting())
         assert lab.setting == LinkSetting()
-        assert lab.check(9).quantile(0.0) < 0.1
+        assert undisturbed(lab, 9, lambda check: check.lost < 9).quantile(0.0) < 0.1
 
     def test_packets_arrive_in_order_whatever_the_jitter(self, lab: NetLab) -> None:
         lab.set(LinkSetting(rtt=0.04, jitter=1.0))
@@ -86,7 +102,8 @@ class TestLink:
     def test_loss_is_repaired_by_tcp(self, lab: NetLab) -> None:
         data = os.urandom(100_000)
         lab.set(LinkSetting(rtt=0.002, loss=0.05))
-        assert 0 < lab.check(150).lost < 60  # 9.75 % of 150 are 15; fewer than 1 has a probability of 2e-7
+        # 9.75 % of 150 are 15; fewer than 1 has a probability of 2e-7.
+        assert 0 < undisturbed(lab, 150, lambda check: check.lost < 60).lost < 60
         with connected(lab) as (device, cloud):
             threading.Thread(target=device.sendall, args=(data,), daemon=True).start()
             assert receive(cloud, len(data)) == data
@@ -101,18 +118,24 @@ class TestLink:
 
     def test_each_direction_has_a_rate_of_its_own(self, lab: NetLab) -> None:
         lab.set(LinkSetting(rtt=0.02, uplink=40 * KILOBIT, downlink=10_000 * KILOBIT))
-        uplink, downlink = lab.check(3).trains
-        assert (uplink.direction, downlink.direction) == ("uplink", "downlink")
-        assert uplink.rate is not None and downlink.rate is not None
-        # A busy machine only delays, by a fraction of the train's .7 s: it can't make the train faster.
-        assert 0.6 * 5000 < uplink.rate < 1.03 * 5000
-        assert 10 * 5000 < downlink.rate < 1.1 * 1.25e6
+
+        def held(check: Check) -> bool:
+            up, down = rates(check)
+            return 0.6 * 5000 < up < 1.03 * 5000 and 10 * 5000 < down < 1.1 * 1.25e6
+
+        # A busy machine delays a packet by a fraction of the train's .7 s, unless it stands still.
+        check = undisturbed(lab, 3, held)
+        assert held(check), check.trains
 
     def test_a_direction_may_be_without_a_limit(self, lab: NetLab) -> None:
         lab.set(LinkSetting(downlink=40 * KILOBIT))
-        uplink, downlink = lab.check(3).trains
-        assert uplink.rate is not None and downlink.rate is not None
-        assert downlink.rate < 1.03 * 5000 < 4 * 5000 < uplink.rate
+
+        def held(check: Check) -> bool:
+            up, down = rates(check)
+            return 0 < down < 1.03 * 5000 < 4 * 5000 < up
+
+        check = undisturbed(lab, 3, held)
+        assert held(check), check.trains
 
     def test_nothing_passes_in_an_outage_and_connections_survive_it(self, lab: NetLab) -> None:
         lab.set(LinkSetting())
@@ -137,7 +160,7 @@ class TestLink:
         while lab.setting != settings[-1]:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert 0.03 <= lab.check(5).quantile(0.0) < 0.3
+        assert 0.03 <= undisturbed(lab, 5, lambda check: check.lost < 5).quantile(0.0) < 0.3
 
     def test_a_trace_ends_where_somebody_sets_the_link(self, lab: NetLab) -> None:
         lab.replay(step(LinkSetting(rtt=0.1), LinkSetting(rtt=0.2), at=0.2))

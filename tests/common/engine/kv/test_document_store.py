@@ -251,6 +251,7 @@ class TestLimit:
             while one.is_alive() or other.is_alive():
                 largest = max(largest, self.used(store.folder))
                 wait([one.sentinel, other.sentinel], timeout=0.02)
+            largest = max(largest, self.used(store.folder))  # a busy machine may have had no time to look before
             assert (one.exitcode, other.exitcode) == (0, 0)
         assert 10 * store.file_bytes(TOKENS) < largest <= limit
         left = document_files(store.folder)

@@ -102,7 +102,7 @@ def test_entities_that_multiply(suffix: str) -> None:
         "META-INF/container.xml": '<container><rootfile full-path="content.xml"/></container>',
         "content.xml": bomb,
     }
-    with closing(IsolatedReader(processor_seconds=2)) as reader:
+    with closing(IsolatedReader(processor_seconds=5)) as reader:
         goes_on(reader)  # it has started
         said = refusal(reader, suffix, files.archive(parts))
         assert said is not None
@@ -131,7 +131,7 @@ def test_an_encrypted_pdf_that_unpacks_to_too_much() -> None:
 def test_an_encrypted_pdf_whose_key_takes_for_ever() -> None:
     """A dictionary of encryption with numbers that nobody means."""
     good = files.pdf(["words"], password="", algorithm="AES-256")
-    with closing(IsolatedReader(processor_seconds=5)) as reader:
+    with closing(IsolatedReader(processor_seconds=15)) as reader:
         goes_on(reader)
         for name, value in (("/V 5", "/V 9"), ("/R 6", "/R 7"), ("/Length 256", "/Length 99"), ("/R 6", "/R 2")):
             assert name.encode() in good
@@ -177,9 +177,9 @@ def test_too_slow() -> None:
 
 def test_too_much_processor_time() -> None:
     """In one step of a regular expression, which nothing in its process interrupts."""
-    with closing(IsolatedReader(processor_seconds=1)) as reader:
-        with pytest.raises(Unreadable, match="took more than 1 s of processor time"):
-            reader.read(".rst", b":" * 40_000)
+    with closing(IsolatedReader(processor_seconds=3)) as reader:  # a slow machine imports what it needs in these
+        with pytest.raises(Unreadable, match="took more than 3 s of processor time"):
+            reader.read(".rst", b":" * 100_000)
         goes_on(reader)
 
 
