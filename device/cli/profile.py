@@ -16,7 +16,7 @@ def profile(
         list[int] | None, typer.Option("--documents", min=1, max=64, help="Rows of the batch [default: 1 to 16]")
     ] = None,
     context: Annotated[
-        list[int] | None, typer.Option("--context", min=1, help="Context length [default: 6 up to 2,048, or to the maximum]")
+        list[int] | None, typer.Option("--context", min=1, help="Context length [default: 6 up to 2,048]")
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Decode steps at each context length")] = 5,
     png: Annotated[Path | None, typer.Option("--png", help="Plot them into this file")] = None,
