@@ -143,7 +143,7 @@ class ChatFormat:
         return [part for part in self._stripped(named) if part != ""]
 
     def _stripped(self, parts: Sequence[str | int]) -> Iterator[str | int]:
-        """Words and special tokens in turn."""
+        """Words and control tokens in turn."""
         around: list[str | int | None] = [None, *parts, None]
         for before, part, behind in zip(around, parts, around[2:], strict=False):
             if isinstance(part, str):

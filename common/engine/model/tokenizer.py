@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Final
 
 from common.engine.model.errors import ModelError
@@ -58,6 +56,9 @@ class Tokenizer:
         if backend is None:
             raise ModelError(f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first")
         self._backend = backend
+        # Settings of whoever saved it: a text is encoded in full, and nothing but the text.
+        backend.no_truncation()
+        backend.no_padding()
         # A document or a question that spells a special token out is text, it must not end the answer.
         backend.encode_special_tokens = True
         self._pretrained = pretrained
@@ -66,10 +67,9 @@ class Tokenizer:
         self._special_names = {number: name for name, number in self.special_ids.items()}
         self._templates = _templates(pretrained.chat_template)
         # Not special, and so shown where an answer has them, but a template's own words, such as `<think>`.
-        self._markers = self._named(
-            {n: token for n, token in pretrained.added_tokens_decoder.items() if n not in special}
-        )
-        controls = special | self._markers
+        markers = self._named({n: token for n, token in pretrained.added_tokens_decoder.items() if n not in special})
+        self._encoder = _without(markers, backend) if markers else backend
+        controls = special | markers
         # The tokens that a name stands for where a template says it, and nowhere else.
         self.control_ids: dict[str, int] = {token.content: number for number, token in controls.items()}
         # Those that take the space in front of them, or behind them, away.
@@ -116,8 +116,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. No special token is added, and no control token that the text spells out recognised."""
-        ids = _encoded(self._backend, text)
-        return ids if self._markers.keys().isdisjoint(ids) else _encoded(self._spelling, text)
+        # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
+        (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
@@ -196,14 +198,6 @@ class Tokenizer:
             with suppress(ValueError):
                 said.append(self.render_chat([{"role": role, "content": "a"} for role in roles]))
         return {number: token for number, token in found.items() if any(token.content in text for text in said)}
-
-    @cached_property
-    def _spelling(self) -> Any:
-        """The library's tokenizer without markers. Made once a text has one: it takes as much memory again."""
-        spelling = copy.deepcopy(self._backend)
-        spelling.add_special_tokens(list(self._markers.values()))
-        spelling.encode_special_tokens = True
-        return spelling
 
     def _is_silent(self, token: int) -> bool:
         """Whether a token is none of a text: a special one, or one that only the model has."""
@@ -329,11 +323,22 @@ def _overlap(text: str, stop: str) -> int:
     return 0
 
 
-def _encoded(backend: Any, text: str) -> list[int]:
-    # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
-    (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
-    ids: list[int] = encoding.ids
-    return ids
+def _without(markers: Collection[int], backend: Any) -> Any:
+    """The library's tokenizer `backend` as one that finds none of the added tokens `markers` in a text.
+
+    They share the model: a copy of one with many tokens takes seconds, in which no other thread runs, and its memory
+    again.
+    """
+    made = type(backend)(backend.model)
+    for part in ("normalizer", "pre_tokenizer"):
+        if (shared := getattr(backend, part)) is not None:
+            setattr(made, part, shared)
+    added = sorted(backend.get_added_tokens_decoder().items())  # in this order they get the same ids
+    for number, token in added:
+        token.special = token.special or number in markers
+    made.add_tokens([token for _, token in added])
+    made.encode_special_tokens = True
+    return made
 
 
 def _decoded(backend: Any, tokens: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from common.engine.model.tool_words import ToolFormat
 from common.processors.calls import CallShape
 
 UNKNOWN_SHAPE: Final = "the model's chat template puts calls of tools in a way that this daemon does not know"
-# In front of a character with which a special token's name may begin or end; gone where a row's tokens are made.
+# In front of a character with which a control token's name may begin or end; gone where a row's tokens are made.
 GUARD: Final = "\ue002"
 _ID_DIGITS: Final = 9  # some templates insist on so many
 _NAME, _MEMBER = "probed_function", "probed_member"
@@ -97,10 +97,10 @@ def call_id(number: int) -> str:
 
 
 class Guarded:
-    """Texts and objects for a template such that nothing in them spells a special token, however it is put."""
+    """Texts and objects for a template such that nothing in them spells a control token, however it is put."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are those of special tokens."""
+        """`names` are those of control tokens."""
         ends = {character for name in names for character in (name[0], name[-1])} | {"\ue000", "\ue001"}
         self._ends = re.compile("[" + "".join(map(re.escape, sorted(ends))) + "]")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import threading
 from pathlib import Path
@@ -245,11 +246,14 @@ class TestIdentity:
         one, two = (Tokenizer.load(str(tmp_path / name)) for name in ("one", "two"))
         assert one.content_hash == two.content_hash
 
-    def test_padding_and_truncation_settings_are_not_content(self) -> None:
+    def test_padding_and_truncation_settings_are_not_content_and_change_no_text(self) -> None:
         plain, padded = byte_level_tokenizer(), byte_level_tokenizer()
         padded.backend_tokenizer.enable_padding(length=8)
         padded.backend_tokenizer.enable_truncation(4)
-        assert Tokenizer(plain).content_hash == Tokenizer(padded).content_hash
+        whole, saved = Tokenizer(plain), Tokenizer(padded)
+        assert whole.content_hash == saved.content_hash
+        for text in ("a", "words and words"):
+            assert saved.encode(text) == whole.encode(text)
 
     def test_whatever_changes_ids_changes_the_hash(self) -> None:
         base = byte_level_tokenizer()
@@ -281,10 +285,13 @@ class TestMarkers:
     )
 
     def made(self, template: str | None) -> Tokenizer:
+        return Tokenizer(self.pretrained(template))
+
+    def pretrained(self, template: str | None) -> PreTrainedTokenizerFast:
         pretrained = byte_level_tokenizer()
         pretrained.add_tokens([tokenizers.AddedToken(name, normalized=False) for name in self.ADDED])
         pretrained.chat_template = template
-        return Tokenizer(pretrained)
+        return pretrained
 
     def test_what_a_text_spells_out_is_none_of_them(self) -> None:
         marked, plain = self.made(self.TEMPLATE), self.made(None)
@@ -296,6 +303,23 @@ class TestMarkers:
         assert marked.decode(ids) == text
         others = [plain.encode(name)[0] for name in self.ADDED[3:]]  # they may stand in any text
         assert set(others) <= set(ids)
+
+    def test_a_text_has_the_tokens_that_it_has_where_they_are_special(self) -> None:
+        marked, special = self.made(self.TEMPLATE), self.pretrained(None).backend_tokenizer
+        special.add_special_tokens(list(self.ADDED[:3]))
+        special.encode_special_tokens = True
+        parts, source = [*self.ADDED, "<eos>", "a", " tea", "<", "think>", "\n", "é"], random.Random(1)
+        for _ in range(500):
+            text = "".join(source.choices(parts, k=source.randrange(12)))
+            assert marked.encode(text) == special.encode(text, add_special_tokens=False).ids
+
+    def test_there_is_one_model_of_a_tokenizer_that_has_them(self) -> None:
+        """A copy of one with many tokens takes a second or more, in which nothing else runs, and its memory again."""
+        pretrained, text = self.pretrained(self.TEMPLATE), "<think> the words"
+        marked = Tokenizer(pretrained)
+        before = marked.encode(text)
+        pretrained.backend_tokenizer.model.dropout = 1.0  # whoever has the same model puts no tokens together any more
+        assert len(marked.encode(text)) == len(text) > len(before)
 
     def test_what_an_answer_has_of_them_is_shown(self) -> None:
         marked, plain = self.made(self.TEMPLATE), self.made(None)
