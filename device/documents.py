@@ -53,14 +53,13 @@ class OwnDocuments:
 
     def listing(self) -> Listing:
         """All documents, and how far the folders have been read; of uploads all that are no documents are skipped."""
-        library, uploads = self._library, self._root()
-        files = tuple(library.files())
-        documents = {file.path for file in files}
+        found, uploads = self._library.contents(), self._root()
+        documents = {file.path for file in found.files}
         readings = tuple(
             self._reading_of_uploads(reading, documents) if reading.root == uploads else reading
-            for reading in library.readings()
+            for reading in found.readings
         )
-        return Listing(files, tuple(library.watched()), readings, library.tags(), uploads)
+        return Listing(found.files, found.watched, readings, found.tags, uploads)
 
     def passage(self, chunk: int) -> StoredChunk:
         """One passage. Raises `UnknownDocument`."""

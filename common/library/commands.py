@@ -120,10 +120,9 @@ def list_documents(settings: Settings) -> int:
     """Show every document with its number of chunks and its tags."""
 
     def work(library: Library) -> int:
-        files = library.files()
-        if not files:
+        found = library.contents()
+        if not found.files:
             say(_empty(settings))
-        tagged = library.tags()
         show_table(
             ("title", "path", "folder", "chunks", "bytes", "tags"),
             [
@@ -133,9 +132,9 @@ def list_documents(settings: Settings) -> int:
                     file.root,
                     str(file.chunks),
                     str(file.size),
-                    ", ".join(tags_of(file.path, tagged)),
+                    ", ".join(tags_of(file.path, found.tags)),
                 )
-                for file in files
+                for file in found.files
             ],
         )
         return DONE
@@ -147,11 +146,11 @@ def status(settings: Settings) -> int:
     """Show what every folder holds, when it was read, what is being read, and what could not be."""
 
     def work(library: Library) -> int:
-        files = library.files()
+        found = library.contents()
+        files, readings = found.files, found.readings
         chunks = sum(file.chunks for file in files)
         total = sum(file.size for file in files)
         print(f"{number(len(files), 'document')}, {number(chunks, 'chunk')}, {decimal(total)}")
-        readings = library.readings()
         for reading in readings:
             own = [file for file in files if is_within(file.path, reading.root)]
             size = decimal(sum(file.size for file in own))

@@ -262,9 +262,15 @@ class Database:
         """The error for content that isn't what was written."""
         return damaged(self.path, what)
 
-    def gather(self) -> bool:
-        """Bring all that was committed into the database's own file; whether nobody's reading kept it from that."""
-        ((busy, _, _),) = self.all("PRAGMA wal_checkpoint(TRUNCATE)")
+    def gather(self, patient: bool = True) -> bool:
+        """Bring all that was committed into the database's own file; whether nobody's reading kept it from that.
+        If this is `patient`, it waits for the end of what others are reading, some seconds at most.
+        """
+        self.all(f"PRAGMA busy_timeout = {round(_PATIENCE * 1e3) if patient else 0}")
+        try:
+            ((busy, _, _),) = self.all("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.all(f"PRAGMA busy_timeout = {round(_PATIENCE * 1e3)}")
         return not busy
 
     def copy(self, path: Path) -> None:

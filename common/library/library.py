@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from common.library import seal
 from common.library.chunks import Chunker
+from common.library.contents import Contents, contents_of
 from common.library.database import is_published
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, query_vector, unit_vectors
 from common.library.embedding_again import reembed
@@ -119,6 +120,10 @@ class Library:
     def count_to(self, most: int) -> int:
         """Number of chunks, or `most` where there are more. Neither this nor `identity` waits for a search."""
         return self._overview.chunks(most)
+
+    def contents(self) -> Contents:
+        """All that `files`, `readings`, `watched` and `tags` tell, of one moment; as `files` it waits for no search."""
+        return contents_of(self.folder)
 
     def files(self) -> list[FileRecord]:
         """The documents, by path. A search does not wait for a long list, nor that for a search."""
@@ -380,16 +385,16 @@ class Library:
                         self._index.save()
                 if not self._sealed:
                     with closing(Store(self.folder)) as store:
-                        self._seal(store)
+                        self._seal(store, patient=False)  # a question waits for this search
         except LibraryDamaged:
             raise
         except LibraryError:  # it goes on without, as on a disk that is full
             return
 
-    def _seal(self, store: Store) -> None:
-        """Seal the database while nobody may write, if all of it can be brought into its file. That waits for readings
-        of others, for which no search has to wait: `store` is a connection of its own.
+    def _seal(self, store: Store, patient: bool = True) -> None:
+        """Seal the database while nobody may write, if all of it can be brought into its file; `patient` is as for
+        `Database.gather`. `store` is a connection of its own, so that searches go on meanwhile.
         """
-        self._sealed = True  # or left to the next change, where others read all the time
-        if seal.gather(store, self.folder):
+        self._sealed = True  # or left to the next change, where others are reading
+        if seal.gather(store, self.folder, patient):
             seal.write(self.folder)

@@ -43,13 +43,14 @@ def remove(folder: Path) -> None:
         to_disk(folder)
 
 
-def gather(store: Store, folder: Path) -> bool:
+def gather(store: Store, folder: Path, patient: bool) -> bool:
     """Bring all that was committed into the file that is sealed; whether it is. Raises `LibraryDamaged`.
 
-    It is none the less committed where that has no space, and is read from the log of writes.
+    It is none the less committed where that has no space, and is read from the log of writes. `patient`: as for
+    `Database.gather`.
     """
     try:
-        return store.gather()
+        return store.gather(patient)
     except LibraryDamaged:
         raise
     except LibraryError as error:

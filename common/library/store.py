@@ -107,9 +107,9 @@ class Store:
         """Release the connection."""
         self._database.close()
 
-    def gather(self) -> bool:
-        """Bring all that was committed into the database's own file; False if others' reading kept it from that."""
-        return self._database.gather()
+    def gather(self, patient: bool = True) -> bool:
+        """As `Database.gather`."""
+        return self._database.gather(patient)
 
     def copy(self, folder: Path) -> None:
         """Write the content as it is now to a database in `folder`."""
@@ -220,9 +220,8 @@ class Store:
                 (beside, len(below) + 1, len(below), below),
             )
         # A copy that another folder's reading passed over is no part of that one any more.
-        self._database.run(
-            "DELETE FROM copies WHERE substr(path, 1, length(root)) <> root OR path IN (SELECT path FROM files)"
-        )
+        outside = "substr(path, 1, length(rtrim(root, '/')) + 1) <> rtrim(root, '/') || '/'"
+        self._database.run(f"DELETE FROM copies WHERE {outside} OR path IN (SELECT path FROM files)")
 
     def remove_files(self, identifiers: Iterable[int]) -> None:
         """Forget documents with their chunks and vectors."""
@@ -263,7 +262,7 @@ class Store:
         """Every document's id, its path, and that of the folder that was added; both absolute."""
         rows = self._database.all("SELECT id, path, root FROM files")
         for _, path, root in rows:
-            if not (isinstance(path, str) and isinstance(root, str) and path.startswith(root)):
+            if not (isinstance(path, str) and isinstance(root, str) and is_within(path, root)):
                 raise self._database.damaged("it does not say where a document is")
         return [(file, path, root) for file, path, root in rows]
 

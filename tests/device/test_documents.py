@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from common.library.errors import LibraryBusy, PathError, UnknownDocument
 from common.library.library import Library
+from common.library.store import FileRecord, Store
 from common.library.writer_lock import writer_lock
 from device.documents import OwnDocuments
 from device.settings import DeviceSettings
 from tests.common.library.toy_embedder import ToyEmbedder
+
+AT_ONCE = 60.0  # seconds, on a busy machine, too
 
 
 def test_an_upload_that_is_refused_is_not_kept(tmp_path: Path) -> None:
@@ -210,6 +214,31 @@ def test_what_a_killed_upload_has_left_goes(settings: DeviceSettings, library: L
     assert len(uploaded(settings)) == 2
     OwnDocuments(settings, library, library.search)
     assert uploaded(settings) == ["kept.txt"]
+
+
+def test_the_listing_waits_for_no_search_and_is_of_one_moment(
+    settings: DeviceSettings, library: Library, documents: OwnDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page asks for it all the time, also while others add and remove documents."""
+    documents.put("note.txt", b"a note")
+    library.add(settings.uploads, tags=["own"])
+    with ThreadPoolExecutor(1) as pool, library._lock:
+        before = pool.submit(documents.listing).result(AT_ONCE)
+    assert [Path(file.path).name for file in before.documents] == ["note.txt"]
+    assert (before.watched, before.tags) == ((str(settings.uploads),), {str(settings.uploads): ("own",)})
+    changing, read = [lambda: library.remove([settings.uploads])], Store.files
+
+    def removed_meanwhile(store: Store) -> list[FileRecord]:
+        found = read(store)
+        if changing:
+            changing.pop()()
+        return found
+
+    monkeypatch.setattr("common.library.database._PATIENCE", 0.05)  # the removal's, with this listing
+    monkeypatch.setattr(Store, "files", removed_meanwhile)
+    assert documents.listing() == before
+    after = documents.listing()
+    assert (after.documents, after.watched, after.readings, after.tags) == ((), (), (), {})
 
 
 def test_a_data_folder_with_a_name_that_is_no_text_is_listed(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ class Unreadable(Exception):
         self.reason = reason
 
 
+class TooMuchText(Unreadable):
+    """A document with more text than is read of one."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_MUCH_TEXT)
+
+
 def margin_lines(lines: Iterable[str]) -> list[str]:
     """Lines of headers or footers that have a letter, each once."""
     stripped = (line.strip() for line in lines)

@@ -8,14 +8,13 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from contextlib import suppress
 from email.headerregistry import HeaderRegistry, UnstructuredHeader
 from email.message import EmailMessage, MIMEPart
 from email.policy import EmailPolicy
 from itertools import chain, groupby, islice
 from typing import Any, Final
 
-from common.library.readers.content import Content, Section, Unreadable, front_title, in_lines
+from common.library.readers.content import Content, Section, TooMuchText, Unreadable, front_title, in_lines
 from common.library.readers.encodings import decoded, decoded_as
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
@@ -105,8 +104,13 @@ def _texts(part: MIMEPart) -> Iterator[str]:
     if kind in ("text/plain", "text/html") or undivided:
         payload, said = part.get_payload(decode=True), part.get_content_charset("")
         if isinstance(payload, bytes):
-            with suppress(Unreadable):  # a part that is no text takes no other one along
-                yield _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
+            try:
+                text = _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
+            except TooMuchText:  # then the mail has it, too
+                raise
+            except Unreadable:  # a part that is no text takes no other one along
+                return
+            yield text
         return
     parts = [each for each in part.iter_parts() if isinstance(each, MIMEPart) and not each.get_filename()]
     shown = (list(_texts(each)) for each in parts if not each.is_attachment())

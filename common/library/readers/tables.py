@@ -11,10 +11,9 @@ from typing import Final, Literal
 
 from common.library.readers.content import (
     MOST_TEXT,
-    TOO_MUCH_TEXT,
     Content,
     Section,
-    Unreadable,
+    TooMuchText,
     in_lines,
     outside_code,
 )
@@ -74,19 +73,18 @@ def _delimiter(sample: str) -> str:
 
 
 def markdown_with_rows_named(markdown: str) -> str:
-    """Markdown whose tables are lines that name their columns; code stays as it is. Raises `Unreadable` as `table_text`
-    does.
+    """Markdown whose tables are lines that name their columns; code stays as it is. Raises `TooMuchText` as
+    `table_text` does.
     """
     lines, written, size = markdown.split("\n"), list[str](), 0
     is_text, at = list(outside_code(lines)), 0
     while at < len(lines):
         line, at = lines[at], at + 1
         if is_text[at - 1] and at < len(lines) and "|" in line and _is_rule(lines[at], columns := len(_cells(line))):
-            rows = [_cells(line)]
-            at += 1
-            while at < len(lines) and "|" in lines[at]:
-                rows.append(_cells(lines[at])[:columns])
-                at += 1
+            first = at + 1
+            at = next((below for below in range(first, len(lines)) if "|" not in lines[below]), len(lines))
+            # One row at a time: all of a large table in parts would take many times its size.
+            rows = (_cells(lines[number])[:columns] for number in chain([first - 2], range(first, at)))
             line = table_text(rows, stated=True, most=MOST_TEXT - size)
         written.append(line)
         size += len(line) + 1
@@ -111,7 +109,7 @@ def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool 
     first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, with
     the row below where that names parts of them; and in the first row of another table, below an empty row.
 
-    Raises `Unreadable` for more than `most` characters: a small file has room for long headings and many rows.
+    Raises `TooMuchText` for more than `most` characters: a small file has room for long headings and many rows.
     """
     return "\n".join(_no_more_than(most, _lines(rows, columns, stated))).rstrip()
 
@@ -142,12 +140,12 @@ def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterato
 
 
 def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
-    """`texts`, of at most `most` characters with one behind each. Raises `Unreadable`."""
+    """`texts`, of at most `most` characters with one behind each. Raises `TooMuchText`."""
     size = 0
     for text in texts:
         size += len(text) + 1
         if size > most:
-            raise Unreadable(TOO_MUCH_TEXT)
+            raise TooMuchText
         yield text
 
 

@@ -328,6 +328,12 @@ class TestDatabase:
         with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
             library.search("words", 10)
 
+    def test_a_document_beside_its_folder_is_chosen_by_no_pattern(self, filled: Library, toy: ToyEmbedder) -> None:
+        """Also where its folder's name begins as that of its root does."""
+        edit(filled, "UPDATE files SET root = substr(root, 1, length(root) - 1)")
+        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
+            library.check(["*"])
+
     def test_the_format_of_another_release(self, filled: Library, toy: ToyEmbedder) -> None:
         edit(filled, "PRAGMA user_version = 99")
         with pytest.raises(LibraryError, match="has format 99"):

@@ -136,6 +136,30 @@ def test_what_is_read_by_its_new_name_is_no_copy(library: Library, big: Path) ->
     assert (report.moved, report.duplicates) == (3, ())
 
 
+@pytest.mark.parametrize("name", ["documents-archive", "archive"])
+def test_a_copy_that_leaves_a_folder_is_no_part_of_it_any_more(
+    library: Library, documents: Path, write: Write, tmp_path: Path, name: str
+) -> None:
+    """Also where its new place is called as the folder is and more, and the reading there was interrupted."""
+
+    def interrupt(done: int, total: int, path: str) -> None:
+        raise Interrupted
+
+    first, _ = write("first.txt", "apple"), write("within/copy.txt", "apple")
+    for folder in (documents, documents / "within", documents):
+        library.add(folder)
+    write(f"../{name}/within/new.txt", "banana")
+    (documents / "within" / "copy.txt").rename(tmp_path / name / "within" / "copy.txt")
+    (documents / "within").rmdir()
+    (documents / "within").symlink_to(tmp_path / name / "within")
+    with pytest.raises(Interrupted):
+        library.add(documents / "within", interrupt)
+    first.write_text("cherry")
+    library.add(documents)
+    library.add(documents / "within")
+    assert [file.relative_path for file in library.files()] == ["copy.txt", "new.txt", "first.txt"]
+
+
 def test_nothing_is_forgotten_while_it_leads_nowhere(library: Library, documents: Path, big: Path) -> None:
     big.rename(big.with_name("away"))
     with pytest.raises(PathError):

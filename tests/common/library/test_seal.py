@@ -99,16 +99,15 @@ def test_while_somebody_reads_all_the_time_there_is_none(
     assert is_sealed(filled.folder)
 
 
-@pytest.mark.parametrize("kind", ["change", "search"])
 def test_searches_go_on_while_the_seal_waits_for_somebody_who_reads(
-    kind: str, filled: Library, monkeypatch: pytest.MonkeyPatch
+    filled: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample for the index, or a snapshot, takes seconds and more."""
     begun, ended, gather = threading.Event(), threading.Event(), Database.gather
 
-    def noted(database: Database) -> bool:
+    def noted(database: Database, patient: bool) -> bool:
         begun.set()
-        whole = gather(database)
+        whole = gather(database, patient)
         ended.set()
         return whole
 
@@ -116,18 +115,30 @@ def test_searches_go_on_while_the_seal_waits_for_somebody_who_reads(
     with closing(Store(filled.folder)) as reader, ThreadPoolExecutor(1) as pool:
         with reader.reading():
             reader.count()
-            if kind == "change":
-                waiting = pool.submit(lambda: filled.remove("all"))
-            else:  # after a change that was killed
-                with closing(Store(filled.folder)) as killed, killed.writing():
-                    killed.advance()
-                seal.remove(filled.folder)
-                filled._sealed = False
-                waiting = pool.submit(lambda: len(filled.search("note", 1)))
+            waiting = pool.submit(lambda: filled.remove("all"))
             assert begun.wait(60.0)
             filled.search("note", 1)
             assert not ended.is_set()
         assert waiting.result(60.0) > 0
+
+
+def test_a_search_that_finds_no_seal_waits_for_nobody_who_reads(
+    filled: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next change makes it."""
+    monkeypatch.setattr("common.library.database._PATIENCE", 600.0)
+    with closing(Store(filled.folder)) as reader, ThreadPoolExecutor(1) as pool:
+        with reader.reading():
+            reader.count()
+            with closing(Store(filled.folder)) as killed, killed.writing():
+                killed.advance()
+            seal.remove(filled.folder)
+            filled._sealed = False
+            assert pool.submit(lambda: filled.search("note", 1)).result(30.0)
+            assert not (filled.folder / SEAL).exists()
+        write("new.txt", "new words")
+        filled.add(documents)
+        assert is_sealed(filled.folder)
 
 
 def test_opened_beside_changes(filled: Library, write: Write, documents: Path, chunker: Chunker) -> None:
@@ -163,7 +174,7 @@ def test_a_disk_without_space_keeps_nobody_from_searching(
     """All that was committed is found where it is; a change is done when that is."""
     seal.remove(filled.folder)
 
-    def full(database: Database) -> bool:
+    def full(database: Database, patient: bool) -> bool:
         raise LibraryFull("no space is left")
 
     monkeypatch.setattr(Database, "gather", full)
@@ -188,7 +199,7 @@ def test_a_library_of_an_earlier_format_opens_on_a_disk_without_space(
     put_back(filled.folder, 5)
     seal.remove(filled.folder)
 
-    def full(database: Database) -> bool:
+    def full(database: Database, patient: bool) -> bool:
         raise LibraryFull("no space is left")
 
     with monkeypatch.context() as patch:

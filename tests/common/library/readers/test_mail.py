@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from common.library.documents import File, UnusableDocument, content_of
 from common.library.readers.content import Unreadable
+from common.library.readers.isolated import IsolatedReader
 from common.library.readers.plain import read_mail
 
 HEAD = b"From: ann@example.org\nSubject: The key\n"
@@ -108,6 +112,21 @@ def test_a_message_within_another_one_says_whose_it_is() -> None:
 def test_a_part_that_is_no_text_takes_no_other_along() -> None:
     noise = part("text/plain; charset=utf-8", bytes(range(1, 256)) * 3)
     assert text_of(HEAD + several("mixed", part("text/plain", b"The code is 4711."), noise)) == "The code is 4711."
+
+
+def test_a_table_that_is_too_much_text_is_said_of_the_mail() -> None:
+    """As of a page; without it the mail would be another one."""
+    rows = "<tr><td>1</td><td>2</td><td>3</td></tr>" * 400
+    headings = "".join(f"<th>{letter * 20_000}</th>" for letter in "abc")
+    page = f"<p>The code is 4711.</p><table><tr>{headings}</tr>{rows}</table>".encode()
+    alone = part("text/html", page)
+    beside = several("mixed", part("text/plain", b"See below."), alone)
+    within = several("alternative", part("text/plain", b""), several("related", alone, PICTURE))
+    files = [(".html", page), *((".eml", HEAD + content) for content in (alone, beside, within))]
+    with closing(IsolatedReader()) as reader:
+        for suffix, content in files:
+            with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
+                content_of(File(suffix, content, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize(

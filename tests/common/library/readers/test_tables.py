@@ -299,11 +299,12 @@ def of_headings(*headings: str, rows: Sequence[str]) -> str:
         of_headings("a" * 20_000, "b" * 20_000, rows=["|x|y|"] * 4_000),
         of_headings("a" * 4_000, "b" * 4_000, rows=["|x|y|"] * 600 + [""]) * 20,
         of_headings("a", "b" * 100_000, *[""] * 2_000, rows=["|c" * 2_002, "|1" * 2_002]),
+        of_headings("a" * 1_000, *"bcdefgh", rows=["|11" * 8] * 200_000),
     ],
-    ids=["one table", "several", "headings in two rows"],
+    ids=["one table", "several", "headings in two rows", "many rows"],
 )
 def test_headings_that_rows_repeat_to_too_much_text(text: str) -> None:
-    """These files of some hundred kilobytes would be a hundred megabytes or two, and larger ones take all memory."""
+    """Of some hundred kilobytes there would be a hundred megabytes or two, and larger files would take all memory."""
     tracemalloc.start()
     try:
         with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
