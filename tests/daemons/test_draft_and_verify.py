@@ -97,9 +97,7 @@ def test_cloud_replaced_in_the_middle(place: Place, fields: dict[str, Any]) -> N
     place.start_both_clouds()  # before the answer, which would be over
     with running(place.patient, SHORT, fields) as stream:
         stream.read(BEGUN)
-        replaced = place.cloud
-        place.use_the_other_cloud()
-        replaced.kill()
+        place.replace_cloud()
         report = stream.finish()
     assert report["degraded"] == []
     assert report["pieces"] == expected["dragon"]["pieces"]

@@ -95,6 +95,12 @@ class Place:
         self.port = self._other_port
         self.proxy.set_target(self.port)
 
+    def replace_cloud(self) -> None:
+        """Kill the cloud that serves, and lead connections to the other one."""
+        replaced = self.cloud
+        self.use_the_other_cloud()
+        replaced.kill()
+
     def start_both_clouds(self) -> None:
         for cloud in self._clouds.values():
             if not cloud.running:
@@ -147,9 +153,7 @@ class TestCloud:
     def test_replaced_in_the_middle(self, place: Place) -> None:
         """A process that knows nothing of the answer gets what there is of it, and takes part in the rest."""
         with running(place.pair, LONG) as stream:
-            replaced = place.cloud
-            place.use_the_other_cloud()
-            replaced.kill()
+            place.replace_cloud()
             report = stream.finish()
         assert report["tokens"] == LONG
         assert not set(report["degraded"]) - set(range(BEGUN, LONG - SHORT))
@@ -169,9 +173,7 @@ class TestCloud:
         try:
             place.start_both_clouds()
             with running(place.pair, LONG) as stream:
-                replaced = place.cloud
-                place.use_the_other_cloud()
-                replaced.kill()
+                place.replace_cloud()
                 report = stream.finish()
             assert report["tokens"] == LONG
             (note,) = (note for note in report["notes"] if "library" in note)
