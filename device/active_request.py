@@ -124,7 +124,10 @@ class ActiveRequest:
         """Take in a message of this answer from the cloud, of `size` bytes."""
         if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
-        if isinstance(message, Fetched):
+        quoted = isinstance(message, Fetched) and self._ending.at is not None  # a text for the report
+        if quoted:
+            pass
+        elif isinstance(message, Fetched):
             self.record.fetched_bytes += size
         elif not isinstance(message, LIFECYCLE):
             self.record.received_bytes += size
@@ -139,6 +142,8 @@ class ActiveRequest:
             case Contributions():
                 if self._ending.at is not None:  # it is part of the report
                     self.record.contributions.add(message, len(self.record.token_times))
+            case Fetched() if quoted:
+                self.record.contributions.add_text(message, len(self.record.cloud_titles))
             case Closed():
                 self._ending.close(message)
             case Error(code="unknown-session"):
@@ -338,8 +343,7 @@ class ActiveRequest:
                     self.note(untold(part.unattributed, shown))
                 if self._ending.unread:
                     self.note(UNREAD)
-            own = self.side.target.standing(self.record.documents, self._tokens, part.attribution)
-            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, ended, own)
+            report = build_report(self.request, self.record, part, self.cloud.peer.meter.rtt, ended)
         except Exception as error:
             self._finish(as_failure(error, session=self.opening.session))
         else:

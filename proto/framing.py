@@ -39,7 +39,7 @@ from proto.messages import (
 from proto.rounds import Decided, Defer, Propose, Verdict
 from proto.schema import pack, schema_of, unpack
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 
 HEADER_LIMIT: Final = 2**16  # bytes
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more

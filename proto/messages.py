@@ -174,7 +174,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The cloud's counts of the session, sent after all of its `Contributions`."""
+    """The cloud's counts of the session, sent after all of its `Contributions` and texts."""
 
     session: SessionId
     drafted: Annotated[int, Count(2**32)]
@@ -190,7 +190,7 @@ class Closed:
 @dataclass(frozen=True, slots=True)
 class Contributions:
     """Shares of the cloud's documents, and of none, in the tokens: uint8 [positions, documents + 1], of 255, all 0
-    where it made no draft; each row ends with a bit per document, whether the token's word stands in it.
+    where it made no draft.
     """
 
     session: SessionId
@@ -265,7 +265,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Part `part` of `parts` of the document `index` of `count`. Without any document: one message, `count` 0."""
+    """Part `part` of `parts` of the document `index` of `count`. Without any document: one message, `count` 0.
+
+    Before `Closed`: a text that the answer may cite, in one part, without similarity and title.
+    """
 
     session: SessionId
     index: Annotated[int, Count(limits.MOST_FETCHED)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from itertools import islice, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 from statistics import median
 
 from common.answer.contributions import ContributionRows
 from common.answer.request import Request
-from common.answer.wording import Standing
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.fields import Aggregation, Placement, Sampler, Side
@@ -101,7 +100,7 @@ class Report(MethodReport):
     sources: tuple[Source, ...]
     notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was not reachable
     closest: float | None = None  # cosine of the closest document and the question; None: it is not known
-    standing: tuple[Standing, ...] = ()  # for each token, the `sources` in which its word stands
+    passages: tuple[str | None, ...] = ()  # texts of `sources`, where they are known
     unmatched: bool = False  # no document is close to the question
     refused: bool = False  # the answer says no more than that, as the request wants it
     trace: Trace | None = None  # None unless asked for
@@ -118,7 +117,7 @@ class Record:
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
     cloud_titles: tuple[str, ...] = ()
-    documents: tuple[tuple[int, ...], ...] = ()  # tokens of what the device reads, in the order of the titles
+    texts: tuple[str, ...] = ()  # of what the device reads, in the order of the titles
     cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, as far as it said so
     closest: float | None = None  # the same of both sides' documents, where that is known
     unmatched: bool = False  # no document is close to the question
@@ -138,27 +137,18 @@ class Record:
         """Note that a model had KV memory for the answer after so many seconds."""
         self.memory_wait = max(self.memory_wait, seconds)
 
-    def standing(self, own: Sequence[Standing]) -> tuple[Standing, ...]:
-        """For each token the sources in which its word stands; `own` are those that the device has read."""
-        read, clouds = len(self.documents), len(self.cloud_titles)
-        if read == len(self.device_titles) + clouds:
-            return tuple(own)
-        told = islice(self.contributions.standing(clouds), len(own))
-        theirs = (tuple(read + number for number in have) for have in told)
-        return tuple((*have, *there) for have, there in zip_longest(own, theirs, fillvalue=()))
+    @property
+    def passages(self) -> tuple[str | None, ...]:
+        """Texts of the sources, the device's first; None where a text is not known."""
+        sources = len(self.device_titles) + len(self.cloud_titles)
+        if len(self.texts) == sources:  # the device has read all of them
+            return self.texts
+        theirs = map(self.contributions.texts.get, range(len(self.cloud_titles)))
+        return (*self.texts, *[None] * (len(self.device_titles) - len(self.texts)), *theirs)
 
 
-def build_report(
-    request: Request,
-    record: Record,
-    part: MethodReport,
-    rtt: float | None,
-    ended: float,
-    own: Sequence[Standing] = (),
-) -> Report:
-    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds. `own` has for each token
-    the documents in which its word stands, of those that the device has read.
-    """
+def build_report(request: Request, record: Record, part: MethodReport, rtt: float | None, ended: float) -> Report:
+    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds."""
     times = record.token_times
     gaps = [later - earlier for earlier, later in pairwise(times)]
     last = times[-1] if times else ended
@@ -194,7 +184,7 @@ def build_report(
         sources=sources,
         notes=notes,
         closest=record.closest,
-        standing=() if record.refused else record.standing(own),
+        passages=() if record.refused else record.passages,
         unmatched=record.unmatched,
         refused=record.refused,
     )

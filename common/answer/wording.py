@@ -1,19 +1,12 @@
-"""Words of an answer that stand in the documents which made them likelier.
-
-A document that makes a word likelier need not have it: a question's number is filled in with a number, and the more
-surely so behind any document with numbers. What a document is quoted for has to stand there.
-"""
+"""Words of answers and documents, as they are compared: without case, accents' forms and signs."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-Standing = tuple[int, ...]  # documents that have a word, by their numbers
-
-LEAST: Final = 0.1  # of a token: a document with less of all tokens of a word is not looked at
 MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); no language has as many
 
 # Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
@@ -22,6 +15,7 @@ _RANGES: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _UNSPACED: Final = re.compile(f"[{_RANGES}]")
+_PIECE: Final = re.compile(rf"[{_RANGES}]|[^\s{_RANGES}]+")
 _PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{_RANGES}]+|[^\W{_RANGES}]+")  # of a word; 1.6 and 12:30 are one
 
 # English ones that texts spell out where answers have digits, or the other way about; "one" is most often no number.
@@ -46,40 +40,20 @@ def words(pieces: Sequence[str]) -> list[list[int]]:
     return found
 
 
-def standing(
-    pieces: Sequence[str], shares: Sequence[Sequence[float]], texts: Sequence[Callable[[], str]]
-) -> list[Standing]:
-    """For each token the documents in which its word stands, of those that have a share in the word.
+def pieces_of(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the spans of the words of `text`, with the signs at their ends; each sign of unspaced scripts is one."""
+    return (match.span() for match in _PIECE.finditer(text))
 
-    `pieces` are the texts of the tokens, `shares` [tokens][documents or more] what each document has of a token, and
-    `texts` give the documents, which are asked for once, where they are needed.
-    """
-    found: list[Standing] = [()] * len(pieces)
-    read: dict[int, _Text] = {}
-    for places in words(pieces):
-        rows = [shares[place][: len(texts)] for place in places if place < len(shares)]
-        likely = sorted({document for row in rows for document, share in enumerate(row) if share >= LEAST})
-        parts = _parts(_comparable("".join(pieces[place] for place in places)))
-        if not likely or not parts:
-            continue
-        for document in likely:
-            if document not in read:
-                read[document] = _Text(texts[document]())
-        have = tuple(document for document in likely if read[document].has(parts))
-        for place in places:
-            found[place] = have
+
+def atoms(text: str) -> list[str]:
+    """Returns the parts of a word that are compared, e.g. of "Six-gear," "6" and "gear"; none of signs alone."""
+    comparable = in_normal_form("NFKC", text).casefold()
+    marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
+    found: list[str] = []
+    for part in _PARTS.finditer(comparable.translate(marks)):
+        piece = comparable[slice(*part.span())]
+        found += piece if _UNSPACED.match(piece) else [_NUMBERS.get(piece, piece)]
     return found
-
-
-class _Text:
-    """A document's text, and its words."""
-
-    def __init__(self, text: str) -> None:
-        self._text = _comparable(text)
-        self._parts = frozenset(_parts(self._text))
-
-    def has(self, parts: Sequence[str]) -> bool:
-        return all(part in self._parts or (_UNSPACED.match(part) and part in self._text) for part in parts)
 
 
 def is_mark(character: str) -> bool:
@@ -102,13 +76,3 @@ def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 def _is_put_in_order(character: str) -> bool:
     """Whether normalising may move a character, or the first that it is made of, past others."""
     return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
-
-
-def _parts(comparable: str) -> list[str]:
-    marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
-    found = (comparable[slice(*part.span())] for part in _PARTS.finditer(comparable.translate(marks)))
-    return [_NUMBERS.get(part, part) for part in found]
-
-
-def _comparable(text: str) -> str:
-    return in_normal_form("NFKC", text).casefold()

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from common.answer.errors import AnswerFailed, RequestError
 from common.answer.values import TreeWork
-from common.answer.wording import Standing, standing
 from common.daemon.failures import as_failure
 from common.daemon.prompt_rows import Document, PromptRows, one_row, rows
 from common.daemon.rereading import Repeating, Rereading, RereadingJob
@@ -83,7 +82,7 @@ class ModelRuntime:
         tokens, short = self.format.document_tokens(begun), len(begun) < len(text)
         if room is not None and len(tokens) > room:
             tokens, short = self._cut(tokens, room), True
-        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, cut=short)
+        return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, begun, cut=short)
 
     def _cut(self, tokens: Sequence[int], room: int) -> list[int]:
         """A document part with fewer tokens of its document, `room` in all. Raises `RequestError`."""
@@ -150,15 +149,6 @@ class ModelRuntime:
     def blank(self, request: Open) -> bool:
         """Whether an answer reads a row without a document beside those with one: where rows are weighed."""
         return self.scorer.gain > 0 and (request.aggregation == "output" or request.sources == "both")
-
-    def standing(
-        self, documents: Sequence[Sequence[int]], tokens: Sequence[int], shares: Sequence[Sequence[float]]
-    ) -> list[Standing]:
-        """For each of an answer's `tokens` the `documents`, of which these are the tokens, in which its word stands; as
-        far as they have a share in it, of `shares` [tokens][documents or more].
-        """
-        tokenizer = self.decoder.tokenizer
-        return standing(tokenizer.pieces(tokens), shares, [partial(tokenizer.decode, each) for each in documents])
 
     def decode(self, start: Start, found: PromptRows, processor: Processor | None, joint: Joint | None = None) -> None:
         """Decode from the rows in `found` until the answer is over; see `Assignment`."""

@@ -25,6 +25,7 @@ class Document:
     title: str
     tokens: tuple[int, ...]
     similarity: float  # retrieval cosine
+    text: str  # of the passage, without the document format
     states: DocumentStates | None = None  # its keys and values, where they came along
     origin: Origin | None = None  # in this side's library
     passing: bool = False  # it is for one answer: its keys and values are not kept
@@ -45,18 +46,13 @@ class PromptRows:
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
     found: int = 0  # documents
     cut: int = 0  # those of them that had no room, or not all
-
-    @property
-    def documents(self) -> tuple[tuple[int, ...], ...]:
-        """Tokens of the documents, of this side's and then of the other's, in the order of the titles."""
-        apart = self.prompt if self.apart is None else self.apart
-        return () if apart.absent else apart.documents
+    texts: tuple[str, ...] = ()  # of the documents, of this side's and then of the other's
 
     def note(self, record: Record) -> None:
         """Note for the report what the device reads."""
         record.device_titles, record.origins = self.titles, self.origins
         record.device_prompt_tokens = self.tokens
-        record.documents = self.documents
+        record.texts = self.texts
         if self.fetched_titles:
             record.cloud_titles = self.fetched_titles
         if self.cut:
@@ -89,7 +85,8 @@ def rows(
     tokens = len(query) + sum(map(len, prompt.documents))
     closest, shorter = max(prompt.similarity), sum(document.cut for document in documents)
     found = PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), closest)
-    return replace(found, found=len(documents), cut=shorter)
+    texts = tuple(document.text for document in documents)
+    return replace(found, found=len(documents), cut=shorter, texts=texts)
 
 
 def one_row(

@@ -9,17 +9,17 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from device.citations import Part, parts
+from common.answer.citations import Part, parts
 
 Json = Mapping[str, Any]
 
 MOST_FOOTNOTES = 4
-QUOTED = 72  # characters of the answer in a footnote
+QUOTED = 120  # characters of a passage in a footnote
 LABEL_WIDTH = 12
 SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
-OWN_WORDS = "No document says this: the model would have said it without any."
+OWN_WORDS = "Not from your documents: the model would have given this answer without them."
 # Embeddings, overrides and isolates make text look like another one.
 REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
@@ -56,23 +56,35 @@ def _of_the_cloud(report: Json) -> list[str]:
 
 
 def footnotes(report: Json) -> list[str]:
-    """The documents with the largest parts of the answer, with place and words, in the order of the answer."""
+    """The documents with most words of the answer, with place and quotes, in the order of the answer."""
     known: Sequence[Json] | None = report["citations"]
     if known is None:  # nothing is known of single tokens
-        quoted = dict.fromkeys(range(len(report["sources"])), "")
+        known = [{"source": source, "quotes": []} for source in range(len(report["sources"]))]
     elif not known and report["sources"]:
         return [OWN_WORDS]
-    else:
-        quoted = {each["source"]: " … ".join(map(printable, each["quotes"])) for each in known}
-    largest = sorted(quoted, key=lambda source: -len(quoted[source]))[:MOST_FOOTNOTES]
-    lines = []
-    for number, source in enumerate((each for each in quoted if each in largest), 1):
-        text = quoted[source]
-        cut = text if len(text) <= QUOTED else f"{text[:QUOTED].rstrip()}…"
-        lines.append(f"[{number}] {_name(report['sources'][source])}" + (f': "{cut}"' if cut else ""))
-    if more := len(quoted) - len(lines):
+    largest = sorted(known, key=lambda each: -_marked(each))[:MOST_FOOTNOTES]
+    lines = [
+        f"[{number}] {_name(report['sources'][each['source']])}{_quoted(each['quotes'])}"
+        for number, each in enumerate((each for each in known if each in largest), 1)
+    ]
+    if more := len(known) - len(lines):
         lines.append(f"and parts from {_count(more, 'other document')}")
     return lines
+
+
+def _marked(citation: Json) -> int:
+    """The tokens of the answer that stand in a citation's quotes."""
+    return sum(end - first for quote in citation["quotes"] for first, end in quote["tokens"])
+
+
+def _quoted(quotes: Sequence[Json]) -> str:
+    """The quotes of a footnote, and what the answer spells otherwise."""
+    if not quotes:
+        return ""
+    text = " … ".join(printable(quote["text"]) for quote in quotes)
+    cut = text if len(text) <= QUOTED else f"{text[:QUOTED].rstrip()}…"
+    differs = ", ".join(printable(word) for quote in quotes for word in quote["differs"])
+    return f': "{cut}"' + (f" (differs from the passage: {differs})" if differs else "")
 
 
 def figures_line(report: Json) -> str:

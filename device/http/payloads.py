@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from common.answer.citations import citations, sentences
 from common.answer.report import Report, SideReport, Source
 from common.process.version import VERSION
 from common.processors.calls import CallShape
-from device.citations import citations, sentences
 from device.http.answers import Told
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
@@ -211,8 +211,8 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
     value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
-    found = citations(report.attribution, pieces, report.standing)
-    del value["standing"]  # `citations` says it
+    found = citations(report.attribution, pieces, report.passages)
+    del value["passages"]  # `citations` quotes them
     # None where the cloud's are not known: an empty list says that no document says any of it.
     unknown = found is None or (not found and report.unattributed)
     value["citations"] = None if unknown else [asdict(citation) for citation in found or ()]

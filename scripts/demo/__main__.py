@@ -11,7 +11,6 @@ import json
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from rich.markup import escape
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
-from device.citations import parts
 from device.cli.render import figures_line
 from scripts.daemons import ANSWER_PATIENCE, ROOT, Pair, add_documents, dragon
 from scripts.demo.questions import Question, read_questions
@@ -153,18 +151,21 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
 
 
 def marked_quotes(report: dict[str, Any]) -> str:
-    """The answer, in which what is quoted from a document has its name and its side's colour."""
-    sources: Sequence[dict[str, str]] = report["sources"]
-    quotes: dict[int | None, deque[str]] = {each["source"]: deque(each["quotes"]) for each in report["citations"] or ()}
-    marked: list[str] = []
-    for part in parts(report["attribution"], report["pieces"]):
-        text, source = part.text, None if part.source is None else sources[part.source]
-        while source is not None and (left := quotes.get(part.source)) and left[0] in text:
-            before, quote, text = text.partition(left.popleft())
-            origin = f"\\[{source['side']} {escape(source['title'])}]"
-            marked.append(f"{escape(before)}[{COLOURS[source['side']]}]«{escape(quote)}»[/][dim]{origin}[/]")
-        marked.append(escape(text))
-    return "".join(marked)
+    """The answer, in which the words that stand in a document have its name and its side's colour."""
+    ranges = [
+        (first, end, report["sources"][each["source"]])
+        for each in report["citations"] or ()
+        for quote in each["quotes"]
+        for first, end in quote["tokens"]
+    ]
+    marked, place = "", 0
+    for first, end, source in sorted(ranges, key=lambda found: found[0]):
+        before, words = ("".join(report["pieces"][start:stop]) for start, stop in ((place, first), (first, end)))
+        space = words[: len(words) - len(words.lstrip())]
+        origin = f"\\[{source['side']} {escape(source['title'])}]"
+        marked += f"{escape(before + space)}[{COLOURS[source['side']]}]«{escape(words.strip())}»[/][dim]{origin}[/]"
+        place = end
+    return marked + escape("".join(report["pieces"][place:]))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ MOST_CHARACTERS = 256  # ids of them; a text's others stand for themselves, too,
 MOST_READ = 20
 WAIT = 60.0  # seconds until a test that waits for the engine or a process has failed: a machine may be busy
 SOURCES = (Source("device", "Diary"), Source("cloud", "Atlas"))
+PASSAGES = ("Here the cat sat.", "There the cat sat.")
 MAX_QUESTION = 2**14  # bytes
 
 
@@ -240,6 +241,6 @@ def report(request: Request, tokens: int, number: int = 0) -> Report:
         sampler=request.sampler,
         placement=request.placement,
         sources=SOURCES,
-        standing=((0, 1),) * tokens,
+        passages=PASSAGES,
         attribution=tuple((0.75, 0.25) if n % 2 == 0 else (0.25, 0.75) for n in range(tokens)),
     )

@@ -128,23 +128,23 @@ def test_well_formed_header_gives_a_message_or_a_refusal(tag: int, content: Any)
         msgpack.packb([12, PROTOCOL_VERSION, msgpack.ExtType(5, b"five")]),
         msgpack.packb([12, PROTOCOL_VERSION, msgpack.Timestamp(5)]),
         msgpack.packb([12, PROTOCOL_VERSION, -5]),
-        b"\x94\x10\x04\x00\xa1\xff",  # text that is not UTF-8
-        b"\xdd\xff\xff\xff\xff\x0c\x04\x05",  # 2**32 - 1 fields claimed
-        b"\x93\x0c\x04\xdb\xff\xff\xff\xff",  # as many characters
-        b"\x93\x0c\x04\xc6\xff\xff\xff\xff",  # as many bytes
-        b"\x93\x0c\x04\xc9\xff\xff\xff\xff\x05",  # an extension of them
-        b"\x93\x0c\x04\xdf\xff\xff\xff\xff",  # as many pairs
-        b"\x93\x0c\x04" + b"\x91" * 60_000 + b"\x05",  # depth
+        b"\x94\x10\x05\x00\xa1\xff",  # text that is not UTF-8
+        b"\xdd\xff\xff\xff\xff\x0c\x05\x05",  # 2**32 - 1 fields claimed
+        b"\x93\x0c\x05\xdb\xff\xff\xff\xff",  # as many characters
+        b"\x93\x0c\x05\xc6\xff\xff\xff\xff",  # as many bytes
+        b"\x93\x0c\x05\xc9\xff\xff\xff\xff\x05",  # an extension of them
+        b"\x93\x0c\x05\xdf\xff\xff\xff\xff",  # as many pairs
+        b"\x93\x0c\x05" + b"\x91" * 60_000 + b"\x05",  # depth
     ],
 )
 def test_header_that_is_no_message_is_malformed(frame: bytes) -> None:
     assert code_of(frame) == "malformed"
-    assert decode(b"\x93\x0c\x04\x05") == Cancel(5)
+    assert decode(b"\x93\x0c\x05\x05") == Cancel(5)
 
 
 def test_nested_claims_allocate_nothing() -> None:
     """Reading 1,000 nested claims of 65,535 items would allocate 500 MiB for 3 KiB received."""
-    frame = b"\x93\x09\x04" + b"\xdc\xff\xff" * 1000
+    frame = b"\x93\x09\x05" + b"\xdc\xff\xff" * 1000
     tracemalloc.start()
     try:
         assert code_of(frame) == "malformed"

@@ -16,7 +16,9 @@ REPORT: dict[str, Any] = {
 
 
 def test_only_what_is_quoted_is_marked() -> None:
-    quoted = [{"source": 0, "quotes": ["has six"]}, {"source": 1, "quotes": ["he", "six"]}]
+    of_note = [{"text": "It has six.", "tokens": [[1, 3]], "differs": []}]
+    of_entry = [{"text": "He made six.", "tokens": [[5, 6], [7, 8]], "differs": []}]
+    quoted = [{"source": 0, "quotes": of_note}, {"source": 1, "quotes": of_entry}]
     assert marked_quotes(REPORT | {"citations": quoted}) == (
         "It [cyan]«has six»[/][dim]\\[device bicycle][/] \\[g] and [magenta]«he»[/][dim]\\[cloud ritchie][/]"
         " made [magenta]«six»[/][dim]\\[cloud ritchie][/]"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from common.answer.contributions import contribution_messages
+from common.answer.contributions import contribution_messages, text_messages
 from common.answer.driver import NullObserver
 from common.answer.failures import unknown_session
 from common.answer.recorder import Recorder, span_messages
@@ -54,7 +54,7 @@ class CloudAnswer(NullObserver):
         self.answer = SessionDriver(parts.session, self.announce, self, self._judged, engine, recorder, owner=owner)
         self.began = self.heard = time.monotonic()  # `heard`: when the device was heard last
         self._titles: tuple[str, ...] = ()  # known after retrieval
-        self._documents: tuple[tuple[int, ...], ...] = ()  # their tokens
+        self._texts: tuple[str, ...] = ()  # of the documents
         self._second = SecondReading(partial(context.side.target.reread, peer=context.owner))
         self._position = 0
 
@@ -82,7 +82,7 @@ class CloudAnswer(NullObserver):
 
     def retrieved(self, retrieved: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
-        self._titles, self._documents = retrieved.titles, retrieved.documents
+        self._titles, self._texts = retrieved.titles, retrieved.texts
         self.answer.rows = len(retrieved.prompt.parts)
         self.answer.room = self.context.side.target.spare(self.request, retrieved, self.spare)
         self._second.behind(retrieved.apart, self.answer.record)
@@ -138,8 +138,9 @@ class CloudAnswer(NullObserver):
         yield from span_messages(number, self.answer.recorder)
         if outcome.apart:
             tokens = self.answer.session.committed[: len(outcome.shares)]
-            have = self.context.side.target.standing(self._documents, tokens, outcome.shares)
-            yield from contribution_messages(number, len(self._titles), outcome.shares, outcome.cloud_shares, have)
+            shares, of_cloud = outcome.shares, outcome.cloud_shares
+            yield from contribution_messages(number, len(self._titles), shares, of_cloud)
+            yield from text_messages(number, self._texts, self.context.side.tokenizer.pieces(tokens), shares, of_cloud)
         yield Closed(
             number,
             session.counters.drafted,

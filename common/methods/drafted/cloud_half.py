@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from common.answer.contributions import contribution_messages
+from common.answer.contributions import contribution_messages, text_messages
 from common.answer.driver import Driver, NullObserver
 from common.answer.failures import unknown_session
 from common.answer.recorder import Recorder, span_messages
@@ -50,7 +50,7 @@ class VerifyingCloud(NullObserver):
         self._passages = DocumentOutbox(request.session, context.send, context.queued)
         self._passages_lock = threading.Lock()
         self._titles: tuple[str, ...] = ()
-        self._documents: tuple[tuple[int, ...], ...] = ()  # their tokens
+        self._texts: tuple[str, ...] = ()  # of the documents
         self._position = 0
         self.began = self._heard = time.monotonic()
 
@@ -119,8 +119,9 @@ class VerifyingCloud(NullObserver):
         session, machine = self._request.session, self._machine
         yield from span_messages(session, self._driver.recorder)
         shares = self._driver.record.shares[: machine.position]
-        have = self._context.side.target.standing(self._documents, machine.decided[: len(shares)], shares)
-        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares), have)
+        pieces = self._context.side.tokenizer.pieces(machine.decided[: len(shares)])
+        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares))
+        yield from text_messages(session, self._texts, pieces, shares, [None] * len(shares))
         rejected = machine.judged - machine.accepted
         yield Closed(session, machine.judged, machine.accepted, rejected, self._part.preempted, machine.stale, 0)
 
@@ -153,7 +154,7 @@ class VerifyingCloud(NullObserver):
         return found.rows
 
     def _retrieved(self, retrieved: PromptRows) -> None:
-        self._titles, self._documents = retrieved.titles, retrieved.documents
+        self._titles, self._texts = retrieved.titles, retrieved.texts
         ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
         if self._driver.recorder is not None:
             self._driver.recorder.message("send", ready)

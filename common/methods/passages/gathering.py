@@ -167,7 +167,8 @@ class Gathering:
             return self._side.target.document(body.title, text, body.similarity, self._room)
         decoder = self._side.decoder
         tokens, states = unpack_states(body.whole, decoder.layout, decoder.vocabulary, decoder.max_context)
-        return cut(Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, states), self._room)
+        text = decoder.tokenizer.decode(tokens)
+        return cut(Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, text, states), self._room)
 
     def _find(self) -> None:
         """Retrieve the device's own documents."""

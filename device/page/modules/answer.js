@@ -119,7 +119,7 @@ function Origins({ parts, notes, report, onCite }) {
           </ul>
         </details>`
       }
-      ${own && html`<p>No document says this: the model would have said it without any.</p>`}
+      ${own && html`<p>Not from your documents: the model would have given this answer without them.</p>`}
       <${Notes} report=${report} />
     </div>
   `;
@@ -131,7 +131,17 @@ function Source({ note, onCite }) {
       <bdi>${line(title)}</bdi></button
     >${place && html`<span class="place"> <bdi>${line(place)}</bdi></span>`}
     <span class=${`side ${side}`}>${side}</span>
-    ${note.share > 0.005 && html`<span class="share">${percent(note.share)}</span>`}`;
+    ${note.share > 0.005 && html`<span class="share">${percent(note.share)}</span>`}
+    ${note.quotes.map((quote) => html`<${Quote} quote=${quote} />`)}`;
+}
+
+/** A span of the passage, and the names and numbers of it that the answer spells otherwise. */
+function Quote({ quote }) {
+  return html`<q class="quote" dir="auto">${line(quote.text)}</q>
+    ${
+      quote.differs.length > 0 &&
+      html`<span class="differs">differs from the passage: <bdi>${line(quote.differs.join(", "))}</bdi></span>`
+    }`;
 }
 
 function Notes({ report }) {

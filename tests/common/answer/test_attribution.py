@@ -11,7 +11,7 @@ from proto.messages import Closed, Contributions
 
 CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)
 TOKENS = 4
-WHOLE = bytes([255, 0, 0])  # a row of one document: its share, that of none, and its bits
+WHOLE = bytes([255, 0])  # a row of one document: its share, and that of none
 
 
 def told(first: int | None) -> Record:

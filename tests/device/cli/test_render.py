@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from common.answer.citations import citations
 from common.answer.request import Request
-from device.citations import citations
 from device.cli.answers import to_stderr
 from device.cli.main import _failed
 from device.cli.render import (
@@ -32,7 +32,8 @@ PIECES = ["The", " cat", "", " sat"]
 def example(**changes: Any) -> dict[str, Any]:
     """The JSON report of a four-token answer."""
     value = report_json(report(Request(question="q", prompt="a b c"), len(PIECES)), PIECES) | changes
-    found = citations(value["attribution"], value["pieces"], [tuple(range(9))] * len(value["pieces"]))
+    text = "".join(value["pieces"])  # which all sources have
+    found = citations(value["attribution"], value["pieces"], [text] * 9)
     return value | {"citations": None if found is None else [asdict(each) for each in found]}
 
 
@@ -43,8 +44,7 @@ def sources(*titles: str) -> list[dict[str, str]]:
 class TestSummary:
     def test_footnotes_and_figures(self) -> None:
         assert summary(example()) == (
-            '[1] Diary (device): "The"\n'
-            '[2] Atlas (cloud): "cat sat"\n'
+            '[1] Atlas (cloud): "The cat sat"\n'
             "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token"
         )
 
@@ -77,24 +77,31 @@ class TestSummary:
 
 class TestFootnotes:
     def test_a_document_that_comes_twice_has_one(self) -> None:
-        rows = [[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.9, 0.1]]
+        rows = [[0.1, 0.9], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
         assert footnotes(example(attribution=rows)) == [
-            '[1] Diary (device): "The … sat"',
-            '[2] Atlas (cloud): "cat"',
+            '[1] Diary (device): "The cat sat"',
+            '[2] Atlas (cloud): "The cat sat"',
         ]
 
     def test_places_are_named_and_obeyed_by_no_terminal(self) -> None:
-        found = footnotes(example(sources=sources("car.pdf, page 3", "a\x1b[2Jb")))
-        assert found == ['[1] car.pdf, page 3 (cloud): "The"', '[2] a[2Jb (cloud): "cat sat"']
+        rows = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
+        found = footnotes(example(attribution=rows, sources=sources("car.pdf, page 3", "a\x1b[2Jb")))
+        assert found == ['[1] car.pdf, page 3 (cloud): "The cat sat"', '[2] a[2Jb (cloud): "The cat sat"']
 
     def test_long_parts_are_cut_and_small_ones_counted(self) -> None:
-        pieces = ["word " * 40, *(f" part{n}" for n in range(6))]
-        rows = [[float(n == source) for source in range(7)] for n in range(7)]
+        pieces = [*(f" word{n}" for n in range(40)), *(f" part{n}" for n in range(6))]
+        rows = [[float(max(0, n - 39) == source) for source in range(7)] for n in range(46)]
         found = footnotes(example(pieces=pieces, attribution=rows, sources=sources(*"ABCDEFG")))
         assert len(found) == 5
-        assert found[0].endswith('wo…"')
-        assert len(found[0]) < 100
+        assert found[0].startswith('[1] A (cloud): "word0 word1 word2 ')
+        assert found[0].endswith('…"')
+        assert len(found[0]) < 150
         assert found[-1] == "and parts from 3 other documents"
+
+    def test_what_the_answer_spells_otherwise_is_told(self) -> None:
+        quotes = [{"text": "Mr Teodor Vance", "tokens": [], "differs": ["Teodor"]}]
+        found = footnotes(example() | {"citations": [{"source": 0, "quotes": quotes}]})
+        assert found == ['[1] Diary (device): "Mr Teodor Vance" (differs from the passage: Teodor)']
 
     def test_one_row_with_all_documents_names_them(self) -> None:
         assert footnotes(example(attribution=[])) == ["[1] Diary (device)", "[2] Atlas (cloud)"]
@@ -104,7 +111,7 @@ class TestFootnotes:
 
     def test_what_is_hardly_likelier_is_not_cited(self) -> None:
         rows = [[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]]
-        assert footnotes(example(attribution=rows)) == ['[1] Atlas (cloud): "sat"']
+        assert footnotes(example(attribution=rows)) == ['[1] Atlas (cloud): "The cat sat"']
 
     def test_an_answer_of_no_document_has_none(self) -> None:
         assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import pytest
 
-from device.citations import Citation, citations, parts
+from common.answer.citations import Citation, Quote, citations, parts
 from device.http.server import HttpServer
 from tests.device.page.browsing import Open
 
@@ -26,6 +27,11 @@ def call(visits: Open, server: HttpServer) -> Call:
     return call
 
 
+def cited(source: int, *tokens: tuple[int, int]) -> Citation:
+    """A citation whose quote has these ranges of the answer's tokens."""
+    return Citation(source, (Quote("a passage", tokens),))
+
+
 class TestAttribution:
     SOURCES = ({"side": "device"}, {"side": "cloud"}, {"side": "cloud"})
 
@@ -33,7 +39,7 @@ class TestAttribution:
         self, call: Call, text: str, pieces: Mapping[str, Sequence[float]], quoted: Sequence[Citation] = ()
     ) -> list[dict[str, Any]]:
         report: dict[str, Any] = {"pieces": list(pieces), "attribution": [list(row) for row in pieces.values()]}
-        report["citations"] = [{"source": each.source, "quotes": list(each.quotes)} for each in quoted]
+        report["citations"] = [asdict(each) for each in quoted]
         found = call("attribution", "partsOf", text, report | {"sources": list(self.SOURCES)})
         return [part | {"text": text[part["start"] : part["end"]]} for part in found]
 
@@ -54,24 +60,17 @@ class TestAttribution:
         }
         pieces |= {" 猫": (0.9, 0, 0), "が": (0.1, 0, 0), "鳴く": (0.8, 0, 0), "𠀋": (0, 0.8, 0)}
         text, rows = "".join(pieces), list(pieces.values())
-        standing = [*[(1,)] * 2, *[(2,)] * 3, *[(0,)] * (len(pieces) - 5)]
-        quoted = citations(rows, list(pieces), standing) or []
+        quoted = citations(rows, list(pieces), [text] * 3) or []
         found = self.found(call, text, pieces, quoted)
         assert [(part["source"], part["text"]) for part in found] == [
             (part.source, part.text) for part in parts(rows, list(pieces))
         ]
-        quotes: dict[int, list[str]] = {}
-        for part in found:
-            if part["cited"]:
-                quotes.setdefault(part["source"], []).append(part["text"])
-        assert list(quotes) == [each.source for each in quoted] == [1, 2, 0]
-        for each in quoted:
-            assert all(quote in part for quote, part in zip(each.quotes, quotes[each.source], strict=True))
+        noted = dict.fromkeys(part["source"] for part in found if part["note"] is not None)
+        assert list(noted) == [each.source for each in quoted] == [1, 2, 0]
 
     def test_a_footnote_stands_where_another_document_follows(self, call: Call) -> None:
         pieces = {"a": (0.9, 0, 0), " b": (0, 0, 0), " c": (0.9, 0, 0), " d": (0, 0.9, 0), " e": (0, 0.45, 0.5)}
-        quoted = [Citation(0, ("a", "c")), Citation(1, ("d",))]
-        found = self.found(call, "a b c d e", pieces, quoted)
+        found = self.found(call, "a b c d e", pieces, [cited(0, (0, 1), (2, 3)), cited(1, (3, 4))])
         assert [(part["text"], part["side"], part["note"]) for part in found] == [
             ("a", "device", None),
             (" b", "model", None),
@@ -89,13 +88,13 @@ class TestAttribution:
 
     def test_a_part_of_which_nothing_is_shown_has_no_footnote(self, call: Call) -> None:
         pieces = {"Ann": (0.9, 0, 0), "\n1.": (0, 0.9, 0), " Bob": (0.9, 0, 0)}
-        found = self.found(call, "Ann\n1. Bob", pieces, [Citation(0, ("Ann", "Bob")), Citation(1, ("1.",))])
+        found = self.found(call, "Ann\n1. Bob", pieces, [cited(0, (0, 1), (2, 3)), cited(1, (1, 2))])
         assert [(part["source"], part["note"]) for part in found] == [(0, None), (1, None), (0, 10)]
 
     @pytest.mark.parametrize("word", ["हिन्दी", "தமிழ்", "বাংলা", "cafe\u0301"])
     def test_a_footnote_parts_no_letter_from_its_signs(self, call: Call, word: str) -> None:
         pieces = {"यह": (0, 0.9, 0), f" {word}": (0.9, 0, 0), "।": (0.9, 0, 0)}
-        found = self.found(call, "".join(pieces), pieces, [Citation(1, ("यह",)), Citation(0, (word,))])
+        found = self.found(call, "".join(pieces), pieces, [cited(1, (0, 1)), cited(0, (1, 3))])
         assert [part["note"] for part in found] == [2, 3 + len(word)]
 
 

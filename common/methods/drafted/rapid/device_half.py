@@ -32,7 +32,7 @@ class RapidDevice(DraftingDevice):
         return self._noted(super()._rows_of(passages))
 
     def _noted(self, rows: PromptRows) -> PromptRows:
-        if not rows.documents:
+        if not rows.texts:
             self._context.note(NOTHING_READ)
         return rows
 
