@@ -16,6 +16,7 @@ from common.answer.record import AnswerRecord
 from common.answer.recorder import Recorder
 from common.answer.report import Record, Report, build_report
 from common.answer.request import Request
+from common.answer.sent import sent_bytes
 from common.answer.values import Commit
 from common.answer.watch import Stopwatch
 from common.daemon.failures import as_failure
@@ -95,7 +96,7 @@ class ActiveRequest:
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
         self._tokens: list[int] = []
         self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
-        self._order = threading.Lock()  # of what the cloud is sent: nothing is opened behind its end
+        self._order = threading.Lock()  # of what the cloud is sent, and its count: nothing is opened behind its end
         self.half: DeviceHalf = method.device(self)
 
     # --- Generation
@@ -267,8 +268,8 @@ class ActiveRequest:
         with self._order:
             late = isinstance(message, Open) and self._ending.at is not None  # the cloud was told of the end already
             size = self.cloud.send(message) if self.phase.open and not late else 0
-        if not isinstance(message, LIFECYCLE):
-            self.record.sent_bytes += size
+            if size:
+                self.record.sent += sent_bytes(message, size, self.request.history, self.opening.sampler)
 
     def note(self, sentence: str, absence: bool = False) -> None:
         if absence:

@@ -53,8 +53,8 @@ class DeviceMetrics:
         self._disagreements = self._counter("disagreements", "Positions that the two sides decided differently")
         self._degraded = self._counter("degraded_tokens", "Tokens that this device decided alone, its cloud away")
         self._switches = self._counter("placement_switches", "Changes of the side that aggregates")
-        self._sent = self._counter("answer_sent_bytes", "Bytes to the cloud that belong to tokens")
-        self._received = self._counter("answer_received_bytes", "Bytes from the cloud that belong to tokens")
+        self._sent = self._counter("answer_sent_bytes", "Bytes to the cloud that decide tokens")
+        self._received = self._counter("answer_received_bytes", "Bytes from the cloud that decide tokens")
         self._fetched = self._counter("answer_fetched_bytes", "Bytes of the cloud's documents")
         registry.register(Readings(self._readings))
 
@@ -91,7 +91,7 @@ class DeviceMetrics:
         self._disagreements.inc(report.disagreements)
         self._degraded.inc(len(report.degraded))
         self._switches.inc(report.switches)
-        self._sent.inc(report.sent_bytes)
+        self._sent.inc(report.sent.exchange)
         self._received.inc(report.received_bytes)
         self._fetched.inc(report.fetched_bytes)
 

@@ -19,6 +19,7 @@ import typer
 
 from cloud.settings import CloudSettings
 from common.answer.report import Report, SideReport
+from common.answer.sent import SentBytes
 from common.configuration.settings import Settings, default_data_dir, default_model
 from common.daemon.daemon import BAD_INPUT as NOT_STARTED
 from common.library.readers.formats import CONVERTIBLE, READ
@@ -114,6 +115,7 @@ class TestReport:
         side = SideReport()
         numbers = {field.name: 0 for field in dataclasses.fields(Report)}
         lists = {
+            "sent": SentBytes(),
             "degraded": (),
             "sources": (),
             "attribution": (),

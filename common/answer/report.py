@@ -9,6 +9,7 @@ from statistics import median
 
 from common.answer.contributions import ContributionRows
 from common.answer.request import Request
+from common.answer.sent import SentBytes
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.fields import Aggregation, Placement, Sampler, Side
@@ -88,8 +89,8 @@ class Report(MethodReport):
     ttft: float  # seconds to the first token
     inter_token: float  # median seconds between tokens after the first
     per_token: float  # (seconds - ttft) / (tokens - 1)
-    sent_bytes: int  # device -> cloud, of the messages that carry the answer (`LIFECYCLE` has the others)
-    received_bytes: int  # cloud -> device, of the same kinds of messages
+    sent: SentBytes  # device -> cloud, of every message of this answer
+    received_bytes: int  # cloud -> device, of the messages that decide tokens (`LIFECYCLE` has the others)
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
@@ -104,6 +105,10 @@ class Report(MethodReport):
     unmatched: bool = False  # no document is close to the question
     refused: bool = False  # the answer says no more than that, as the request wants it
     trace: Trace | None = None  # None unless asked for
+
+    @property
+    def sent_bytes(self) -> int:
+        return self.sent.total
 
 
 @dataclass(slots=True)
@@ -124,7 +129,7 @@ class Record:
     refused: bool = False  # and the request wants no answer then
     device_prompt_tokens: int = 0
     cloud_prompt_tokens: int = 0  # of the cloud that read last, where connections were lost
-    sent_bytes: int = 0
+    sent: SentBytes = field(default_factory=SentBytes)
     received_bytes: int = 0
     fetched_bytes: int = 0
     alone: bool = False  # the whole answer is the device's, although the cloud was wanted
@@ -172,7 +177,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         ttft=(times[0] if times else ended) - record.started,
         inter_token=median(gaps) if gaps else 0.0,
         per_token=(times[-1] - times[0]) / len(gaps) if gaps else 0.0,
-        sent_bytes=record.sent_bytes,
+        sent=record.sent,
         received_bytes=record.received_bytes,
         fetched_bytes=record.fetched_bytes,
         rtt_ms=None if rtt is None else 1000 * rtt,

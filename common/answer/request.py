@@ -99,6 +99,7 @@ class Request(ProcessorOptions):
     earlier: str = ""  # questions of the conversation that it may follow up on
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
     controls: tuple[Control, ...] = ()  # control tokens in it, which no text can spell out
+    history: int = 0  # bytes of the prompt that come from earlier turns of the conversation
 
     sources: Sources = Field(default="both", description="Whose documents to use")
     seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")

@@ -25,13 +25,15 @@ REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", 
 
 
 def summary(report: Json) -> str:
-    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer.
+    """Footnotes that say where the answer's parts come from, what left this device, and a line of figures: for stderr
+    after an answer.
 
     What this device answered without the cloud has a line of its own, before them.
     """
     why = _of_the_cloud(report)
     notes = [printable(note) for note in report["notes"] if note not in why]
-    return "\n".join([*alone_lines(report), *footnotes(report), "; ".join([figures_line(report), *notes])])
+    figures = "; ".join([figures_line(report), *notes])
+    return "\n".join([*alone_lines(report), *footnotes(report), report["sent_in_words"], figures])
 
 
 def alone_lines(report: Json) -> list[str]:
@@ -93,7 +95,7 @@ def figures_line(report: Json) -> str:
     if report["tokens"] > 1:
         parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
     parts.append(f"accepted {_accepted('device', report)} {_accepted('cloud', report)}")
-    parts.append(f"{_bytes_per_token(report)} bytes/token")
+    parts.append(f"{_bytes_per_token(report)} bytes/token exchanged")
     if report["fetched_bytes"]:
         parts.append(f"{report['fetched_bytes']} bytes fetched")
     if report["degraded"]:
@@ -108,6 +110,7 @@ def full_report(report: Json) -> str:
         _line("time", _times(report)),
         _line("device", _work(report["device"])),
         _line("cloud", _work(report["cloud"])),
+        _line("sent", report["sent_in_words"]),
         _line("network", _network(report)),
         _line("decided by", _decisions(report)),
         _line("degraded", f"positions {_ranges(report['degraded'])}" if report["degraded"] else "none"),
@@ -200,8 +203,8 @@ def _work(side: Json) -> str:
 def _network(report: Json) -> str:
     trip = "no round trip measured" if report["rtt_ms"] is None else f"round trip {_milliseconds(report['rtt_ms'], 1)}"
     return (
-        f"{trip}, {report['sent_bytes']} bytes sent, {report['received_bytes']} received "
-        f"({_bytes_per_token(report)} bytes/token), {report['fetched_bytes']} bytes of documents"
+        f"{trip}, {report['received_bytes']} bytes received "
+        f"({_bytes_per_token(report)} bytes/token exchanged), {report['fetched_bytes']} bytes of documents"
     )
 
 
@@ -244,8 +247,10 @@ def _accepted(side: str, report: Json) -> str:
 
 
 def _bytes_per_token(report: Json) -> str:
-    tokens = report["tokens"]
-    return f"{(report['sent_bytes'] + report['received_bytes']) / tokens:.0f}" if tokens else "-"
+    """Bytes of the messages that decide tokens, of both directions, for each token."""
+    tokens, sent = report["tokens"], report["sent"]
+    exchanged = sent["tokens"] + sent["probabilities"] + report["received_bytes"]
+    return f"{exchanged / tokens:.0f}" if tokens else "-"
 
 
 def _ranges(positions: Sequence[int]) -> str:

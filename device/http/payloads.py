@@ -17,6 +17,7 @@ from device.http.errors import ApiError
 from device.http.logprobs import chat_entries, completion_lists
 from device.http.rendering import DONE, event
 from device.interface import EngineStatus, TokenEvent, Unmatched
+from device.sent_words import sent_in_words
 
 SHARE_DIGITS = 4  # of an attribution share
 FINGERPRINT_DIGITS = 12  # of the model's identity
@@ -207,6 +208,7 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     inter-token latency) becomes null.
     """
     value: dict[str, Any] = _finite(asdict(report))
+    value |= {"sent_bytes": report.sent_bytes, "sent_in_words": sent_in_words(report.sent)}
     value["device"]["acceptance"] = _acceptance(report.device)
     value["cloud"]["acceptance"] = _acceptance(report.cloud)
     value["sources"] = [_source(source) for source in report.sources]

@@ -38,6 +38,16 @@ class Asked:
     shape: CallShape | None = None  # of the calls of tools that it may make
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question to the libraries, and the query with it that the model reads."""
+
+    text: str
+    query: Query
+    earlier: str = ""  # questions of the conversation that it may follow up on
+    history: int = 0  # bytes of the query that come from earlier turns
+
+
 def completion_asked(body: CompletionBody, options: HttpOptions, engine: Engine) -> Asked:
     """Requests whose prompts go to the model as they are, and are also the queries to the libraries."""
     queries = [_prompt(prompt, engine) for prompt in body.prompt]
@@ -66,14 +76,17 @@ def chat_asked(
         fields = fields | {"calls": tools.calls(shape)}
     if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # each character is a byte at least
         raise prompt_too_long(given, LONGEST_QUESTION, conversation=len(conversation.turns) > 1)
+    last = max(place for place, turn in enumerate(conversation.turns) if turn.role == "user")
     try:
         query = engine.put(conversation)
+        alone = engine.put(replace(conversation, turns=conversation.turns[last:])) if last else query
     except ValueError as error:
         raise ApiError(400, sentence_of(error), param=given, code="unsupported_value") from None
     *before, question = [turn.text for turn in conversation.turns if turn.role == "user"]
     earlier = "\n".join(before[-FOLLOWED:])
+    history = max(0, len(query.text.encode()) - len(alone.text.encode()))
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
-    asked = _asked([(question, earlier, query)], fields, options, n, continued)
+    asked = _asked([_Question(question, query, earlier, history)], fields, options, n, continued)
     return replace(asked, notes=notes + asked.notes, shape=shape)
 
 
@@ -141,10 +154,13 @@ def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
     return turns
 
 
-def make_request(fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "") -> Request:
+def make_request(
+    fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "", history: int = 0
+) -> Request:
     """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts = {"question": question, "earlier": earlier, "prompt": query.text, "controls": query.controls}
+    texts |= {"history": history}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     if fields.get("privacy") == "strict":
         shared["placement"] = "device"  # the only one that it allows, whatever the setting is
@@ -174,19 +190,21 @@ def derived_seed(seed: int, index: int) -> int:
 
 
 def _asked(
-    queries: Iterable[tuple[str, str, Query]], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
+    questions: Iterable[_Question], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
 ) -> Asked:
     method = named_method(fields, options.defaults)
     ignored = foreign(fields, method.request.model_fields, method.name)
     fields = {name: value for name, value in fields.items() if name in method.request.model_fields}
     fields, notes = _within_limits(fields, options)
     notes = (*notes_of(ignored), *notes)
-    listed = list(queries)
+    listed = list(questions)
     if fields.get("files") and n * len(listed) > 1:
         raise ApiError(
             400, "Files go with one answer: ask for one, to one prompt.", param="files", code="invalid_value"
         )
-    requests = [make_request(fields, options.defaults, question, query, earlier) for question, earlier, query in listed]
+    requests = [
+        make_request(fields, options.defaults, each.text, each.query, each.earlier, each.history) for each in listed
+    ]
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
     each = [_numbered(request, index) for request in requests for index in range(n)]
@@ -212,9 +230,9 @@ def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[s
     return fields | changed, notes
 
 
-def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, str, Query]:
-    """The question to search the libraries for, which follows up on none, and the query; token ids are kept where their
-    text has others.
+def _prompt(prompt: str | list[int], engine: Engine) -> _Question:
+    """The question to search the libraries for, which follows up on none; token ids are kept where their text has
+    others.
     """
     if isinstance(prompt, str):
         text, query = prompt, Query(prompt)
@@ -237,4 +255,4 @@ def _prompt(prompt: str | list[int], engine: Engine) -> tuple[str, str, Query]:
             query = Query("", tuple(Control(0, token) for token in prompt))
     if not text.strip():
         raise ApiError(400, "The prompt is empty.", param="prompt", code="empty_query")
-    return text.strip(), "", query
+    return _Question(text.strip(), query)

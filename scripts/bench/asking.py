@@ -86,7 +86,9 @@ class Answer:
 
     @property
     def sent(self) -> int:
-        return int(self.report["sent_bytes"])
+        """Bytes to the cloud that decide tokens."""
+        sent = self.report["sent"]
+        return int(sent["tokens"] + sent["probabilities"])
 
     @property
     def received(self) -> int:

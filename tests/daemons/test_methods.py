@@ -194,7 +194,7 @@ class TestFetching:
             assert {source["side"] for source in report["sources"]} == {"device", "cloud"}
             assert [round(sum(row), 2) for row in report["attribution"]] == [1.0] * report["tokens"]
             assert report["fetched_bytes"] > sum(map(len, ENTRIES.values())) * 4 // len(ENTRIES) // 2
-            assert (report["sent_bytes"], report["received_bytes"], report["degraded"]) == (0, 0, [])
+            assert (report["sent"]["tokens"], report["received_bytes"], report["degraded"]) == (0, 0, [])
             assert report["device"]["acceptance"] is report["cloud"]["acceptance"] is None
             assert report["method"] == "fetch-text"
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from proto.framing import LARGEST_PAYLOAD, decode
 from proto.messages import Message
@@ -25,6 +25,7 @@ class WireTap:
         self._down: list[bytearray] = []
         self._listener = socket.create_server((_HOST, 0))
         self._open: list[socket.socket] = [self._listener]
+        self._cut_when: Callable[[], bool] | None = None
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> WireTap:
@@ -36,6 +37,10 @@ class WireTap:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def cut(self, when: Callable[[], bool]) -> None:
+        """Break the connection once: at the first bytes after which `when` is true."""
+        self._cut_when = when
 
     @property
     def sent(self) -> bytes:
@@ -71,17 +76,19 @@ class WireTap:
             self._open += [device, cloud]
             for records, source, sink in ((self._up, device, cloud), (self._down, cloud, device)):
                 records.append(bytearray())
-                threading.Thread(target=_copy, args=(source, sink, records[-1]), daemon=True).start()
+                threading.Thread(target=self._copy, args=(source, sink, records[-1]), daemon=True).start()
 
-
-def _copy(source: socket.socket, sink: socket.socket, record: bytearray) -> None:
-    with contextlib.suppress(OSError):
-        while part := source.recv(2**16):
-            record += part
-            sink.sendall(part)
-    for each in (source, sink):
+    def _copy(self, source: socket.socket, sink: socket.socket, record: bytearray) -> None:
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            while part := source.recv(2**16):
+                record += part
+                if self._cut_when is not None and self._cut_when():
+                    self._cut_when = None
+                    break
+                sink.sendall(part)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def _messages(connections: list[bytearray]) -> list[tuple[Message, int]]:

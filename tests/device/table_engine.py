@@ -11,6 +11,7 @@ import numpy as np
 from common.answer.errors import RequestError
 from common.answer.report import Report, SideReport, Source
 from common.answer.request import Request
+from common.answer.sent import SentBytes
 from common.engine.model.conversation import Conversation
 from common.engine.model.prompt import Query, text_query
 from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
@@ -227,7 +228,7 @@ def report(request: Request, tokens: int, number: int = 0) -> Report:
         per_token=0.01,
         device=SideReport(tokens, tokens, 0),
         cloud=SideReport(tokens, max(tokens - 1, 0), 1),
-        sent_bytes=12 * tokens,
+        sent=SentBytes(question=400, earlier_turns=1000, tokens=12 * tokens, control=6),
         received_bytes=30 * tokens,
         fetched_bytes=0,
         rtt_ms=12.5,

@@ -152,7 +152,6 @@ function Notes({ report }) {
     count(report.tokens, "token"),
     `first after ${seconds(report.ttft)}`,
     `${seconds(report.seconds)} in all`,
-    `${bytes(report.sent_bytes)} left this device`,
   ];
   return html`
     ${
@@ -162,5 +161,6 @@ function Notes({ report }) {
       </ul>`
     }
     <p class="figures">${figures.join(" · ")}</p>
+    <p class="figures">${report.sent_in_words}</p>
   `;
 }

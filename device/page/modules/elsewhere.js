@@ -39,7 +39,7 @@ export function Levels({ report }) {
         </tbody>
       </table>
     </div>
-    <p class="hint">Messages of the answer’s tokens. The prompt leaves, too, at every level but offline.</p>
+    <p class="hint">All messages of this answer: the question, earlier turns, tokens and probabilities.</p>
   </section>`;
 }
 

@@ -2,26 +2,27 @@
 
 // Methods in which both sides send drafts of one form; of the others, both levels let out the same.
 const BOTH_DRAFT = new Set(["speculative", "token-wise"]);
+const ABSENT = "the cloud took no part in this answer";
 
 /**
  * Rows `{level, placement, bytes, how, why}`, where `how` is "measured", "estimated" or "unknown"; `bytes` is null
- * where they are unknown. Counted is what `sent_bytes` of the report counts.
+ * where they are unknown. Counted is every message of the answer, as `sent_bytes` of the report counts them.
  */
 export function bytesByLevel(report) {
   return [...strict(report), ...balanced(report), row("offline", null, 0, "measured", "the cloud takes no part")];
 }
 
 function strict(report) {
-  if (!report.sent_bytes) return [row("strict", null, null, "unknown", "the cloud took no part in this answer")];
+  if (!takesPart(report)) return [row("strict", null, null, "unknown", ABSENT)];
   if (!BOTH_DRAFT.has(report.method)) return [row("strict", null, report.sent_bytes, "measured", "")];
   if (report.placement === "device") return [row("strict", "device", report.sent_bytes, "measured", "")];
   if (report.placement !== "cloud") return [row("strict", "device", null, "unknown", "both sides decided in this one")];
   const why = "as many as came: the cloud’s targets have the form that this device’s would have had";
-  return [row("strict", "device", report.received_bytes, "estimated", why)];
+  return [row("strict", "device", around(report) + report.received_bytes, "estimated", why)];
 }
 
 function balanced(report) {
-  if (!report.sent_bytes) return [row("balanced", null, null, "unknown", "the cloud took no part in this answer")];
+  if (!takesPart(report)) return [row("balanced", null, null, "unknown", ABSENT)];
   const own = row("balanced", report.placement, report.sent_bytes, "measured", "");
   if (!BOTH_DRAFT.has(report.method)) return [{ ...own, placement: null }];
   if (report.placement !== "device") return [own];
@@ -30,7 +31,22 @@ function balanced(report) {
   if (degraded.length || !cloud.drafted) return [own, unknown];
   const each = received / cloud.drafted;
   const why = "this device’s drafts, as large as the cloud’s were";
-  return [own, row("balanced", "cloud", Math.round(each * device.drafted), "estimated", why)];
+  return [own, row("balanced", "cloud", around(report) + Math.round(each * device.drafted), "estimated", why)];
+}
+
+/** Whether the cloud took part; a question alone, where both sides draft, was answered by this device. */
+function takesPart(report) {
+  return BOTH_DRAFT.has(report.method) ? exchange(report) > 0 : report.sent_bytes > 0;
+}
+
+/** Bytes of the messages that decide tokens. */
+function exchange({ sent }) {
+  return sent.tokens + sent.probabilities;
+}
+
+/** Bytes that leave at every level but offline: the question, earlier turns and control messages. */
+function around(report) {
+  return report.sent_bytes - exchange(report);
 }
 
 function row(level, placement, bytes, how, why) {

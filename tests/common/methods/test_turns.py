@@ -84,7 +84,7 @@ class TestAnswer:
         report = last.report  # type: ignore[union-attr]
         assert report.notes == ()
         assert report.figures["turns_of_the_device"] == (len(expected) + 2 * turn - 1) // (2 * turn)
-        assert (report.method, report.sent_bytes > 0, report.received_bytes > 0) == ("turns", True, True)
+        assert (report.method, report.sent.tokens > 0, report.received_bytes > 0) == ("turns", True, True)
 
     def test_beside_answers_of_other_methods(self, device: Resident) -> None:
         alone = [ask(device).text, device.ask(QUESTION, max_tokens=LENGTH).text]

@@ -27,6 +27,10 @@ from device.http.payloads import report_json, status_json
 from tests.device.table_engine import TableEngine, report
 
 PIECES = ["The", " cat", "", " sat"]
+LEFT = (
+    "1,454 B left this device: the question (400 B), earlier turns (1,000 B), the answer's tokens (48 B), "
+    "control messages (6 B). No text of your documents except what answers quote, and no probabilities."
+)
 
 
 def example(**changes: Any) -> dict[str, Any]:
@@ -45,7 +49,8 @@ class TestSummary:
     def test_footnotes_and_figures(self) -> None:
         assert summary(example()) == (
             '[1] Atlas (cloud): "The cat sat"\n'
-            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token"
+            f"{LEFT}\n"
+            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token exchanged"
         )
 
     def test_without_cloud_or_tokens(self) -> None:
@@ -55,7 +60,8 @@ class TestSummary:
             notes=["The cloud was\nnot reachable."],
         )  # fmt: skip
         assert summary(empty) == (
-            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token; The cloud was not reachable."
+            f"{LEFT}\n"
+            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token exchanged; The cloud was not reachable."
         )
 
     def test_degraded_tokens(self) -> None:
@@ -129,7 +135,8 @@ class TestFullReport:
             "time        0.50 s, first token after 0.20 s, then 10.0 ms per token (median 10.0 ms)\n"
             "device      4 drafted, 4 of 4 accepted (100 %), 0 preempted, 0 stale, 0.0 ms per step\n"
             "cloud       4 drafted, 3 of 4 accepted (75 %), 0 preempted, 0 stale, 0.0 ms per step\n"
-            "network     round trip 12.5 ms, 48 bytes sent, 120 received (42 bytes/token), 0 bytes of documents\n"
+            f"sent        {LEFT}\n"
+            "network     round trip 12.5 ms, 120 bytes received (42 bytes/token exchanged), 0 bytes of documents\n"
             "decided by  method speculative, aggregation output, sampler race, placement device, seed 7, 0 switches, "
             "0 certificate failures, "
             "0 disagreements\n"
@@ -147,7 +154,7 @@ class TestFullReport:
         text = full_report(one | {"rtt_ms": None, "cloud": idle, "switches": 1})
         assert "time        0.50 s, first token after 0.20 s\n" in text
         assert "cloud       0 drafted, 0 of 0 accepted, 0 preempted" in text
-        assert "network     no round trip measured, 12 bytes sent" in text
+        assert "network     no round trip measured, 30 bytes received" in text
         assert ", 1 switch, " in text
         assert "degraded    none\n" in text
 

@@ -12,7 +12,7 @@ from common.engine.model.prompt import text_query
 from device.http.errors import ApiError
 from device.http.prompts import read_conversation
 from device.http.schema import ChatMessage
-from tests.device.http.asking import ask_chat, chat, turn
+from tests.device.http.asking import ask_chat, chat, completion, turn
 
 
 class TestConversation:
@@ -69,6 +69,15 @@ class TestConversation:
         asked = chat(turn("system", "Be brief."), *turns, turn("user", "And then?"))
         assert (asked.question, asked.earlier) == ("And then?", "user 2\nuser 3")
         assert chat(turn("user", "First?")).earlier == ""
+
+    def test_the_turns_before_the_question_are_measured(self) -> None:
+        """Instructions and what tools say to the question are no earlier turns."""
+        instructions, question = turn("system", "Be brief."), turn("user", "And then?")
+        alone = chat(instructions, question)
+        followed = chat(instructions, turn("user", "Wo ist Überlingen?"), turn("assistant", "Am See."), question)
+        assert alone.history == 0
+        assert followed.history == len(followed.prompt.encode()) - len(alone.prompt.encode()) > 19 + 7
+        assert completion(prompt="Wo? Am See. And then?").history == 0
 
     @pytest.mark.parametrize(
         "messages",

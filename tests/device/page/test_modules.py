@@ -168,7 +168,8 @@ class TestLevels:
     REPORT: Final = {
         "method": "speculative",
         "placement": "device",
-        "sent_bytes": 240,
+        "sent_bytes": 640,
+        "sent": {"question": 300, "earlier_turns": 90, "tokens": 240, "probabilities": 0, "control": 10},
         "received_bytes": 3000,
         "degraded": [],
         "device": {"drafted": 12},
@@ -178,14 +179,19 @@ class TestLevels:
     @pytest.mark.parametrize(
         ("changes", "rows"),
         [
-            ({}, [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", 3600, "estimated")]),
-            ({"placement": "cloud"}, [("strict", 3000, "estimated"), ("balanced", 240, "measured")]),
-            ({"placement": "mirrored"}, [("strict", None, "unknown"), ("balanced", 240, "measured")]),
-            ({"sent_bytes": 0}, [("strict", None, "unknown"), ("balanced", None, "unknown")]),
-            ({"method": "coupled"}, [("strict", 240, "measured"), ("balanced", 240, "measured")]),
+            ({}, [("strict", 640, "measured"), ("balanced", 640, "measured"), ("balanced", 4000, "estimated")]),
+            ({"placement": "cloud"}, [("strict", 3400, "estimated"), ("balanced", 640, "measured")]),
+            ({"placement": "mirrored"}, [("strict", None, "unknown"), ("balanced", 640, "measured")]),
+            # A cloud without a slot gets the question.
+            (
+                {"sent_bytes": 300, "sent": {"tokens": 0, "probabilities": 0}},
+                [("strict", None, "unknown"), ("balanced", None, "unknown")],
+            ),
+            ({"method": "fetch-text", "sent_bytes": 0}, [("strict", None, "unknown"), ("balanced", None, "unknown")]),
+            ({"method": "coupled"}, [("strict", 640, "measured"), ("balanced", 640, "measured")]),
             (
                 {"degraded": [3]},
-                [("strict", 240, "measured"), ("balanced", 240, "measured"), ("balanced", None, "unknown")],
+                [("strict", 640, "measured"), ("balanced", 640, "measured"), ("balanced", None, "unknown")],
             ),
         ],
     )

@@ -176,7 +176,7 @@ def test_latency_is_told_over_the_slower_side() -> None:
         "inter_token": 0.011,
         "device": {"decode_ms": 8.0, "acceptance": 0.5},
         "cloud": {"decode_ms": 10.0, "acceptance": 0.5},
-        "sent_bytes": 200,
+        "sent": {"question": 300, "tokens": 150, "probabilities": 50},
         "received_bytes": 1500,
     }
     answered = loopback.Answered(mode="device, T = 0", report=report, bare_steps=(6.0, 5.0))

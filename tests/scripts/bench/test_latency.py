@@ -51,7 +51,7 @@ REPORT = {
     "device": {"acceptance": 1.0, "drafted": 12},
     "cloud": {"acceptance": 0.9, "drafted": 12},
     "switches": 0,
-    "sent_bytes": 200,
+    "sent": {"question": 300, "tokens": 150, "probabilities": 50},
     "received_bytes": 1500,
     "pieces": list("abcdefghij"),
     "prompt_tokens": 0,

@@ -54,7 +54,7 @@ def answered(mode: Mode, per_token: float, network: Network = FAST, **changes: A
         "per_token": per_token / 1e3,
         "ttft": ttft / 1e3,
         "seconds": (ttft + (TOKENS - 1) * per_token) / 1e3,
-        "sent_bytes": 1000,
+        "sent": {"question": 300, "tokens": 950, "probabilities": 50},
         "received_bytes": 400,
         "figures": {} if mode in (TARGET, DRAFT) else figures,
         "device": {

@@ -168,7 +168,12 @@ def test_shares_have_an_interval_wherever_they_are() -> None:
 
 def test_latency_is_told_over_the_slower_side() -> None:
     plan = FULL.latency
-    of: dict[str, Any] = {"floors": "0/0", "temperature": 0.7, "sent_bytes": 100, "received_bytes": 1600}
+    of: dict[str, Any] = {
+        "floors": "0/0",
+        "temperature": 0.7,
+        "sent": {"question": 300, "tokens": 60, "probabilities": 40},
+        "received_bytes": 1600,
+    }
     found = [answered(mode.name, 100.0 if mode.name == "cloud only" else 120.0, **of) for mode in plan.modes]
     rows = {row[1]: row for row in latency.table(found, plan).rows}
     race = next(answer for answer in found if answer.mode == "race/device")
