@@ -6,7 +6,8 @@ from dataclasses import astuple, dataclass
 from typing import Self
 
 from proto.fields import Sampler
-from proto.messages import Defer, Draft, Fetch, Message, Open, Propose, Resolve, Resolved, Sync, Target
+from proto.messages import Draft, Fetch, Message, Open, Resolve, Resolved, Sync, Target
+from proto.rounds import Defer, Propose
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,8 @@ def make_request(
 ) -> Request:
     """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
-    texts = {"question": question, "earlier": earlier, "prompt": query.text, "controls": query.controls}
-    texts |= {"history": history}
+    texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
+    texts |= {"prompt": query.text, "controls": query.controls}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     if fields.get("privacy") == "strict":
         shared["placement"] = "device"  # the only one that it allows, whatever the setting is
