@@ -26,7 +26,7 @@ from common.engine.sequences import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
-from device.closeness import closest
+from device.closeness import NOTHING, closest
 from device.cloud_view import CloudView
 from device.ending import Ending
 from device.interface import Finished, Tell
@@ -69,6 +69,7 @@ class ActiveRequest:
         tell: Tell,
         metrics: DeviceMetrics,
         released: Callable[[int], None],
+        again: Callable[[ActiveRequest], object],
         match_from: float,
         scope: Scope,
         came: float,  # when the request did, before its files were read
@@ -87,6 +88,10 @@ class ActiveRequest:
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._metrics = metrics
         self._released = released
+        self._again = again  # answers the request without documents
+        self._anew = False  # it is answered so: no document is close to the question
+        self._successor: ActiveRequest | None = None  # that does so
+        self._cancelled = False
         self._match_from = match_from  # cosine of a document and the question that are close
         self._clock = Stopwatch()
         self._absent: str | None = None  # why the cloud could not take part when the answer began
@@ -102,6 +107,12 @@ class ActiveRequest:
     # --- Generation
 
     def cancel(self) -> None:
+        with self._order:
+            self._cancelled, successor = True, self._successor
+        if successor is not None:
+            successor.cancel()
+        if self._anew:
+            return
         self.end(None)
         if not self._ending.over:  # nobody waits for the report any more
             self.send(Cancel(self.opening.session))
@@ -120,6 +131,24 @@ class ActiveRequest:
             absence = None  # it is asked when it is there
         self._absent = absence
         self.half.start(absence)
+
+    def follow(self, former: ActiveRequest) -> None:
+        """Take the place of an answer that has begun with documents, none of which is close to the question."""
+        with former._order:
+            former._successor, cancelled = self, former._cancelled
+        record, begun = self.record, former.record
+        record.started, record.memory_wait, record.sent = begun.started, begun.memory_wait, begun.sent
+        record.closest, record.unmatched = begun.closest, True
+        record.notes += [note for note in begun.notes if note == NOT_REFUSED]
+        if begun.closest is not None:
+            self._shown.unmatched(begun.closest)
+        self.start()
+        if cancelled:
+            self.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """End an answer that can't begin anew."""
+        self._finish(as_failure(error, session=self.opening.session))
 
     def heard(self, message: Message, size: int) -> None:
         """Take in a message of this answer from the cloud, of `size` bytes."""
@@ -295,31 +324,42 @@ class ActiveRequest:
         return goes_on
 
     def _refuses(self, commit: Commit) -> bool:
-        """Say that no document is close to the question, if so; whether that is all that will be said."""
+        """Judge how close the documents are. Returns whether this is the end: of the answer, or of its documents."""
         record, request, wanted = self.record, self.request, self.request.unmatched
+        if record.unmatched:
+            return False  # judged already, and answered without documents
         asked = request.privacy != "offline" and self.cloud.connection is not None
         record.closest = found = closest(request, record, commit.degraded or not asked)
         if found is None or found >= self._match_from or wanted == "answer":
             return False
+        formed = request.response_format is not None or request.calls is not None  # a refusal is neither
+        if wanted == "refuse" and not formed:
+            record.unmatched = record.refused = True
+            self._shown.refuse(commit, found)
+            return True
+        if request.files or request.device_documents or request.cloud_documents:
+            return False  # the user has chosen them
         record.unmatched = True
-        formed = request.response_format is not None or request.calls is not None  # the sentence is neither
-        if wanted == "warn" or formed:
-            if wanted == "refuse":
-                self.note(NOT_REFUSED)
+        if wanted == "refuse":
+            self.note(NOT_REFUSED)
+        if found == NOTHING:
             self._shown.unmatched(found)
             return False
-        record.refused = True
-        self._shown.refuse(commit, found)
+        self._anew = True
         return True
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        if self.record.token_times or self.request.unmatched != "refuse":  # else it may be refused yet
+        if self.record.token_times or self.request.unmatched == "answer":  # else it may begin anew
             self._shown.provisional(drafts)
 
     def withdrawn(self, position: int) -> None:
         raise RuntimeError("the device never takes a shown token back")
 
     def ended(self, failure: Exception | None) -> None:
+        if self._anew and failure is None:
+            self.send(Cancel(self.opening.session))
+            self._again(self)
+            return
         # Ask the cloud for its part of the report, or do without.
         wanted = failure is None and self._shown.reason != "cancelled"
         self._ending.begin(self._tokens if wanted and not self.record.refused else (), failure is not None)

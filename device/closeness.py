@@ -19,10 +19,9 @@ def closest(request: Request, record: Record, alone: bool) -> float | None:
     if request.sources != "cloud":
         if len(record.origins) != len(record.device_titles):
             return None
-        for origin in record.origins:
-            if origin is None:
-                return None
-            found.append(origin.similarity)
+        if None in record.origins:
+            return None
+        found.append(record.own_closest)
     if request.sources != "device" and not record.alone:
         if record.cloud_closest is not None:
             found.append(record.cloud_closest)
@@ -36,5 +35,6 @@ def sentence(closeness: float, refused: bool) -> str:
     if refused:
         return "I don't know: no document that was found is close to the question."
     if closeness == NOTHING:
-        return "No document was found: the answer is what the model makes up by itself."
-    return f"No document is close to the question (the closest: {closeness:.2f} of 1): the answer may be invented."
+        return "No document was found: the model answers without any, and may invent."
+    closest = f"the closest: {closeness:.2f} of 1"
+    return f"No document is close to the question ({closest}): the model answers without any, and may invent."

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from common.answer.errors import RequestError
@@ -110,6 +111,7 @@ class DeviceEngine:
                 tell,
                 self._metrics,
                 self._release,
+                partial(self._answer_without_documents, tell),
                 match_from,
                 scope,
                 came,
@@ -117,6 +119,21 @@ class DeviceEngine:
         except BaseException:
             self._forget(scope)
             raise
+
+    def _answer_without_documents(self, tell: Tell, former: ActiveRequest) -> None:
+        """Begin anew an answer whose documents are not close to the question; its reader has got nothing of it yet."""
+        with self._lock:
+            self._active.pop(former.opening.session, None)
+        request = former.request.model_copy(update={"documents": 0, "seed": former.opening.seed})
+
+        def begin() -> None:
+            active = self._prepared(request, tell, None, always)
+            with self._lock:
+                self._active[active.opening.session] = active
+            with _ending(active):
+                active.follow(former)
+
+        self._side.later(begin, former.fail)
 
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""

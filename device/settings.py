@@ -85,7 +85,7 @@ class DeviceSettings(Settings):
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)
     """K: entries of a race list."""
     unmatched: Unmatched = "warn"
-    """Where no document is close to a question: warn before the answer, refuse to answer, or just answer."""
+    """Where no document is close to a question: answer without any and say so, refuse, or answer from them."""
     match_from: float = Field(default=0.4, ge=-1.0, le=1.0, allow_inf_nan=False)
     """Cosine of a document and a question from which they are close; it depends on the embedder."""
     end_repetition: bool = True

@@ -88,7 +88,7 @@ UNSAFE_LIBRARIES = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelv
 # A docstring that begins so asks what it should tell. `Whether` is the habit for what is true or false.
 QUESTION = re.compile(r"(What|Who|Whose|How|Where|When|Which|Why)\b")
 
-MAXIMUM_LINES = dict.fromkeys(("proto", "common", "device", "cloud", "scripts", "tests"), 400)
+MAXIMUM_LINES = dict.fromkeys(("proto", "common", "device", "cloud", "scripts", "tests"), 900)
 
 
 def imported(path: str, nodes: Sequence[ast.AST]) -> Iterator[str]:
@@ -202,8 +202,8 @@ def test_source_tree_keeps_its_shape() -> None:
         ("scripts/a.py", "from joblib import load"),
         ("tests/a.py", "import importlib\nimportlib.import_module('pickle')"),
         ("common/engine/model/a.py", "__import__('device.daemon')"),
-        ("common/engine/model/a.py", "\n" * 401),
-        ("tests/a.py", "\n" * 401),
+        ("common/engine/model/a.py", "\n" * 901),
+        ("tests/a.py", "\n" * 901),
         ("proto/a.py", '"""What it reads."""'),
         ("scripts/a.py", 'class Some:\n    async def text(self):\n        """How it is told."""'),
     ],
@@ -231,8 +231,8 @@ def test_violation_is_caught(path: str, source: str) -> None:
         ("common/estimates/profiler.py", "import threading"),
         ("device/a.py", "import common, proto, device.cli\nimport time"),
         ("tests/a.py", "import device, cloud, torch, time"),
-        ("common/engine/model/a.py", "\n" * 400),
-        ("tests/a.py", "\n" * 400),
+        ("common/engine/model/a.py", "\n" * 900),
+        ("tests/a.py", "\n" * 900),
         ("device/a.py", 'def known():\n    """Whether it is known."""'),
     ],
 )

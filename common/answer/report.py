@@ -124,6 +124,7 @@ class Record:
     cloud_titles: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # of what the device reads, in the order of the titles
     cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, as far as it said so
+    own_closest: float = -1.0  # the same of the documents that the device has found
     closest: float | None = None  # the same of both sides' documents, where that is known
     unmatched: bool = False  # no document is close to the question
     refused: bool = False  # and the request wants no answer then

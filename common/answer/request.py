@@ -134,7 +134,7 @@ class Request(ProcessorOptions):
     provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
     unmatched: Unmatched = Field(
         default="warn",
-        description="Where no document is close to the question: say so, refuse, or just answer",
+        description="Where no document is close to the question: answer without any, refuse, or answer from them",
     )
     end_repetition: bool = False  # whether an answer ends that says the same again and again
     trace: bool = False  # whether the report says what took when, on both sides

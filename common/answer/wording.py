@@ -14,6 +14,7 @@ MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (
 _RANGES: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+SHORTEST_NAME: Final = 5  # characters of a word with a digit that names one thing; years and amounts are shorter
 _UNSPACED: Final = re.compile(f"[{_RANGES}]")
 _PIECE: Final = re.compile(rf"[{_RANGES}]|[^\s{_RANGES}]+")
 _PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{_RANGES}]+|[^\W{_RANGES}]+")  # of a word; 1.6 and 12:30 are one
@@ -54,6 +55,17 @@ def atoms(text: str) -> list[str]:
         piece = comparable[slice(*part.span())]
         found += piece if _UNSPACED.match(piece) else [_NUMBERS.get(piece, piece)]
     return found
+
+
+def names(question: str, text: str) -> bool:
+    """Whether `text` has a word of `question` that names one thing: a date, a version, a number of an order."""
+    words_of = (question[start:end] for start, end in pieces_of(question))
+    keys = [atoms(word) for word in words_of if any(map(str.isdecimal, word))]
+    wanted = [key for key in keys if sum(map(len, key)) >= SHORTEST_NAME]
+    if not wanted:
+        return False
+    found = [atom for start, end in pieces_of(text) for atom in atoms(text[start:end])]
+    return any(found[place : place + len(key)] == key for key in wanted for place in range(len(found)))
 
 
 def is_mark(character: str) -> bool:

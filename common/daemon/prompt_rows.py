@@ -30,6 +30,12 @@ class Document:
     origin: Origin | None = None  # in this side's library
     passing: bool = False  # it is for one answer: its keys and values are not kept
     cut: bool = False  # its end had no room
+    named: bool = False  # it has a word of the question that names one thing, e.g. a number of an order
+
+    @property
+    def closeness(self) -> float:
+        """The cosine with the question, or 1 if the question names something in it."""
+        return 1.0 if self.named else self.similarity
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class PromptRows:
     tokens: int  # of all rows' documents and the query, once
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
-    closest: float = -1.0  # the largest similarity of a document, of either side
+    closest: float = -1.0  # the largest closeness of a document, of either side
     apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
     part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
     found: int = 0  # documents
@@ -51,6 +57,7 @@ class PromptRows:
     def note(self, record: Record) -> None:
         """Note for the report what the device reads."""
         record.device_titles, record.origins = self.titles, self.origins
+        record.own_closest = self.closest
         record.device_prompt_tokens = self.tokens
         record.texts = self.texts
         if self.fetched_titles:
@@ -83,7 +90,7 @@ def rows(
         passing=frozenset(document.tokens for document in documents if document.passing),
     )
     tokens = len(query) + sum(map(len, prompt.documents))
-    closest, shorter = max(prompt.similarity), sum(document.cut for document in documents)
+    closest, shorter = max(each.closeness for each in documents), sum(document.cut for document in documents)
     found = PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), closest)
     texts = tuple(document.text for document in documents)
     return replace(found, found=len(documents), cut=shorter, texts=texts)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from common.answer.errors import RequestError
 from common.answer.report import Origin
+from common.answer.wording import names
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
 from common.daemon.drafter import load_drafter
@@ -253,6 +254,7 @@ class SideRuntime:
                 self.target.document(hit.source, hit.text, hit.similarity, room),
                 origin=Origin(hit.path, hit.place, None if passing else hit.chunk, hit.similarity),
                 passing=passing,
+                named=names(request.question, hit.text),
             )
             for hit in hits
         ]

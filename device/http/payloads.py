@@ -216,7 +216,7 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     found = citations(report.attribution, pieces, report.passages)
     del value["passages"]  # `citations` quotes them
     # None where the cloud's are not known: an empty list says that no document says any of it.
-    unknown = found is None or (not found and report.unattributed)
+    unknown = report.sources and (found is None or (not found and report.unattributed))
     value["citations"] = None if unknown else [asdict(citation) for citation in found or ()]
     value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
     value["notes"] = [*notes, *report.notes]

@@ -47,7 +47,7 @@ def told(device: Resident, **fields: Any) -> tuple[list[Provisional | TokenEvent
 def test_drafts_come_first_and_change_nothing(device: Resident, fields: dict[str, Any]) -> None:
     plain, text = told(device, **fields)
     assert not any(isinstance(event, Provisional) for event in plain)
-    events, shown = told(device, provisional=True, **fields)
+    events, shown = told(device, provisional=True, unmatched="answer", **fields)
     assert shown == text
     first = next(place for place, event in enumerate(events) if isinstance(event, TokenEvent))
     drafts = [event.text for event in events[:first] if isinstance(event, Provisional)]
@@ -60,7 +60,8 @@ def test_nothing_is_drafted_where_the_cloud_answers_alone(device: Resident) -> N
     assert text and not any(isinstance(event, Provisional) for event in events)
 
 
-def test_what_may_be_refused_is_not_shown(device: Resident) -> None:
-    """The sentence that comes in the answer's place would be the first thing that its reader had seen of it."""
-    events, _ = told(device, provisional=True, unmatched="refuse", sources="both")
+@pytest.mark.parametrize("unmatched", ["refuse", "warn"])
+def test_what_may_be_refused_or_begin_anew_is_not_shown(device: Resident, unmatched: str) -> None:
+    """The sentence that comes before the answer, or in its place, would not be the first thing that its reader sees."""
+    events, _ = told(device, provisional=True, unmatched=unmatched, sources="both")
     assert isinstance(events[0], TokenEvent)

@@ -195,7 +195,8 @@ class TestUnmatched:
 
     def test_it_is_said_before_the_answer(self, pair: Pair, client: OpenAI) -> None:
         answer = pair.complete(self.FAR, max_tokens=4)
-        assert answer["dragon"]["unmatched"] and not answer["dragon"]["refused"]
+        report = answer["dragon"]
+        assert report["unmatched"] and not report["refused"]
         stream = client.chat.completions.create(
             model="dragon", messages=[{"role": "user", "content": self.FAR}], max_tokens=4, stream=True
         )
@@ -210,6 +211,23 @@ class TestUnmatched:
         assert asked.returncode == 0, asked.stderr
         assert asked.stderr.startswith("No document is close to the question (the closest: 0.")
         assert asked.stdout.strip() == answer["choices"][0]["message"]["content"].strip()
+
+    @pytest.mark.parametrize("fields", [{}, {"sources": "device"}, {"sources": "cloud"}, {"temperature": 1.0}], ids=str)
+    def test_its_documents_take_no_part(self, pair: Pair, fields: dict[str, Any]) -> None:
+        """The answer is that of a question without documents, and quotes none."""
+        fields = {"seed": 7, "max_tokens": 8} | fields
+        answer, without = pair.complete(self.FAR, **fields), pair.complete(self.FAR, **fields, documents=0)
+        assert answer["choices"] == without["choices"]
+        report = answer["dragon"]
+        assert report["unmatched"] and report["closest"] < 0.4
+        assert (report["sources"], report["citations"], report["seed"]) == ([], [], 7)
+        assert not without["dragon"]["unmatched"]
+
+    def test_documents_that_were_chosen_take_part(self, pair: Pair) -> None:
+        """However far they are from the question."""
+        report = pair.complete(self.FAR, max_tokens=2, sources="device", device_documents=["rabbit*"])["dragon"]
+        assert not report["unmatched"]
+        assert [source["title"] for source in report["sources"]] == ["rabbit"]
 
     def test_where_that_is_wanted_there_is_no_answer(self, pair: Pair) -> None:
         refused = pair.complete(self.FAR, unmatched="refuse")

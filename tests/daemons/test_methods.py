@@ -274,6 +274,14 @@ class TestCitations:
         assert sides >= cited
 
 
+@pytest.mark.parametrize("method", ["coupled", "dssd", "qsv", "speculative"])
+def test_documents_that_are_far_from_the_question_take_no_part(pair: Pair, method: str) -> None:
+    far = "How many planets orbit the star Proxima Centauri?"
+    _, report = asked(pair, far, temperature=0.0, method=method)
+    assert report["unmatched"]
+    assert report["sources"] == report["citations"] == []
+
+
 class TestSequenceWise:
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     def test_one_of_both_answers(self, pair: Pair, temperature: float) -> None:

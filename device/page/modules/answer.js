@@ -93,7 +93,7 @@ function Citation({ note, onCite }) {
 function Origins({ parts, notes, report, onCite }) {
   const sides = new Set(parts.map((part) => part.side));
   const plain = Object.keys(PLAIN).filter((side) => sides.has(side));
-  const own = sides.size === 1 && sides.has("model");
+  const own = report.sources.length > 0 && sides.size === 1 && sides.has("model");
   return html`
     <div class="origins">
       ${

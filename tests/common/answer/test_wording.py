@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.wording import MOST_MARKS, atoms, in_normal_form, pieces_of, words
+from common.answer.wording import MOST_MARKS, atoms, in_normal_form, names, pieces_of, words
 
 
 class TestWords:
@@ -64,6 +64,24 @@ class TestAtoms:
         pieces = [text[slice(*span)] for span in pieces_of(text)]
         assert "".join(pieces) == "".join(text.split())
         assert all(piece and not any(map(str.isspace, piece)) for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "named"),
+    [
+        ("What happened on 2026-03-14?", "2026-03-14: the boiler was serviced.", True),
+        ("What happened on 2026-03-14?", "2026-03-15: the boiler was serviced.", False),
+        ("Which toner is TN-2410?", "It takes toner TN-2410.", True),
+        ("Which toner is TN-2410?", "The TN has 2410 pages.", False),
+        ("Which toner is TN-2410?", "2410 pages, and a TN", False),
+        ("How large is City1918?", "CITY1918 | 40,000", True),
+        ("Who won in 2024?", "It was sold in 2024.", False),
+        ("Who designed the Brompton?", "My Brompton is green.", False),
+        ("", "", False),
+    ],
+)
+def test_a_question_names_one_thing(question: str, text: str, named: bool) -> None:
+    assert names(question, text) is named
 
 
 ABOVE, BELOW, DOUBLE, VOICED = "\u0301", "\u0323", "\u0f73", "\uff9e"  # the last two are made of marks, and are none
