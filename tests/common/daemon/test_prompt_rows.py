@@ -18,7 +18,7 @@ from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
 BEGIN = (1,)
 QUERY = (90, 91)
 NEAR, MIDDLE, FAR = (
-    Document(title, (*BEGIN, *tokens), similarity)
+    Document(title, (*BEGIN, *tokens), similarity, title)
     for title, tokens, similarity in (("near", (10, 11), 0.9), ("middle", (20, 21, 22), 0.5), ("far", (30,), 0.1))
 )
 
@@ -34,14 +34,18 @@ class TestOneRow:
     def test_the_least_similar_are_cut(self) -> None:
         found = one_row(QUERY, [FAR, NEAR], [MIDDLE], BEGIN, room=5)
         assert found.prompt.documents == ((*BEGIN, 20, 21, 10, 11),)
-        assert (found.titles, found.fetched_titles) == (("near",), ("middle",))
+        assert (found.titles, found.fetched_titles, found.texts) == (("near",), ("middle",), ("near", "middle"))
 
     def test_without_a_begin_token(self) -> None:
-        documents = [Document("a", (1, 5), 0.2), Document("b", (6,), 0.3)]
+        documents = [Document("a", (1, 5), 0.2, "a"), Document("b", (6,), 0.3, "b")]
         assert one_row(QUERY, documents, [], (), room=9).prompt.documents == ((1, 5, 6),)
 
     def test_with_a_beginning_of_several_tokens(self) -> None:
-        documents = [Document("a", (1, 2, 5), 0.2), Document("b", (1, 2, 6), 0.3), Document("c", (1, 7), 0.1)]
+        documents = [
+            Document("a", (1, 2, 5), 0.2, "a"),
+            Document("b", (1, 2, 6), 0.3, "b"),
+            Document("c", (1, 7), 0.1, "c"),
+        ]
         assert one_row(QUERY, documents, [], (1, 2), room=9).prompt.documents == ((1, 2, 1, 7, 5, 6),)
 
     def test_nothing_fits_or_nothing_is_there(self) -> None:
