@@ -113,7 +113,7 @@ bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUI
 # Beside `make test`, as it takes as long as it is given; a failure prints the line that repeats it.
 soak: $(STAMP) ## ask real daemons at random, break them at random, check every answer; MINUTES=5 SEED=n WORKERS=n, or SESSIONS=n simulated ones
 ifdef SESSIONS
-	@$(BIN)/python -m tests.common.simulation.many --sessions $(SESSIONS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.scripts.simulation.many --sessions $(SESSIONS) $(if $(SEED),--seed $(SEED))
 else
 	@$(BIN)/python -m scripts.soak --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS))
 endif

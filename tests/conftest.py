@@ -39,7 +39,7 @@ LONG = (
     "common/methods/trees/test_edgellm.py",
     "common/engine/model/",
     "cloud/",
-    "common/simulation/",
+    "scripts/simulation/",
     "common/methods/",
     "common/engine/",
     "common/library/",

@@ -50,7 +50,6 @@ LAYERS = (
     "common.methods.trees",
     "common.methods.drafted",
     "common.methods.catalog",
-    "common.simulation",
 )
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
@@ -59,7 +58,7 @@ PURE = (
     "common/methods/aggregate/machine",
     "common/methods/drafted/machine",
     "common/methods/trees/machine",
-    "common/simulation",
+    "scripts/simulation",
     "common/estimates",
     "common/draft_policy",
 )
@@ -193,11 +192,11 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/methods/aggregate/machine/a.py", "import torch"),
         ("common/methods/aggregate/machine/a.py", "from time import monotonic"),
         ("common/methods/aggregate/machine/deep/a.py", "import threading"),
-        ("common/simulation/a.py", "import zmq.asyncio"),
+        ("scripts/simulation/a.py", "import zmq.asyncio"),
         ("common/estimates/a.py", "import time"),
         ("common/draft_policy/a.py", "import torch"),
         ("common/methods/trees/machine/a.py", "import torch"),
-        ("common/draft_policy/a.py", "from common.simulation import scenario"),
+        ("common/draft_policy/a.py", "from scripts.simulation import scenario"),
         ("common/engine/model/a.py", "import pickle"),
         ("scripts/a.py", "from joblib import load"),
         ("tests/a.py", "import importlib\nimportlib.import_module('pickle')"),

@@ -30,7 +30,6 @@ try:
         pair,
         profile,
         settings,
-        simulate,
         status,
         trace,
         up,
@@ -73,7 +72,6 @@ app.add_typer(api_keys.app, name="api-keys")
 app.command("config")(settings.config)
 app.command("trace", cls=options.Asking)(trace.trace)
 app.command("profile")(profile.profile)
-app.command("simulate")(simulate.simulate)
 
 
 @app.command("help")

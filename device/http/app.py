@@ -49,7 +49,6 @@ from device.http.request_guard import NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
-from device.http.simulation import SimulationBody, simulated
 from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokenized
 from device.interface import Engine
 
@@ -75,7 +74,6 @@ class Api:
         self._embedding = Places(1, options.max_waiting)
         self._searching = Places(1, options.max_waiting)  # in turns with portions of what is embedded
         self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
-        self._simulating = Places(1, options.max_waiting)
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
         self._reading = Places(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
@@ -262,16 +260,6 @@ class Api:
         path = parameter(http.query_params, "path")
         await done(lambda: self._engine.documents.unwatch(path))
         return JSONResponse({})
-
-    async def _simulate(self, http: HttpRequest) -> Response:
-        body, notes = await self._parsed(SimulationBody, http)
-        (place,) = self._simulating.take(1)
-        try:
-            await place.reached()
-            await self._wanted(http)
-            return JSONResponse(await asyncio.to_thread(simulated, body), headers=_headers(notes))
-        finally:
-            place.leave()
 
     async def _tokenize(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(TokenizeBody, http)

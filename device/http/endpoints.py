@@ -9,7 +9,6 @@ from device.http.embeddings import EmbeddingsBody
 from device.http.library import FolderBody
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import Body, ChatBody, CompletionBody
-from device.http.simulation import SimulationBody
 from device.http.tokens import DetokenizeBody, TokenizeBody
 
 
@@ -64,7 +63,6 @@ ENDPOINTS = (
         "POST", "/library/folders", "library_watch", "Read a folder, and what changes there", FolderBody, status=202
     ),
     Endpoint("DELETE", "/library/folders", "library_unwatch", "Forget the folder `path`", query=("path",)),
-    Endpoint("POST", "/simulate", "simulate", "An answer's pace over another network", SimulationBody),
     Endpoint("POST", "/tokenize", "tokenize", "Token ids of a text", TokenizeBody),
     Endpoint("POST", "/detokenize", "detokenize", "The text of token ids", DetokenizeBody),
 )

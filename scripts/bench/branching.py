@@ -24,13 +24,13 @@ from common.methods.aggregate.machine.tree import ROOM
 from common.methods.aggregate.machine.values import SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
-from common.simulation.link import Fate
-from common.simulation.timing import Sinusoid
-from common.simulation.world import Network, SideModel, World
 from proto.digest import digest
 from proto.fields import OTHER, Placement, Side
 from scripts.bench.measuring import MEDIANS, Spread, Table
 from scripts.bench.results import Results
+from scripts.simulation.link import Fate
+from scripts.simulation.timing import Sinusoid
+from scripts.simulation.world import Network, SideModel, World
 
 STEPS: Final[dict[Side, float]] = {"device": 0.022, "cloud": 0.011}  # seconds of a step with one row
 RTT: Final = 0.3  # seconds

@@ -9,14 +9,14 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from common.figures import line_style
-from common.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
-from common.simulation.scenario import Scenario, simulate
-from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.fields import Placement
 from scripts.bench.measuring import Table
 from scripts.bench.parallel import in_processes
 from scripts.bench.plan import Plan
 from scripts.bench.results import PLACEMENT_LINES, Results
+from scripts.simulation.acceptance import AcceptanceModel, InARow, Phases, Rates, load_record
+from scripts.simulation.scenario import Scenario, simulate
+from scripts.simulation.timing import DecodeTime, Sinusoid, Way
 
 BASE_RTT = 0.002  # seconds; what §7.1 measured on its network
 

@@ -9,11 +9,11 @@ from statistics import fmean
 
 from common.estimates.cost import speed_up
 from common.figures import line_style
-from common.simulation.acceptance import Rates
-from common.simulation.scenario import Scenario, StepCosts, simulate
-from common.simulation.timing import DecodeTime, Way
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
+from scripts.simulation.acceptance import Rates
+from scripts.simulation.scenario import Scenario, StepCosts, simulate
+from scripts.simulation.timing import DecodeTime, Way
 
 CLOUD = 0.05  # seconds of the cloud's decode step
 DEVICE_ALPHA = 0.85  # by Corollary 6.5 it does not matter

@@ -1,4 +1,7 @@
-// Bytes of an answer that privacy levels let leave this device, as far as the answer itself tells. No looks here.
+// Bytes of an answer that each privacy level would have let leave this device, as far as the answer itself tells.
+
+import { html, useMemo } from "./html.js";
+import { bytes } from "./text.js";
 
 // Methods in which both sides send drafts of one form; of the others, both levels let out the same.
 const BOTH_DRAFT = new Set(["speculative", "token-wise"]);
@@ -51,4 +54,35 @@ function around(report) {
 
 function row(level, placement, bytes, how, why) {
   return { level, placement, bytes, how, why };
+}
+
+export function Levels({ report }) {
+  const rows = useMemo(() => bytesByLevel(report), [report]);
+  return html`<section class="levels" aria-labelledby="levels-title">
+    <h3 id="levels-title">What another privacy level would have sent</h3>
+    <div class="scrolls" tabindex="0" role="region" aria-label="Table of privacy levels">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Privacy</th>
+            <th scope="col">Aggregator</th>
+            <th scope="col" class="number">Bytes that leave</th>
+            <th scope="col">Known how</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            ({ level, placement, bytes: sent, how, why }) =>
+              html`<tr>
+                <th scope="row">${level}</th>
+                <td>${placement ?? "–"}</td>
+                <td class="number">${sent === null ? "–" : bytes(sent)}</td>
+                <td>${how}${why && `: ${why}`}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    <p class="hint">Messages of the answer’s tokens. The prompt leaves, too, at every level but offline.</p>
+  </section>`;
 }

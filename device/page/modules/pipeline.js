@@ -2,8 +2,8 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { LANES, draftState, inFlight, tallyAt, timelineOf, twigsAt } from "./timeline.js";
-import { Elsewhere, Levels } from "./elsewhere.js";
 import { Figures } from "./figures.js";
+import { Levels } from "./levels.js";
 import { bytes, count, milliseconds, percent, seconds, seen } from "./text.js";
 
 const LANE_TOPS = { cloud: 4, target: 78, device: 152 };
@@ -99,7 +99,6 @@ export function Pipeline({ report, trace }) {
         <${Table} timeline=${timeline} />
       </details>
       <${Levels} report=${report} />
-      <${Elsewhere} report=${report} />
     </section>
   `;
 }

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
-from common.simulation.acceptance import Answer, Position, Recorded
-from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
-from common.simulation.timing import DecodeTime, Sinusoid, Way
 from proto.fields import Placement
 from scripts.bench.asking import Mode
 from scripts.bench.latency.measure import Answered
@@ -24,6 +21,9 @@ from scripts.bench.latency.plan import (
     Plan,
 )
 from scripts.bench.measuring import Table, grouped
+from scripts.simulation.acceptance import Answer, Position, Recorded
+from scripts.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
+from scripts.simulation.timing import DecodeTime, Sinusoid, Way
 
 OWN_RTT = 0.001  # seconds of round trip that the lab and the daemons have without any added latency
 PHASES = 4  # of the jitter, which the measured answers met at all of its phases

@@ -23,9 +23,9 @@ from common.methods.aggregate.machine.values import SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
-from common.simulation.link import Fate
-from common.simulation.world import Network, SideModel, World
 from proto.fields import Placement, Side
+from scripts.simulation.link import Fate
+from scripts.simulation.world import Network, SideModel, World
 from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from common.estimates.cost import latency_per_token
 from common.estimates.estimates import Estimates
 from common.estimates.hand_over import OUTCOMES, best_after, best_first, relative_value, wait_for_next
-from common.simulation.acceptance import Rates
-from common.simulation.scenario import Scenario, simulate
-from common.simulation.timing import DecodeTime, Scatter, Way
 from proto.fields import Placement, Side
+from scripts.simulation.acceptance import Rates
+from scripts.simulation.scenario import Scenario, simulate
+from scripts.simulation.timing import DecodeTime, Scatter, Way
 
 EVEN = Estimates(0.05, 0.05, 0.3, 0.85, 0.85)
 seconds = st.floats(1e-3, 1.0)

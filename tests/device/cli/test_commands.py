@@ -326,7 +326,7 @@ class TestOthers:
         assert dragon("-h") == done
         assert dragon("library", "add", "-h").stdout == dragon("library", "add", "--help").stdout != ""
         assert dragon("device", "-h").stdout == dragon("device", "--help").stdout != ""
-        names = "ask chat trace status config profile device cloud simulate library models keys api-keys"
+        names = "ask chat trace status config profile device cloud library models keys api-keys"
         for command in f"{names} init pair up doctor help".split():
             assert f"\n  {command} " in done.stdout
         assert "..." not in done.stdout.partition("Commands:")[2]

@@ -200,34 +200,3 @@ class TestLevels:
     ) -> None:
         found = call("levels", "bytesByLevel", self.REPORT | changes)
         assert [(row["level"], row["bytes"], row["how"]) for row in found] == [*rows, ("offline", 0, "measured")]
-
-
-def test_the_answer_at_another_latency(visits: Open, server: HttpServer) -> None:
-    """The panel alone, with a report of its own, over the real simulator."""
-    page = visits(server.url).page
-    page.evaluate(
-        """async () => {
-            const { html, render } = await import("/page/modules/html.js");
-            const { Elsewhere } = await import("/page/modules/elsewhere.js");
-            const report = {
-                method: "speculative", placement: "device", degraded: [], rtt_ms: 3, per_token: 0.03,
-                device: { decode_ms: 20 }, cloud: { decode_ms: 10 }, pieces: ["a", " b", " c", " d"],
-                accepted: [[true, true], [true, false], [false, true], [true, true]],
-            };
-            const place = document.createElement("div");
-            document.querySelector(".turns").append(place);
-            render(html`<${Elsewhere} report=${report} />`, place);
-        }"""
-    )
-    slider = page.get_by_role("slider", name="Round trip")
-    found: dict[str, Any] = {}
-    for key, label in (("End", "Simulated at 1000 ms"), ("Home", "Simulated at 0.0 ms")):
-        slider.focus()
-        page.keyboard.press(key)
-        found[key] = page.locator(".elsewhere dt").get_by_text(label, exact=True).locator("xpath=following-sibling::dd")
-        found[key].wait_for()
-        found[key] = found[key].inner_text()
-    assert found == {"End": "348 ms", "Home": "21 ms"}
-    page.get_by_role("button", name="Replay at this pace").click()
-    page.get_by_role("button", name="Replay at this pace").wait_for()
-    assert page.locator(".replayed").inner_text() == "a b c d"

@@ -10,9 +10,9 @@ from common.estimates.estimates import Estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine
 from common.estimates.peer_model import DIGEST_PERIOD, PeerModel
 from common.estimates.round_trip import Pace, RoundTripTime
-from common.simulation.clock import Clock
 from proto.fields import Side
 from proto.messages import Draft, Message
+from scripts.simulation.clock import Clock
 
 
 class SimulatedProfiler:

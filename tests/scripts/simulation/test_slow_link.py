@@ -14,12 +14,12 @@ from common.estimates.ahead import Ahead
 from common.estimates.estimates import Estimates
 from common.estimates.estimators import DecodeLine
 from common.estimates.policy import placement_policy
-from common.simulation.link import Fate, Outage
-from common.simulation.profiling import SimulatedProfiler
-from common.simulation.world import Network, World
 from proto.fields import Placement, Sampler, Side
+from scripts.simulation.link import Fate, Outage
+from scripts.simulation.profiling import SimulatedProfiler
+from scripts.simulation.world import Network, World
 from tests.common.methods.aggregate.table_model import TableModel
-from tests.common.simulation.worlds import Setting, build, one_process
+from tests.scripts.simulation.worlds import Setting, build, one_process
 
 VOCABULARY = 12
 PATIENCE = 2.0  # seconds, the default setting

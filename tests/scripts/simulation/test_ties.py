@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from common.answer.watch import Patience
 from common.estimates.ahead import Ahead
-from common.simulation.link import Fate
-from common.simulation.world import Network, World
 from proto.fields import Side
+from scripts.simulation.link import Fate
+from scripts.simulation.world import Network, World
 from tests.common.methods.aggregate.table_model import TableModel
-from tests.common.simulation.worlds import SETTINGS, build, one_process
+from tests.scripts.simulation.worlds import SETTINGS, build, one_process
 
 ONE_WAY = 0.15  # seconds
 RESYNC = 0.5  # less than the rounds of one position take: what is sent again meets what was asked for

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from common.estimates.ahead import Ahead
-from common.simulation.link import Fate
-from common.simulation.world import Network, World
 from proto.fields import Sampler, Side
 from proto.messages import Draft, Message
+from scripts.simulation.link import Fate
+from scripts.simulation.world import Network, World
 from tests.common.methods.aggregate.table_model import TableModel
-from tests.common.simulation.worlds import SETTINGS, Setting, build, one_process
+from tests.scripts.simulation.worlds import SETTINGS, Setting, build, one_process
 
 VOCABULARY = 12
 ONE_WAY = 0.1  # seconds

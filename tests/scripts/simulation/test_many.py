@@ -9,7 +9,7 @@ import pytest
 
 from common.methods.aggregate.machine.tree import DraftTree
 from common.methods.aggregate.machine.values import DraftWork
-from tests.common.simulation.many import answer, batch
+from tests.scripts.simulation.many import answer, batch
 
 
 def test_answers_are_those_of_one_process() -> None:

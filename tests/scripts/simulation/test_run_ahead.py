@@ -13,9 +13,9 @@ from common.estimates.policy import SURVIVAL, run_ahead
 from common.methods.aggregate.machine.values import SessionConfig
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.sampling.race import RaceSampler
-from common.simulation.link import Fate
-from common.simulation.world import Network, SideModel, World
 from proto.fields import Side
+from scripts.simulation.link import Fate
+from scripts.simulation.world import Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12

@@ -12,8 +12,8 @@ from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
 from common.methods.aggregate.watch import Watch
-from common.simulation.clock import Clock
 from proto.messages import Message, Ready
+from scripts.simulation.clock import Clock
 
 LOOK = 0.1  # seconds between two looks at the clock, at most; the daemons look more often
 

@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from common.simulation.acceptance import (
+from scripts.simulation.acceptance import (
     InARow,
     Phases,
     Position,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from common.simulation.clock import Clock
+from scripts.simulation.clock import Clock
 
 T = TypeVar("T")
 

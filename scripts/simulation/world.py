@@ -9,11 +9,11 @@ from common.answer.watch import Patience
 from common.estimates.ahead import Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig, SessionSampler
-from common.simulation.clock import Clock
-from common.simulation.link import Fate, Outage, SimulatedLink
-from common.simulation.side import Predictor, SimulatedSide
 from proto.fields import Side
 from proto.messages import Message
+from scripts.simulation.clock import Clock
+from scripts.simulation.link import Fate, Outage, SimulatedLink
+from scripts.simulation.side import Predictor, SimulatedSide
 
 
 @dataclass(frozen=True, slots=True)

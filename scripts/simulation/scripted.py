@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from common.answer.values import View
 from common.methods.aggregate.machine.values import Decided
-from common.simulation.acceptance import Answer
 from proto.errors import malformed
 from proto.fields import Side
+from scripts.simulation.acceptance import Answer
 
 TARGET = 0
 WRONG: dict[Side, int] = {"device": 1, "cloud": 2}

@@ -12,15 +12,15 @@ from common.estimates.ahead import Ahead
 from common.estimates.policy import first_aggregator, placement_policy
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.values import SessionConfig
-from common.simulation.acceptance import AcceptanceModel, Answer
-from common.simulation.clock import Clock
-from common.simulation.link import Fate, SimulatedLink
-from common.simulation.profiling import SimulatedProfiler
-from common.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
-from common.simulation.side import SimulatedSide
-from common.simulation.timing import DecodeTime, Sending, Way
 from proto.fields import Placement, Side
 from proto.messages import Message
+from scripts.simulation.acceptance import AcceptanceModel, Answer
+from scripts.simulation.clock import Clock
+from scripts.simulation.link import Fate, SimulatedLink
+from scripts.simulation.profiling import SimulatedProfiler
+from scripts.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
+from scripts.simulation.side import SimulatedSide
+from scripts.simulation.timing import DecodeTime, Sending, Way
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 BOTH: Final[frozenset[Side]] = frozenset(SIDES)

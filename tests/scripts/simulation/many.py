@@ -21,7 +21,7 @@ import numpy as np
 
 from common.estimates.ahead import FAINT, Ahead
 from tests.common.methods.aggregate.table_model import TableModel
-from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
+from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
 BATCH = 500  # answers that a process makes before it tells
 PROGRESS = 30.0  # seconds between two lines
@@ -93,7 +93,7 @@ def made(seed: int, first: int, sessions: int) -> Iterator[Told]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.common.simulation.many", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.scripts.simulation.many", description=__doc__)
     parser.add_argument("--sessions", type=int, default=10**6)
     parser.add_argument("--seed", type=int, default=None, help="of a run to be repeated; left out: a new one")
     parser.add_argument("--first", type=int, default=0, help="number of the first answer")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from common.simulation.acceptance import Answer, Rates
-from common.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
-from common.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
 from proto.fields import Placement
+from scripts.simulation.acceptance import Answer, Rates
+from scripts.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
+from scripts.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
 
 FREE = StepCosts(0.0, 0.0)
 TOKENS = 64

@@ -16,10 +16,10 @@ from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.noise import race_noise
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
-from common.simulation.link import Fate, Outage
-from common.simulation.world import Network, SideModel, World
 from proto.fields import Placement, Sampler, Side
 from proto.logcode import decode, nearest
+from scripts.simulation.link import Fate, Outage
+from scripts.simulation.world import Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12

@@ -20,11 +20,11 @@ from common.estimates.ahead import FAINT, Ahead
 from common.methods.aggregate.machine.session import Session
 from common.methods.aggregate.machine.tree import DraftTree
 from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft
-from common.simulation.link import Fate, Outage
-from common.simulation.world import Network
 from proto.messages import Draft
+from scripts.simulation.link import Fate, Outage
+from scripts.simulation.world import Network
 from tests.common.methods.aggregate.table_model import TableModel
-from tests.common.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
+from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
 
 def branching(run_ahead: int, rows: int) -> Ahead:

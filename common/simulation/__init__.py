@@ -1,1 +1,0 @@
-"""The same Session under a virtual clock, with simulated links and decoders; rounds of drafting."""

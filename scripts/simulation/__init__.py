@@ -1,0 +1,1 @@
+"""The same Session under a virtual clock, with simulated links and decoders."""
