@@ -216,7 +216,7 @@ class Pair:
     """A cloud and a device daemon on this machine, on free ports. A context manager: both are up inside.
 
     `between` is the port that the device connects to when it is not the cloud's own (a proxy's). In an open `lab` each
-    daemon runs in its side's namespace, and the link between them is encrypted. `patience` are the seconds that each of
+    daemon runs in its side's place, and the link between them is encrypted. `patience` are the seconds that each of
     them, and the link, may take to come up.
     """
 
@@ -235,9 +235,9 @@ class Pair:
         self.cloud_port = cloud_port or free_port()
         self.http_port = free_port()
         self.url = f"http://127.0.0.1:{self.http_port}"
-        host = "127.0.0.1" if lab is None else lab.address("cloud")
+        host, reached = ("127.0.0.1", between or self.cloud_port) if lab is None else lab.route(self.cloud_port)
         bind = {"bind": f"tcp://{host}:{self.cloud_port}"}
-        connect = {"port": self.http_port, "cloud": f"tcp://{host}:{between or self.cloud_port}"}
+        connect = {"port": self.http_port, "cloud": f"tcp://{host}:{reached}"}
         self._patience = patience
 
         def daemon(role: Side, flags: dict[str, object]) -> Daemon:

@@ -1,1 +1,1 @@
-"""The network lab: both daemons in network namespaces of their own, joined by an emulated link."""
+"""The network lab: both daemons, joined by an emulated link."""

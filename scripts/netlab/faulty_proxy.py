@@ -1,4 +1,7 @@
-"""A TCP proxy with the faults of a network: tests and measures real daemons over loopback, without root."""
+"""The user-space link: a TCP proxy on loopback with the delays and the faults of a network.
+
+The network lab takes it where the kernel has no netem. Tests and benchmarks choose its faults one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ Direction = Literal["up", "down"]  # up is from the device to the cloud
 
 _HOST: Final = "127.0.0.1"
 _HELD: Final = 2**22  # bytes in flight per direction; beyond them the sender is held back, as by a TCP window
-_SEGMENT: Final = 1448  # bytes; what a rate is applied to
+_SEGMENT: Final = 1448  # bytes; a rate and losses apply to each
+_BACKLOG: Final = 1.0  # seconds of waiting for the rate; beyond them the sender is held back
+_RETRANSMISSION: Final = 0.2  # seconds after which TCP repeats a lost segment, at least
 _CHUNK: Final = 2**16
 _PATIENCE: Final = 10.0  # seconds in which a command must have taken effect
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send RST
@@ -31,10 +36,11 @@ class Line:
     delay: float = 0.0  # seconds, one way
     jitter: float = 0.0  # seconds, uniform on top; order is kept, as TCP does
     rate: float | None = None  # bytes per second
+    loss: float = 0.0  # share of the segments that TCP repeats; 1 is an outage
 
     def __post_init__(self) -> None:
-        if not (self.delay >= 0 and self.jitter >= 0 and (self.rate is None or self.rate > 0)):
-            raise ValueError(f"{self} needs a delay and a jitter of at least 0 and a rate above 0.")
+        if not (self.delay >= 0 and self.jitter >= 0 and (self.rate is None or self.rate > 0) and 0 <= self.loss <= 1):
+            raise ValueError(f"{self} needs a delay and a jitter of at least 0, a rate above 0 and a loss from 0 to 1.")
 
 
 PERFECT: Final = Line()
@@ -56,11 +62,18 @@ class _Pipe:
     def due(self) -> float | None:
         return self._parts[0][0] if self._parts else None
 
+    def wants(self, line: Line, now: float) -> bool:
+        """Whether it reads on."""
+        waiting = 0.0 if line.rate is None else self._free_at - now
+        return not self.ended and self.held < _HELD and line.loss < 1 and waiting <= _BACKLOG
+
     def read(self, line: Line, draw: random.Random, now: float) -> None:
-        data = self.source.recv(_CHUNK if line.rate is None else _SEGMENT)
+        data = self.source.recv(_SEGMENT if line.rate or line.loss else _CHUNK)
         if line.rate is not None:
             self._free_at = max(self._free_at, now) + len(data) / line.rate
         arrival = max(now, self._free_at) + line.delay + line.jitter * draw.random()
+        while line.loss and draw.random() < line.loss:
+            arrival += max(_RETRANSMISSION, 2 * line.delay)
         self._parts.append((arrival, data))  # one that is due before its predecessor waits for it
         self.held += len(data)
         self.ended = not data
@@ -125,7 +138,7 @@ class FaultyProxy:
         return dict(self._forwarded)
 
     def set_line(self, direction: Direction, line: Line) -> None:
-        """Change delay, jitter and rate for what is sent from now on."""
+        """Change delay, jitter, rate and loss for what is sent from now on."""
         self._order(lambda: self._lines.update({direction: line}))
 
     def set_delay(self, seconds: float) -> None:
@@ -187,11 +200,12 @@ class FaultyProxy:
         if self._dark:
             return [self._receiver], []
         pipes = [pipe for pair in self._pairs for pipe in pair]
-        reading = [pipe.source for pipe in pipes if self._wants(pipe)]
+        now = time.monotonic()
+        reading = [pipe.source for pipe in pipes if self._wants(pipe, now)]
         return [self._receiver, self._listener, *reading], [pipe.sink for pipe in pipes if pipe.blocked]
 
-    def _wants(self, pipe: _Pipe) -> bool:
-        return not pipe.ended and pipe.direction not in self._stalled and pipe.held < _HELD
+    def _wants(self, pipe: _Pipe, now: float) -> bool:
+        return pipe.direction not in self._stalled and pipe.wants(self._lines[pipe.direction], now)
 
     def _patience(self) -> float | None:
         if self._dark:
@@ -218,8 +232,9 @@ class FaultyProxy:
     def _forward(self, pair: tuple[_Pipe, _Pipe], readable: set[socket.socket], writable: set[socket.socket]) -> None:
         try:
             for pipe in pair:
-                if pipe.source in readable and self._wants(pipe):
-                    pipe.read(self._lines[pipe.direction], self._draw[pipe.direction], time.monotonic())
+                now = time.monotonic()
+                if pipe.source in readable and self._wants(pipe, now):
+                    pipe.read(self._lines[pipe.direction], self._draw[pipe.direction], now)
                 if not pipe.blocked or pipe.sink in writable:
                     delivered, ended = pipe.write(time.monotonic())
                     self._forwarded[pipe.direction] += delivered

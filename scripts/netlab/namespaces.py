@@ -8,30 +8,20 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 CLONE_NEWNET = 0x40000000  # of <linux/sched.h>; os.setns and os.unshare came with Python 3.12
 
-NOT_PERMITTED = (
-    "The network lab needs Linux, and either root or user namespaces: run it as root, or let users make namespaces "
-    "(sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
-)
-
 
 class Unavailable(RuntimeError):
-    """The network lab can't run on this machine; the text is one sentence that says why."""
+    """This machine has no netem for the network lab; the text is one sentence that says why."""
 
 
 class Namespace:
-    """A network namespace with its loopback interface up and nothing else in it. Close it after use.
-
-    Raises `Unavailable`.
-    """
+    """A network namespace with nothing in it. Close it after use. Raises `Unavailable`."""
 
     def __init__(self) -> None:
         made: list[int] = []
@@ -49,13 +39,8 @@ class Namespace:
         thread.start()
         thread.join()
         if failures:
-            raise Unavailable(f"{NOT_PERMITTED} ({failures[0].strerror}).")
+            raise Unavailable(f"Network namespaces need Linux and root: {failures[0].strerror}.")
         self.descriptor = made[0]
-        try:
-            self.configure(["link set lo up"])
-        except BaseException:
-            self.close()
-            raise
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -70,54 +55,23 @@ class Namespace:
         finally:
             os.close(before)
 
-    def run(self, command: list[str], text: str = "", descriptors: tuple[int, ...] = ()) -> str:
-        """Run a command in here with `text` as its input; returns what it printed.
-
-        Raises `Unavailable` where it is not installed, `subprocess.CalledProcessError` where it fails.
-        """
-        with self.entered():
-            try:
-                done = subprocess.run(
-                    command, input=text, pass_fds=descriptors, capture_output=True, text=True, check=True
-                )
-            except FileNotFoundError:
-                raise Unavailable(f"The network lab needs the command {command[0]}: install iproute2.") from None
-        return done.stdout
-
-    def configure(self, lines: list[str], descriptors: tuple[int, ...] = ()) -> None:
-        """Carry out lines of `ip`. Raises `Unavailable`."""
+    def run(self, command: list[str], text: str = "", descriptors: tuple[int, ...] = ()) -> None:
+        """Run a command in here with `text` as its input. Raises `Unavailable` with what it complained about."""
         try:
-            self.run(["ip", "-batch", "-"], "\n".join(lines) + "\n", descriptors)
+            with self.entered():
+                subprocess.run(command, input=text, pass_fds=descriptors, capture_output=True, text=True, check=True)
+        except FileNotFoundError:
+            raise Unavailable(f"The command {command[0]} is missing: install iproute2.") from None
         except subprocess.CalledProcessError as error:
-            raise Unavailable(f"The network lab can't set up an interface: {error.stderr.strip()}.") from None
+            raise Unavailable(f"{' '.join(command)} failed: {error.stderr.strip()}.") from None
 
     def close(self) -> None:
         """Give up this process's hold on it."""
         os.close(self.descriptor)
 
 
-def become_root() -> None:
-    """Start this process again in a user namespace if it may not make network namespaces here.
-
-    Call it before anything has happened: the program then begins anew, cut off from every network. Raises
-    `Unavailable`.
-    """
-    try:
-        Namespace().close()
-        return
-    except Unavailable:
-        # A process with threads can't enter a user namespace itself, and numpy starts some when it is imported.
-        entering = ["unshare", "--user", "--map-root-user", "--net"]
-        if os.geteuid() == 0 or shutil.which(entering[0]) is None:
-            raise
-        if subprocess.run([*entering, "true"], capture_output=True).returncode != 0:
-            raise
-    os.execvp(entering[0], [*entering, sys.executable, *sys.orig_argv[1:]])
-
-
 def current() -> int:
-    """A new descriptor of the calling thread's namespace, for the caller to close. Raises `OSError` where there is
-    none."""
+    """A new descriptor of the calling thread's namespace, for the caller to close. Raises `OSError` without one."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
-Direction = Literal["uplink", "downlink"]  # device to cloud, cloud to device
+from scripts.netlab.faulty_proxy import Direction, Line
 
 LONGEST: Final = 60.0  # seconds of a round trip: a mistyped unit rather than a network
 KILOBIT: Final = 125.0  # bytes
 SLOWEST: Final = 100.0  # bytes per second: a packet of full length takes 15 s
-
-
-@dataclass(frozen=True, slots=True)
-class OneWay:
-    """Conditions that packets of one direction meet: mean `delay` in seconds, the other values as in `LinkSetting`."""
-
-    delay: float
-    jitter: float
-    rate: float | None
-    loss: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +19,7 @@ class LinkSetting:
 
     `rtt` is the round trip in seconds, half of it in each direction. `jitter` is a share: each packet's delay is drawn
     uniformly from `1 - jitter` to `1 + jitter` times that half. `uplink` (device to cloud) and `downlink` are in bytes
-    of IP packets per second, None for no limit. `loss` is the probability that a packet is dropped; 1 is an outage.
+    per second, None for no limit. `loss` is the probability that a packet is dropped; 1 is an outage.
     """
 
     rtt: float = 0.0
@@ -50,32 +39,18 @@ class LinkSetting:
         if not 0.0 <= self.loss <= 1.0:
             raise ValueError(f"loss is a probability, 0 to 1, not {self.loss:g}")
 
-    def one_way(self, direction: Direction) -> OneWay:
-        """The conditions of a direction's packets."""
-        rate = self.uplink if direction == "uplink" else self.downlink
-        return OneWay(self.rtt / 2, self.jitter, rate, self.loss)
+    def rate(self, direction: Direction) -> float | None:
+        """Bytes per second of a direction."""
+        return self.uplink if direction == "up" else self.downlink
 
-    def round_trip_quantile(self, share: float, size: int = 0) -> float:
-        """Seconds that this share of the round trips of lone packets of `size` bytes stays below.
-
-        The sum of two independent uniform delays has a triangular distribution.
-        """
-        tail = math.sqrt(2 * min(share, 1 - share))
-        deviation = self.jitter * (tail - 1 if share < 0.5 else 1 - tail)
-        sending = sum(size / rate for rate in (self.uplink, self.downlink) if rate is not None)
-        return self.rtt * (1 + deviation) + sending
+    def line(self, direction: Direction) -> Line:
+        """The conditions of one direction."""
+        half = self.rtt / 2
+        return Line(half * (1 - self.jitter), 2 * half * self.jitter, self.rate(direction), self.loss)
 
     def __str__(self) -> str:
         rates = f"uplink {rate_text(self.uplink)}, downlink {rate_text(self.downlink)}"
         return f"round trip {self.rtt * 1000:g} ms, jitter {self.jitter * 100:g} %, {rates}, loss {self.loss * 100:g} %"
-
-    def packed(self) -> bytes:
-        """Bytes that tell the process that forwards this setting."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def unpacked(cls, packed: bytes) -> LinkSetting:
-        return cls(**json.loads(packed))
 
 
 def rate_text(rate: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Settings over time: made by formula, kept in CSV files, replayed by the lab.
+"""Settings over time, replayed by the lab: made by formula, or read from CSV files.
 
     seconds,rtt_ms,jitter,uplink_kbps,downlink_kbps,loss
     0,300,0.2,,,0
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import TextIO
 
 from scripts.netlab.setting import KILOBIT, LinkSetting
 
@@ -28,7 +28,6 @@ REQUIRED = COLUMNS[:2]
 PERIOD = 20 * math.pi
 AMPLITUDE = 1 / 5
 RESOLUTION = 0.1  # seconds between two points of a sinusoid
-RANDOM_INTERVAL = 1.0  # seconds for which a random trace stays where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +51,12 @@ def sinusoid(setting: LinkSetting, seconds: float, amplitude: float = AMPLITUDE,
     return tuple(TracePoint(time, at(time)) for time in _times(seconds, RESOLUTION))
 
 
-def random_levels(setting: LinkSetting, seconds: float, amplitude: float = AMPLITUDE, seed: int = 0) -> Trace:
-    """Every second another round trip, uniform within `amplitude` of the setting's (DRAGON §7.2: "a predefined random
-    latency trace")."""
-    random = Random(seed)
-
-    def drawn() -> LinkSetting:
-        return replace(setting, rtt=setting.rtt * (1 + amplitude * random.uniform(-1, 1)))
-
-    return tuple(TracePoint(time, drawn()) for time in _times(seconds, RANDOM_INTERVAL))
-
-
 @dataclass(frozen=True, slots=True)
 class TwoStates:
     """A Markov chain of two uplink rates, in bytes per second.
 
-    Each state holds for `dwell` seconds, after which the slow one follows the fast one with the probability `worsens`,
-    and the fast one the slow one with `recovers`. So the shares of time are as `recovers` to `worsens`, and a stretch
-    at the fast rate lasts `dwell / worsens` seconds on average. Raises `ValueError`.
+    Each state holds for `dwell` seconds. Then the slow one follows the fast one with the probability `worsens`, and the
+    fast one the slow one with `recovers`. Raises `ValueError`.
     """
 
     fast: float = 400 * KILOBIT
@@ -79,16 +66,18 @@ class TwoStates:
     dwell: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, probability in (("worsening", self.worsens), ("recovery", self.recovers)):
-            if not 0 < probability <= 1:
-                raise ValueError(f"the probability of a {name} must be above 0 and at most 1, not {probability:g}")
+        if not (0 < self.worsens <= 1 and 0 < self.recovers <= 1):
+            raise ValueError(
+                f"the probability of a worsening and of a recovery must be above 0 and at most 1, not {self.worsens:g} "
+                f"and {self.recovers:g}"
+            )
         _positive("dwell time", self.dwell)
 
 
 def markov(setting: LinkSetting, seconds: float, states: TwoStates, seed: int = 0) -> Trace:
-    """The uplink rate goes to and fro between two values, whatever it is in `setting`; only changes are points.
+    """The uplink rate changes between two values, whatever it is in `setting`; only changes are points.
 
-    Quantize-sample-verify (§V) has such an uplink, of 40 and 400 kb/s, and does not say how often it changes. The first
+    Quantize-sample-verify (§V) has an uplink of 40 and 400 kb/s, and does not say how often it changes. The first
     state is drawn by the shares of time.
     """
     random = Random(seed)
@@ -103,93 +92,47 @@ def markov(setting: LinkSetting, seconds: float, states: TwoStates, seed: int = 
     return tuple(points)
 
 
-def step(before: LinkSetting, after: LinkSetting, at: float) -> Trace:
-    """Another setting from `at` seconds on."""
-    _positive("time of the step", at)
-    return (TracePoint(0.0, before), TracePoint(at, after))
-
-
-def outage(setting: LinkSetting, at: float, length: float) -> Trace:
-    """Every packet is lost from `at` on, for `length` seconds."""
-    _positive("time of the outage", at)
-    _positive("length of the outage", length)
-    return (
-        TracePoint(0.0, setting),
-        TracePoint(at, replace(setting, loss=1.0)),
-        TracePoint(at + length, setting),
-    )
-
-
-def write_trace(trace: Trace, file: TextIO) -> None:
-    """Write the trace as CSV with a head."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for point in trace:
-        setting = point.setting
-        delays = [f"{value:.6g}" for value in (setting.rtt * 1000, setting.jitter)]
-        rates = ["" if rate is None else f"{rate / KILOBIT:.6g}" for rate in (setting.uplink, setting.downlink)]
-        writer.writerow([f"{point.seconds:.12g}", *delays, *rates, f"{setting.loss:g}"])
-
-
 def read_trace(path: Path) -> Trace:
     """Raises `ValueError` with a sentence that names file and line."""
     try:
-        text = path.read_text("utf-8")
+        lines = path.read_text("utf-8").splitlines()
     except OSError as error:
         raise ValueError(f"the trace {path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"the trace {path} is not a text in UTF-8") from None
-    return _parse(text.splitlines(), str(path))
-
-
-def _parse(lines: Iterable[str], name: str) -> Trace:
     reader = csv.DictReader(lines, restkey="", quoting=csv.QUOTE_NONE)
     points: list[TracePoint] = []
     try:
         heads = list(reader.fieldnames or ())
         if not set(REQUIRED) <= set(heads) <= set(COLUMNS) or len(set(heads)) < len(heads):
             raise ValueError(f"the head must name columns of {','.join(COLUMNS)}, the first two at least")
-        for row in reader:
-            points.append(_point(row))
-            if len(points) == 1 and points[0].seconds != 0:
-                raise ValueError("the first line must be for 0 seconds")
-            if len(points) > 1 and not points[-2].seconds < points[-1].seconds:
-                raise ValueError("seconds must grow from line to line")
+        points += map(_point, reader)
+        if not points:
+            raise ValueError("there is nothing after the head")
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{name}, line {max(1, reader.line_num)}: {error}") from None
-    if not points:
-        raise ValueError(f"{name}, line {max(1, reader.line_num)}: there is nothing after the head")
+        raise ValueError(f"{path}, line {max(1, reader.line_num)}: {error}") from None
+    seconds = [point.seconds for point in points]
+    if seconds[0] != 0 or any(one >= other for one, other in pairwise(seconds)):
+        raise ValueError(f"{path}: the first line must be for 0 seconds, and seconds must grow from line to line")
     return tuple(points)
 
 
 def _point(row: Mapping[str, str | None]) -> TracePoint:
     if "" in row or None in row.values():
         raise ValueError("the number of values is not that of the head's columns")
-    setting = LinkSetting(
-        rtt=(_number(row, "rtt_ms") or 0.0) / 1000,
-        jitter=_number(row, "jitter") or 0.0,
-        uplink=_rate(row, "uplink_kbps"),
-        downlink=_rate(row, "downlink_kbps"),
-        loss=_number(row, "loss") or 0.0,
+    numbers = {name: _number(name, text) for name, text in row.items() if name in REQUIRED or (text or "").strip()}
+    uplink, downlink = (
+        KILOBIT * numbers[name] if name in numbers else None for name in ("uplink_kbps", "downlink_kbps")
     )
-    return TracePoint(_number(row, "seconds") or 0.0, setting)
+    loss, jitter = numbers.get("loss", 0.0), numbers.get("jitter", 0.0)
+    return TracePoint(numbers["seconds"], LinkSetting(numbers["rtt_ms"] / 1000, jitter, uplink, downlink, loss))
 
 
-def _rate(row: Mapping[str, str | None], name: str) -> float | None:
-    """Bytes per second."""
-    number = _number(row, name)
-    return None if number is None else KILOBIT * number
-
-
-def _number(row: Mapping[str, str | None], name: str) -> float | None:
-    """Number in a column; None where an optional value is left out."""
-    text = (row.get(name) or "").strip()
-    if not text and name not in REQUIRED:
-        return None
+def _number(name: str, text: str | None) -> float:
     try:
-        number = float(text)
+        number = float(text or "")
     except ValueError:
-        raise ValueError(f"{name} must be a number, not {text!r}") from None
+        number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"{name} must be a number, not {text!r}")
     return number

@@ -17,13 +17,11 @@ from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions.questions import first_of_each
 from scripts.bench.questions.suite import SHORT
 from scripts.bench.scheduling import REGIMES
-from scripts.netlab.namespaces import Namespace, Unavailable
 from tests.scripts.bench.published import marked
 
 pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, on a busy machine
 
 SAME_IN_SHORT = {"methods-grid": "methods", "rapid-long": "rapid"}
-IN_THE_LAB = ("latency", "latency-long", "scheduling-link", "real-latency")
 # Text that is not there (it is made as that of `quality`), and a column for each distance.
 NOT_IN_SHORT = (
     "Perplexity of WikiText-2",
@@ -183,11 +181,6 @@ CHECKS: dict[str, Callable[[Samples, Path], None]] = {
 def test_a_suite_in_short(name: str, tmp_path: Path) -> None:
     if name in OF_REAL_TEXT and default_model() == str(EMBEDDED_MODEL):
         pytest.skip("the package with the model of real text is not installed")
-    if name in IN_THE_LAB:
-        try:
-            Namespace().close()
-        except Unavailable as reason:
-            pytest.skip(str(reason))
     folder = tmp_path / "bench"
     main([name, "--short", "--folder", str(folder)])
     record = json.loads((folder / f"{name}.json").read_text())

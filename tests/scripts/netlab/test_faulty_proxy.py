@@ -127,6 +127,38 @@ def test_rate_limits_throughput(server: Server) -> None:
         assert time.monotonic() - begun >= 0.19
 
 
+def test_a_lost_segment_comes_a_retransmission_later_and_in_order() -> None:
+    draw, line, times = random.Random(3), Line(delay=0.3, loss=0.5), list[float]()
+    source, device = socket.socketpair()
+    with source, device:
+        pipe = _Pipe("up", source, source)
+        for number in range(200):
+            device.sendall(bytes([number]))
+            pipe.read(line, draw, 100.0 * number)
+            times.append((pipe.due() or 0.0) - 100.0 * number)
+            pipe.write(100.0 * number + 99.0)
+        assert read(device, 200) == bytes(range(200))
+    repeats = [round((seconds - 0.3) / 0.6, 6) for seconds in times]  # TCP waits for a round trip at least
+    assert set(repeats) >= {0.0, 1.0, 2.0} and all(repeat == int(repeat) for repeat in repeats)
+    assert 70 <= repeats.count(0.0) <= 130  # of 200, four standard deviations
+
+
+def test_a_rate_holds_its_sender_back_after_a_second(server: Server) -> None:
+    with (
+        FaultyProxy(server.port, down=Line(rate=20_000)) as proxy,
+        dial(proxy) as device,
+        server.accept() as cloud,
+    ):
+        cloud.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        cloud.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            for _ in range(2000):  # 4 MB, which the proxy would hold otherwise
+                cloud.send(bytes(2000))
+        proxy.set_line("down", Line())
+        cloud.settimeout(SECONDS)
+        assert device.recv(1)
+
+
 def test_a_black_hole_swallows_nothing_but_time(server: Server) -> None:
     with FaultyProxy(server.port) as proxy, dial(proxy) as device, server.accept() as cloud:
         proxy.black_hole(True)
@@ -212,6 +244,6 @@ def test_without_a_cloud_a_connection_is_reset_and_the_target_can_change(server:
 
 
 def test_lines_that_cannot_be_are_refused() -> None:
-    for wrong in ({"delay": -1.0}, {"jitter": -0.1}, {"rate": 0.0}, {"delay": float("nan")}):
+    for wrong in ({"delay": -1.0}, {"jitter": -0.1}, {"rate": 0.0}, {"loss": 1.5}, {"delay": float("nan")}):
         with pytest.raises(ValueError, match="Line"):
             Line(**wrong)
