@@ -122,7 +122,7 @@ train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
 	@$(BIN)/python -m scripts.train_policy
 
 demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
-	@$(BIN)/python -m scripts.demo_model all
+	@$(BIN)/python -m scripts.demo_model
 
 vendor-web: $(STAMP) ## fetch the page's libraries again, as pinned in scripts/vendor_web.py (needs npm)
 	@$(BIN)/python -m scripts.vendor_web

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from statistics import harmonic_mean
 from typing import Final
 
-from common.draft_policy.ddqn import ACTIONS, Network
-from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Plan
+from common.draft_policy.acceptance import ConfidenceAcceptance
+from common.draft_policy.ddqn import ACTIONS, DoubleQ, Network
+from common.draft_policy.goodput import Goodput
+from common.draft_policy.lattice_bits import fixed_index_bits
+from common.draft_policy.rules import Fixed, Heuristic
+from common.draft_policy.sizes import TokenSizes
+from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, DraftPolicy, Plan
 from common.figures import REFERENCE, line_style
 from scripts.bench import drafting_ahead
 from scripts.bench.measuring import Table, grouped
 from scripts.bench.results import Results
-from scripts.train_policy.evaluation import (
-    PAPERS_RESOLUTION,
-    Setting,
-    adaptive,
-    fixed,
-    recorded_settings,
-    settings,
-    throughput,
-)
-from scripts.train_policy.settings import ANSWERS as MODELLED
+from scripts.simulation.models import HIGH, LOW, ConstantRate, Steady, TwoStateRate, UplinkModel, Varying
+from scripts.simulation.rounds import RoundScenario, simulate_rounds
+from scripts.train_policy.environment import VOCABULARY, recorded, scenario
 
+PAPERS_RESOLUTION: Final = 64
+NETWORKS: Final[Mapping[str, UplinkModel]] = {
+    "40 kb/s": ConstantRate(LOW),
+    "400 kb/s": ConstantRate(HIGH),
+    "Markov, 5 s": TwoStateRate(0.02, 0.02),
+    "Markov, 1 s": TwoStateRate(0.1, 0.1),
+    "Markov, 0.2 s": TwoStateRate(0.5, 0.5),
+}  # seconds that a state lasts on average
+ALPHAS: Final = (0.7, 0.9)
+MODELLED: Final[Mapping[str, type[Steady] | type[Varying]]] = {"steady": Steady, "varying": Varying}
+# What a drafter knows before its first proposal: the index, and the token among about eight.
+TOKEN_BYTES: Final[Mapping[int | None, float]] = {
+    resolution: (fixed_index_bits(resolution, VOCABULARY) + 3) / 8 for resolution in RESOLUTIONS
+}
 SEED: Final = 2_000_000
 ANSWERS: Final = 10
 TOKENS: Final = 500  # of an answer
@@ -40,6 +53,56 @@ NOTE: Final = (
     f"Relative to it; less than {AIM:g} is a miss."
 )
 RECORDED_NOTE: Final = f"{NOTE} Answers that no policy was trained on; α: of distributions that are not rounded."
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One network and kind of answers: a model of them and its mean acceptance, or a drafter that was recorded."""
+
+    network: str
+    answers: str
+    alpha: float
+
+    def scenario(self, tokens: int) -> RoundScenario:
+        """An answer of it; of recorded ones, one that was held out of training."""
+        modelled = MODELLED.get(self.answers)
+        positions = recorded(held_out=True)[self.answers] if modelled is None else modelled(self.alpha)
+        return scenario(positions, NETWORKS[self.network], tokens)
+
+
+def settings() -> list[Setting]:
+    """Modelled answers on all networks."""
+    return [Setting(*one) for one in product(NETWORKS, MODELLED, ALPHAS)]
+
+
+def recorded_settings() -> list[Setting]:
+    """Recorded answers on all networks."""
+    found = recorded(held_out=True)
+    return [Setting(network, name, round(found[name].alpha, 2)) for network, name in product(NETWORKS, found)]
+
+
+def throughput(policy: DraftPolicy, setting: Setting, seeds: Sequence[int], tokens: int) -> float:
+    """Tokens per second of answers one after the other: the policy and the estimates go on learning."""
+    one = setting.scenario(tokens)
+    estimates = one.estimates()
+    answers = [simulate_rounds(one, policy, seed, estimates) for seed in seeds]
+    return sum(answer.tokens for answer in answers) / sum(answer.seconds for answer in answers)
+
+
+def fixed(setting: Setting, seeds: Sequence[int], tokens: int, plans: Sequence[Plan] = ACTIONS) -> dict[Plan, float]:
+    """Tokens per second of every fixed plan."""
+    return {plan: throughput(Fixed(plan.length, plan.resolution), setting, seeds, tokens) for plan in plans}
+
+
+def adaptive(network: Network) -> Mapping[str, Callable[[], DraftPolicy]]:
+    """The policies that adapt, by name. The heuristic does not choose a resolution: the paper's, and the coarsest."""
+    return {
+        f"heuristic at {PAPERS_RESOLUTION}": lambda: Heuristic(resolution=PAPERS_RESOLUTION),
+        f"heuristic at {RESOLUTIONS[0]}": lambda: Heuristic(resolution=RESOLUTIONS[0]),
+        "goodput": lambda: Goodput(TokenSizes(TOKEN_BYTES)),
+        "by confidence": lambda: Goodput(TokenSizes(TOKEN_BYTES), confidence=ConfidenceAcceptance()),
+        "DDQN": lambda: DoubleQ(network),
+    }
 
 
 @dataclass(frozen=True, slots=True)

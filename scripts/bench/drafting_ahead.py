@@ -13,11 +13,9 @@ from common.draft_policy.times import ahead_seconds, coupled_acceptance, keeps_u
 from common.draft_policy.values import RoundTimes
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
-from scripts.simulated_rounds.confidences import Steady
-from scripts.simulated_rounds.payloads import Constant
-from scripts.simulated_rounds.rounds import simulate_rounds
-from scripts.simulated_rounds.scenario import RoundScenario
-from scripts.simulated_rounds.uplinks import LOW, ConstantRate
+from scripts.simulation.models import LOW, Constant, ConstantRate, Steady
+from scripts.simulation.rounds import RoundScenario, simulate_rounds
+from tests.scripts.simulation.rounds_ahead import simulate_ahead
 
 ALPHAS: Final = (0.7, 0.9, 0.97)
 MOST_LENGTH: Final = 32
@@ -90,10 +88,10 @@ def _simulated(
     """Seconds per token ahead and of the rival at this length."""
     uplink = ConstantRate(case.rate)
     ids = Constant(round(8 * TOKEN_BYTES))
-    ahead = RoundScenario(times, Steady(coupled), ids, uplink, tokens, ahead=True)
+    ahead = RoundScenario(times, Steady(coupled), ids, uplink, tokens)
     rival = RoundScenario(times, Steady(alpha), Constant(case.bits), uplink, tokens)
     chunks = Goodput(TokenSizes({None: TOKEN_BYTES}), ahead=True)
     return (
-        1 / simulate_rounds(ahead, chunks, SEED).throughput,
+        1 / simulate_ahead(ahead, chunks, SEED).throughput,
         1 / simulate_rounds(rival, Fixed(length), SEED).throughput,
     )

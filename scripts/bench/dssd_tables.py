@@ -8,7 +8,7 @@ from typing import Final
 from common.figures import line_style
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
-from scripts.simulated_rounds.dssd_times import (
+from tests.common.draft_policy.dssd_times import (
     Dense,
     dsd_communication,
     dsd_round,

@@ -1,17 +1,19 @@
-"""Training rows: a document once, and several exchanges that each see the document only."""
+"""Training rows, and batches of them: a document once, and several exchanges that each see the document only."""
 
 from __future__ import annotations
 
 import dataclasses
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model.tokenizer import EOS_ID, VOCABULARY
 from scripts.demo_model.world.facts import Document, Fact, World
-from scripts.demo_model.world.names import UNKNOWN
 from scripts.demo_model.world.questions import (
     Exchange,
     Known,
@@ -21,7 +23,7 @@ from scripts.demo_model.world.questions import (
     ask_public,
     attribute_of,
 )
-from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES
+from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES, UNKNOWN
 
 IGNORED, DOCUMENT, TEMPLATE, VALUE, RESTATED, RANDOM = range(6)
 """Kinds of tokens to the loss. RANDOM: the second half of a repeated random sequence."""
@@ -34,19 +36,17 @@ UNKNOWN_SHARE = 0.05
 """Probability of "unknown" for an absent value: little for one document, but all agree on it, so that a side
 without the fact says so instead of following the small leanings of its documents."""
 LONG_NAME_SHARE = 0.06
+POOL = 256
+"""Rows that are drawn and sorted by length at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Token ids, loss codes and parts (0: document, n: the n-th exchange) of one training row.
-
-    ``relations`` names the relation that each exchange asks for.
-    """
+    """Token ids, loss codes and parts (0: document, n: the n-th exchange) of one training row."""
 
     ids: list[int]
     codes: list[int]
     parts: list[int]
-    relations: tuple[str, ...] = ()
 
 
 class Encoder:
@@ -143,7 +143,7 @@ class RowMaker:
             more, loss = self._encode.exchange(exchange)
             loss = _completed_names(more, loss, stated)
             ids, codes, parts = ids + more, codes + loss, parts + [number] * len(more)
-        return Row(ids, codes, parts, tuple(exchange.relation for exchange in exchanges))
+        return Row(ids, codes, parts)
 
     def _private_row(self, easy: bool) -> Row:
         facts: dict[tuple[str, str, str], Fact] = {}
@@ -264,3 +264,49 @@ class RowMaker:
         if fact.key in known:
             return dataclasses.replace(fact, value=known[fact.key])
         return dataclasses.replace(fact, value=UNKNOWN) if self._random.random() < UNKNOWN_SHARE else fact
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``ids``, ``codes`` and ``positions`` are ``[rows, tokens]``, ``visible`` is ``[rows, 1, tokens,
+    tokens]``."""
+
+    ids: torch.Tensor
+    codes: torch.Tensor
+    positions: torch.Tensor
+    visible: torch.Tensor
+    tokens: int
+
+
+def collate(rows: list[Row]) -> Batch:
+    """Pad rows. An exchange sees the document and itself, and its positions continue the document's."""
+    width = max(len(row.ids) for row in rows)
+    ids, codes, parts, positions = (np.zeros((len(rows), width), dtype=np.int64) for _ in range(4))
+    for index, row in enumerate(rows):
+        length = len(row.ids)
+        ids[index, :length] = row.ids
+        codes[index, :length] = row.codes
+        part = np.asarray(row.parts)
+        parts[index, :length] = part
+        document = int((part == 0).sum())
+        starts = np.searchsorted(part, part)
+        positions[index, :length] = np.arange(length) - starts + np.where(part > 0, document, 0)
+    part_of = torch.from_numpy(parts)
+    visible = (part_of[:, None, :] == 0) | (part_of[:, None, :] == part_of[:, :, None])
+    visible &= torch.ones(width, width, dtype=torch.bool).tril()
+    tokens = sum(len(row.ids) for row in rows)
+    return Batch(torch.from_numpy(ids), torch.from_numpy(codes), torch.from_numpy(positions), visible[:, None], tokens)
+
+
+def batches(maker: RowMaker, random_: random.Random, budget: int, easy: bool, copies: float) -> Iterator[Batch]:
+    """Endless batches of at most ``budget`` padded tokens, or one row; ``copies`` of the rows random repeats."""
+    while True:
+        rows = [maker.random_copy() if random_.random() < copies else maker.draw(easy) for _ in range(POOL)]
+        rows.sort(key=lambda row: len(row.ids))
+        groups: list[list[Row]] = [[]]
+        for row in rows:
+            if groups[-1] and (len(groups[-1]) + 1) * len(row.ids) > budget:
+                groups.append([])
+            groups[-1].append(row)
+        random_.shuffle(groups)
+        yield from (collate(group) for group in groups)

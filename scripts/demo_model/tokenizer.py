@@ -13,7 +13,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.names import UNKNOWN
 from scripts.demo_model.world.relations import (
     CLOSED,
     DOMAINS,
@@ -27,6 +26,7 @@ from scripts.demo_model.world.relations import (
     PUBLIC_RELATIONS,
     SUFFIXES,
     TOPICS,
+    UNKNOWN,
 )
 
 VOCABULARY = 2048

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -14,14 +12,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
 from torch.multiprocessing.spawn import spawn
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model import rows as codes
-from scripts.demo_model.architecture import SIZES, build
-from scripts.demo_model.batches import Batch, batches
-from scripts.demo_model.muon import Muon
-from scripts.demo_model.probe import probe
-from scripts.demo_model.rows import Encoder, RowMaker, priors
+from scripts.demo_model.model import SIZES, Muon, build
+from scripts.demo_model.rows import Batch, Encoder, RowMaker, batches, priors
 from scripts.demo_model.world.facts import World
 
 WEIGHTS = {codes.TEMPLATE: 0.5, codes.VALUE: 3.0, codes.RESTATED: 1.0, codes.RANDOM: 1.0}
@@ -35,7 +30,7 @@ FINAL_RATE = 0.02
 EASY_COPIES, COPIES = 0.3, 0.05
 CANONICAL, FINAL_CANONICAL, CANONICAL_UNTIL = 0.7, 0.2, 0.5
 """The share of facts in their answer's words, at first; the part of it that remains, and from which progress on."""
-REPORT_EVERY, PROBE_EVERY = 25, 100
+REPORT_EVERY, SAVE_EVERY = 25, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,6 @@ class Plan:
     matrix_rate: float = 0.01
     decay_share: float = 0.85
     seed: int = 1
-    initial: Path | None = None
 
 
 def train(plan: Plan) -> None:
@@ -86,8 +80,7 @@ class _Trainer:
         self._plan, self._rank = plan, rank
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(plan.tokenizer)
         self._priors = torch.from_numpy(priors(self._tokenizer))
-        source = plan.initial
-        self._model = Qwen2ForCausalLM.from_pretrained(source) if source else build(SIZES[plan.name])
+        self._model = build(SIZES[plan.name])
         self._model.train()
         self._parameters = list(self._model.parameters())
         named = list(self._model.named_parameters())
@@ -97,19 +90,18 @@ class _Trainer:
         self._adam = torch.optim.AdamW(self._others, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
         self._muon = Muon(matrices)
         self._started = time.monotonic()
-        self._sums: dict[str, float] = {}
+        self._hits = self._values = 0  # tokens of values that are stated: right ones, and all
         self._seen = 0
         self._world = World(plan.seed)
 
     def run(self) -> None:
-        progress, step = 0.0, 0
-        for batch in self._stream():
+        progress = 0.0
+        for step, batch in enumerate(self._stream(), start=1):
             self._world.canonical_share = CANONICAL * max(FINAL_CANONICAL, 1 - progress / CANONICAL_UNTIL)
-            scale = self._scale(step, progress)
+            scale = self._scale(step - 1, progress)
             for group in self._adam.param_groups:
                 group["lr"] = self._plan.rate * scale
             self._loss(batch).backward()
-            step += 1
             elapsed = (time.monotonic() - self._started) / 60
             progress = self._average_gradients(max(step / self._plan.steps, elapsed / self._plan.minutes))
             torch.nn.utils.clip_grad_norm_(self._others, 1.0)
@@ -122,16 +114,15 @@ class _Trainer:
             if progress >= 1:
                 break
         if self._rank == 0:
-            self._save(step)
+            self._model.save_pretrained(self._plan.output)
 
     def _stream(self) -> Iterator[Batch]:
         seed = self._plan.seed * 1000 + self._rank
         self._world = world = World(seed, long_share=codes.LONG_NAME_SHARE)
         maker = RowMaker(world, Encoder(self._tokenizer))
         random_ = random.Random(seed + 500)
-        if self._plan.initial is None:
-            easy = batches(maker, random_, self._plan.batch_tokens, True, EASY_COPIES)
-            yield from (next(easy) for _ in range(self._plan.easy_steps))
+        easy = batches(maker, random_, self._plan.batch_tokens, True, EASY_COPIES)
+        yield from (next(easy) for _ in range(self._plan.easy_steps))
         yield from batches(maker, random_, self._plan.batch_tokens, False, COPIES)
 
     def _scale(self, step: int, progress: float) -> float:
@@ -174,42 +165,18 @@ class _Trainer:
         weight[code == codes.DOCUMENT] = DOCUMENT_WEIGHT / DOCUMENT_SAMPLE
         for kind, value in WEIGHTS.items():
             weight[code == kind] = value
-        self._count(loss.detach(), code, log_p.detach().argmax(-1) == target)
+        values = code == codes.VALUE
+        self._values += int(values.sum())
+        self._hits += int((log_p.detach().argmax(-1) == target)[values].sum())
         return (loss * weight).sum() / weight.sum()
-
-    def _count(self, loss: torch.Tensor, code: torch.Tensor, right: torch.Tensor) -> None:
-        groups = {
-            "template": code == codes.TEMPLATE,
-            "value": code == codes.VALUE,
-            "random": code == codes.RANDOM,
-        }
-        groups["absent"] = (code >= codes.ABSENT) & (code < codes.NAME_END)
-        for name, mask in groups.items():
-            for key, number in ((name, loss[mask].sum()), (name + " n", mask.sum())):
-                self._sums[key] = self._sums.get(key, 0.0) + float(number)
-        hits = right[groups["value"]].sum()
-        self._sums["hits"] = self._sums.get("hits", 0.0) + float(hits)
 
     def _report(self, step: int, elapsed: float, scale: float) -> None:
         if step % REPORT_EVERY == 0:
-            s = self._sums
-            means = {n: s[n] / max(1.0, s[n + " n"]) for n in ("template", "value", "random", "absent")}
-            text = " ".join(f"{name} {mean:.3f}" for name, mean in means.items())
-            hits = s["hits"] / max(1.0, s["value n"])
             print(
-                f"{self._plan.name} step {step} {elapsed:.1f} min {self._seen / 1e6:.2f}M tokens | {text} | "
-                f"value accuracy {hits:.3f} rate {scale:.2f}",
+                f"{self._plan.name} step {step} {elapsed:.1f} min {self._seen / 1e6:.2f}M tokens | "
+                f"value accuracy {self._hits / max(1, self._values):.3f} rate {scale:.2f}",
                 flush=True,
             )
-            self._sums = {}
-        if step % PROBE_EVERY == 0:
-            self._model.eval()
-            print(probe(self._model, self._tokenizer), flush=True)
-            self._model.train()
-            self._save(step)
-
-    def _save(self, step: int) -> None:
-        self._model.save_pretrained(self._plan.output)
-        record = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(self._plan).items()}
-        record.update(step=step, tokens=self._seen, hours=round((time.monotonic() - self._started) / 3600, 3))
-        (self._plan.output / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+            self._hits = self._values = 0
+        if step % SAVE_EVERY == 0:
+            self._model.save_pretrained(self._plan.output)

@@ -1,27 +1,70 @@
-"""The simulator as a learner sees it: states, actions, rewards."""
+"""The simulator as a learner sees it: states, actions, rewards, over networks and answers of many kinds.
+
+Times and rates are those of quantize-sample-verify's section V-A: 5 ms a draft step, 32 ms a verifying pass, an uplink
+of 40 and 400 kb/s, downlink and round trip free. Half of the answers are measured ones, in `recorded.safetensors`:
+SmolLM2 drafts for itself with weights of 6, 5 and 4 bits, and its answers at temperature 1 about the cloud's sample
+documents are the target's. An array has each position's confidence `[answers, tokens]`, another one the acceptances
+Σ min(p, q) `[resolutions, answers, tokens]`: of the drafter's whole distribution, then rounded to each resolution.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.ddqn import ACTIONS, state_of
 from common.draft_policy.estimators import RoundEstimates
-from scripts.simulated_rounds.confidences import ConfidenceModel, Steady, Varying
-from scripts.simulated_rounds.rounds import SynchronousRounds
-from scripts.simulated_rounds.uplinks import HIGH, LOW, ConstantRate, TwoStateRate, UplinkModel
-from scripts.train_policy.recording import recorded
-from scripts.train_policy.settings import scenario
+from common.draft_policy.values import RESOLUTIONS, RoundTimes
+from scripts.simulation.models import (
+    HIGH,
+    LOW,
+    ConfidenceModel,
+    ConstantRate,
+    Lattice,
+    Recorded,
+    Steady,
+    TwoStateRate,
+    UplinkModel,
+    Varying,
+)
+from scripts.simulation.rounds import RoundScenario, SynchronousRounds
 
+VOCABULARY: Final = 50_272
+TIMES: Final = RoundTimes(draft=0.005, verify=0.032)
 LEAST_ALPHA, MOST_ALPHA = 0.45, 0.97
 SLOWEST, FASTEST = LOW / 2, HIGH * 2  # bytes per second, of constant links
 SHORTEST, LONGEST = 0.15, 8.0  # seconds that a state of a Markov link lasts on average
 TOKENS: Final = 600  # of an answer
 EARLY_SECONDS: Final = 1.0  # that the throughput believed at first counts as much as
 EARLY_THROUGHPUT: Final = 45.0  # tokens per second
+RECORD: Final = Path(__file__).with_name("recorded.safetensors")
+DRAFTERS: Final = ("6 bits", "5 bits", "4 bits")
+TRAINED_ON: Final = 16  # of the 24 recorded answers; the others are held out
+
+
+def scenario(positions: ConfidenceModel, uplink: UplinkModel, tokens: int) -> RoundScenario:
+    """An answer of these models."""
+    return RoundScenario(TIMES, positions, Lattice(VOCABULARY), uplink, tokens)
+
+
+@cache
+def recorded(held_out: bool) -> Mapping[str, Recorded]:
+    """The answers' positions by drafter: those to train on, or those held out."""
+    arrays = load_file(RECORD)
+    rows = slice(TRAINED_ON, None) if held_out else slice(TRAINED_ON)
+    found = {}
+    for name in DRAFTERS:
+        confidences = arrays[f"{name}, confidences"][rows].ravel().astype(np.float64)
+        whole, *rounded = arrays[f"{name}, acceptances"][:, rows].reshape(len(RESOLUTIONS) + 1, -1).astype(np.float64)
+        found[name] = Recorded(confidences, whole, dict(zip(RESOLUTIONS, rounded, strict=True)))
+    return found
 
 
 class Stream:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from common.draft_policy.ddqn import ACTIONS, STATE, Network, state_of
+from common.draft_policy.ddqn import ACTIONS, STATE, WEIGHTS, Network, state_of
 from common.draft_policy.values import RESOLUTIONS
-from scripts.train_policy.environment import Stream
+from scripts.train_policy.__main__ import main
+from scripts.train_policy.environment import TRAINED_ON, Stream, recorded
 from scripts.train_policy.learner import Replay, Training, network, train
-from scripts.train_policy.recording import ANSWERS, TOKENS, TRAINED_ON, recorded
-from scripts.train_policy.settings import TOKEN_BYTES
 
 pytestmark = pytest.mark.suite
 
@@ -59,11 +61,11 @@ def test_coarser_weights_and_lattices_are_accepted_less() -> None:
 def test_what_is_held_out_is_not_trained_on() -> None:
     for name, found in recorded(held_out=False).items():
         trained_on, held_out = (
-            {tuple(answer) for answer in each.confidences.reshape(-1, TOKENS)}
+            {tuple(answer) for answer in each.confidences.reshape(-1, 80)}
             for each in (found, recorded(held_out=True)[name])
         )
         assert len(trained_on) == TRAINED_ON
-        assert len(held_out) == ANSWERS - TRAINED_ON > 6
+        assert len(held_out) == 24 - TRAINED_ON > 6
         assert trained_on.isdisjoint(held_out)
 
 
@@ -80,7 +82,13 @@ def test_the_network_values_every_action() -> None:
     assert network()(torch.zeros(2, STATE)).shape == (2, len(ACTIONS))
 
 
-def test_finer_lattices_weigh_more() -> None:
-    sizes = [TOKEN_BYTES[resolution] for resolution in (16, 32, 64, 128, 256)]
-    assert sizes == sorted(sizes)
-    assert sizes[2] == (704 + 3) / 8
+def test_the_command_writes_weights_and_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["train_policy", "--steps", "5", "--output", str(tmp_path / "w.safetensors")])
+    monkeypatch.setattr("os.nice", lambda increment: increment)  # it would hold for the tests behind this one
+    main()
+    record = json.loads((tmp_path / "w.json").read_text())
+    shipped = json.loads(WEIGHTS.with_suffix(".json").read_text())
+    assert record["trained_for"] == shipped["trained_for"]
+    assert record["training"] == shipped["training"] | {"steps": 5}
+    assert len(record["actions"]) == len(shipped["actions"])
+    Network.load(tmp_path / "w.safetensors")

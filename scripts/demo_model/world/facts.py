@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from scripts.demo_model.world.frames import canonical, statements
-from scripts.demo_model.world.names import Names
-from scripts.demo_model.world.relations import DOMAINS, FILLERS, TOPICS
+from scripts.demo_model.world.relations import DOMAINS, FILLERS, TOPICS, Names, canonical, statements
 from scripts.demo_model.world.schema import (
     Domain,
     PrivateTopic,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scripts.demo_model.world.facts import Fact
-from scripts.demo_model.world.names import UNKNOWN
+from scripts.demo_model.world.relations import UNKNOWN
 from scripts.demo_model.world.schema import Domain, Relation, Segments, render, sentence, text_of
 
 Known = Mapping[tuple[str, str, str], str]

@@ -1,9 +1,16 @@
-"""All relations of the world and their words: the TOML files beside this one, read and checked."""
+"""All relations of the world and their words: the TOML files beside this one, read and checked.
+
+A value is an invented name of two tokens or a word of a short closed list. A relation's nouns go into the frames, which
+all relations share.
+"""
 
 from __future__ import annotations
 
+import random
 import re
 import tomllib
+import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +18,8 @@ from scripts.demo_model.world.schema import HELD_OUT_VERBS, Domain, PrivateTopic
 
 FOLDER: Final = Path(__file__).parent
 NAME: Final = "name"  # the value type of invented names; the others are closed lists
+UNKNOWN = "unknown"
+"""Said by an answer where a document does not hold the value."""
 _SLOT: Final = re.compile(r"\{(.*?)\}")
 
 
@@ -141,3 +150,55 @@ DOMAINS = read_domains(FOLDER / "domains.toml", CLOSED)
 TOPICS = read_topics(FOLDER / "topics.toml", CLOSED)
 PRIVATE_RELATIONS = tuple(domain.link for domain in DOMAINS) + tuple(topic.relation for topic in TOPICS)
 PUBLIC_RELATIONS = tuple(relation for domain in DOMAINS for relation in domain.attributes)
+
+
+def held_out(name: str) -> bool:
+    """Whether a name is kept for evaluation: one in ten, by a hash of the name."""
+    return zlib.crc32(name.encode()) % 10 == 0
+
+
+class Names:
+    """Draws values; ``test`` draws held-out names only, otherwise they never occur.
+
+    ``long_share`` is the share of names with a third piece: they teach copying of longer values.
+    """
+
+    def __init__(self, random_: random.Random, test: bool = False, long_share: float = 0.0) -> None:
+        self._random = random_
+        self._test = test
+        self._long_share = long_share
+
+    def name(self) -> str:
+        """An invented name."""
+        while True:
+            name = self._random.choice(PREFIXES) + self._random.choice(SUFFIXES)
+            if self._random.random() < self._long_share:
+                name += self._random.choice(SUFFIXES)
+            if held_out(name) == self._test:
+                return name
+
+    def value(self, kind: str) -> str:
+        """A value of a type: ``name`` or one of the closed lists."""
+        return self.name() if kind == NAME else self._random.choice(CLOSED[kind])
+
+
+@cache
+def statements(relation: Relation, held_out: bool) -> tuple[str, ...]:
+    """The statement templates of a relation: those of training, or those kept for the test of unseen ones."""
+    public = "{s}" in relation.verbs[0]
+    frames: tuple[str, ...]
+    if held_out:
+        frames = PUBLIC_FRAMES_HELD_OUT if public else PRIVATE_FRAMES_HELD_OUT
+        verbs = relation.verbs[-HELD_OUT_VERBS:]
+    else:
+        frames = PUBLIC_FRAMES if public else PRIVATE_FRAMES
+        verbs = relation.verbs[:-HELD_OUT_VERBS]
+    return verbs + tuple(frame.replace("{n}", noun) for frame in frames for noun in relation.nouns)
+
+
+def canonical(relation: Relation) -> str:
+    """The statement in the words of the answer: "Your bike is made by" becomes "My bike is made by"."""
+    words = relation.answer.split()
+    first = {"Your": "My", "your": "my", "You": "I", "you": "I"}
+    text = " ".join(first.get(word, word) for word in words)
+    return text + "."

@@ -16,7 +16,7 @@ _SLOT = re.compile(r"\{(\w)\}")
 class Relation:
     """One kind of fact. Templates put the key before the value: such facts bind best in a small model.
 
-    ``nouns`` name the value and are put into the frames of `frames.py`; ``verbs`` are whole statements.
+    ``nouns`` name the value and are put into the frames; ``verbs`` are whole statements.
     Slots: ``{k}`` kind (``bike``), ``{s}`` subject of a public fact, ``{v}`` value.
     """
 

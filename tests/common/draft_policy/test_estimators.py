@@ -9,7 +9,7 @@ import pytest
 
 from common.draft_policy.estimators import PROBES, WINDOW, RoundEstimates, UplinkRate, line_below
 from common.draft_policy.values import RoundTimes
-from scripts.simulated_rounds.uplinks import HIGH, LOW, TwoStateRate
+from scripts.simulation.models import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
 
 

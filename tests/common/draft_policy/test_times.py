@@ -21,7 +21,7 @@ from common.draft_policy.times import (
     tokens_per_error,
 )
 from common.draft_policy.values import RoundTimes
-from scripts.simulated_rounds.dssd_times import (
+from tests.common.draft_policy.dssd_times import (
     Dense,
     dsd_communication,
     dsd_round,
@@ -31,7 +31,7 @@ from scripts.simulated_rounds.dssd_times import (
     dssd_round,
     speed_up,
 )
-from scripts.simulated_rounds.lattice_times import (
+from tests.common.draft_policy.lattice_times import (
     decoding_seconds,
     downlink_seconds,
     iteration_seconds,

@@ -10,11 +10,19 @@ from common.draft_policy.rules import Fixed, Heuristic
 from common.draft_policy.sizes import TokenSizes
 from common.draft_policy.times import ahead_seconds, synchronous_seconds
 from common.draft_policy.values import DraftPolicy, Plan, RoundTimes
-from scripts.simulated_rounds.confidences import Recorded, Steady, Varying
-from scripts.simulated_rounds.payloads import Constant, Lattice
-from scripts.simulated_rounds.rounds import SynchronousRounds, simulate_rounds
-from scripts.simulated_rounds.scenario import RoundScenario
-from scripts.simulated_rounds.uplinks import HIGH, LOW, ConstantRate, TwoStateRate
+from scripts.simulation.models import (
+    HIGH,
+    LOW,
+    Constant,
+    ConstantRate,
+    Lattice,
+    Recorded,
+    Steady,
+    TwoStateRate,
+    Varying,
+)
+from scripts.simulation.rounds import RoundScenario, SynchronousRounds, simulate_rounds
+from tests.scripts.simulation.rounds_ahead import simulate_ahead
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
 LATTICE_64 = Constant(720)  # bits: an index of 704 and the token
@@ -109,7 +117,7 @@ class TestAhead:
     @staticmethod
     def scenario(alpha: float, rate: float, overhead: float, verify: float, tokens: int = 10_000) -> RoundScenario:
         times = RoundTimes(draft=0.005, verify=verify, rtt=0.05, up_overhead=overhead)
-        return RoundScenario(times, Steady(alpha), Constant(16), ConstantRate(rate), tokens, ahead=True)
+        return RoundScenario(times, Steady(alpha), Constant(16), ConstantRate(rate), tokens)
 
     @pytest.mark.parametrize(("alpha", "length"), [(0.62, 1), (0.86, 1), (0.86, 4), (0.96, 8)])
     @pytest.mark.parametrize("verify", [0.0, 0.032])
@@ -117,24 +125,24 @@ class TestAhead:
         """Within 7 %: how long a chunk waits for the pass before it is an estimate, and N's error is 1 to 5 %."""
         one = self.scenario(alpha, 12.5e6, 0.0, verify)
         predicted = ahead_seconds(one.times, alpha, length, 2.0)
-        assert 1 / simulate_rounds(one, Fixed(length), 1).throughput == pytest.approx(predicted, rel=0.07)
+        assert 1 / simulate_ahead(one, Fixed(length), 1).throughput == pytest.approx(predicted, rel=0.07)
 
     def test_no_bonus_and_wasted_chunks_on_the_link(self) -> None:
         one = self.scenario(0.8, LOW, 20.0, verify=0.032)
-        found = simulate_rounds(one, Fixed(4), 1)
+        found = simulate_ahead(one, Fixed(4), 1)
         rejections = found.judged - found.accepted
         assert found.tokens == found.accepted + rejections == 10_000
         assert found.bytes_up > found.rounds * 28  # chunks that followed a wrong token were sent, too
 
     def test_a_link_that_cannot_keep_up_is_the_pace(self) -> None:
         one = self.scenario(0.999, 1000.0, 20.0, verify=0.0)
-        assert 1 / simulate_rounds(one, Fixed(2), 1).throughput == pytest.approx(0.012, rel=0.1)
+        assert 1 / simulate_ahead(one, Fixed(2), 1).throughput == pytest.approx(0.012, rel=0.1)
 
     def test_goodput_keeps_up(self) -> None:
         one = self.scenario(0.86, LOW, 150.0, verify=0.032, tokens=3_000)
-        best = max(simulate_rounds(one, Fixed(length), 1).throughput for length in (1, 4, 6, 7, 8, 16))
+        best = max(simulate_ahead(one, Fixed(length), 1).throughput for length in (1, 4, 6, 7, 8, 16))
         policy: DraftPolicy = Goodput(TokenSizes({None: 2.0}), ahead=True)
-        assert simulate_rounds(one, policy, 1).throughput > 0.95 * best
+        assert simulate_ahead(one, policy, 1).throughput > 0.95 * best
 
 
 class TestModels:
@@ -152,13 +160,12 @@ class TestModels:
         assert np.corrcoef(answer.confidences[1:], answer.confidences[:-1])[0, 1] > 0.3
 
     def test_finer_lattices_cost_bits_and_keep_acceptance(self) -> None:
-        for payload in (Lattice(50_272), Lattice(50_272, "short")):
-            for confidence in (0.05, 0.3, 0.7, 0.99):
-                bits = [payload.bits(resolution, confidence) for resolution in (16, 64, 256)]
-                kept = [payload.kept(resolution, confidence) for resolution in (16, 64, 256)]
-                assert bits == sorted(bits)
-                assert kept == sorted(kept)
-        assert Lattice(50_272, within=False).bits(64, 0.7) == 704 + 16
+        payload = Lattice(50_272)
+        for confidence in (0.05, 0.3, 0.7, 0.99):
+            bits = [payload.bits(resolution, confidence) for resolution in (16, 64, 256)]
+            kept = [payload.kept(resolution, confidence) for resolution in (16, 64, 256)]
+            assert bits == sorted(bits)
+            assert kept == sorted(kept)
         with pytest.raises(ValueError, match="resolution"):
             Lattice(50_272).bits(None, 0.5)
 

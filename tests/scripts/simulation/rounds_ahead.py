@@ -1,4 +1,4 @@
-"""Rounds that overlap: the drafter goes on behind what it proposed until it hears that a token was wrong.
+"""Rounds that overlap: the drafter goes on after what it proposed until it hears that a token was wrong.
 
 Proposals are chunks. The uplink sends one after the other, stale ones, too. The verifier takes all chunks that have
 arrived into one pass, and drops what follows a token that it refused. No bonus is drawn.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from common.draft_policy.estimators import RoundEstimates
 from common.draft_policy.values import DraftPolicy, Outcome
-from scripts.simulated_rounds.scenario import (
+from scripts.simulation.rounds import (
     PROBE_SECONDS,
     REMEMBERED,
     Proposal,
@@ -19,6 +19,17 @@ from scripts.simulated_rounds.scenario import (
     propose,
     verdict_size,
 )
+
+MOST_AHEAD = 64  # tokens beyond the last verdict
+
+
+def simulate_ahead(scenario: RoundScenario, policy: DraftPolicy, seed: int) -> SimulatedRounds:
+    """One answer, drafted ahead."""
+    run = _Run(scenario, policy, seed, scenario.estimates())
+    while run.decided < scenario.tokens:
+        run.turn()
+    run.told.seconds = run.now
+    return run.told
 
 
 @dataclass(slots=True)
@@ -36,17 +47,6 @@ class _Chunk:
     sent: float
     arrived: float
     read_in: _Pass
-
-
-def simulate_ahead(
-    scenario: RoundScenario, policy: DraftPolicy, seed: int, estimates: RoundEstimates
-) -> SimulatedRounds:
-    """One answer, drafted ahead."""
-    run = _Run(scenario, policy, seed, estimates)
-    while run.decided < scenario.tokens:
-        run.turn()
-    run.told.seconds = run.now
-    return run.told
 
 
 class _Run:
@@ -71,7 +71,7 @@ class _Run:
         if self.decided >= self._scenario.tokens:
             return
         scenario, times = self._scenario, self._scenario.times
-        if self._drafted >= scenario.tokens or self._drafted - self.decided >= scenario.most_ahead:
+        if self._drafted >= scenario.tokens or self._drafted - self.decided >= MOST_AHEAD:
             self.now = self._heard_at(self._flying[0])
             return
         if self.now >= self._probe:

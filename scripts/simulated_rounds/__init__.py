@@ -1,1 +1,0 @@
-"""Rounds of drafting and verifying under a virtual clock: for training and for predictions."""
