@@ -21,8 +21,9 @@ from scripts.bench import drafting_ahead
 from scripts.bench.measuring import Table, grouped
 from scripts.bench.results import Results
 from scripts.simulation.models import HIGH, LOW, ConstantRate, Steady, TwoStateRate, UplinkModel, Varying
-from scripts.simulation.rounds import RoundScenario, simulate_rounds
+from scripts.simulation.rounds import RoundScenario
 from scripts.train_policy.environment import VOCABULARY, recorded, scenario
+from tests.scripts.simulation.whole_answers import simulate_rounds
 
 PAPERS_RESOLUTION: Final = 64
 NETWORKS: Final[Mapping[str, UplinkModel]] = {

@@ -14,8 +14,8 @@ from common.draft_policy.values import RoundTimes
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.simulation.models import LOW, Constant, ConstantRate, Steady
-from scripts.simulation.rounds import RoundScenario, simulate_rounds
-from tests.scripts.simulation.rounds_ahead import simulate_ahead
+from scripts.simulation.rounds import RoundScenario
+from tests.scripts.simulation.whole_answers import simulate_ahead, simulate_rounds
 
 ALPHAS: Final = (0.7, 0.9, 0.97)
 MOST_LENGTH: Final = 32

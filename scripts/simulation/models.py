@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,6 @@ class Positions:
     acceptances: NDArray[np.float64]
     uniforms: NDArray[np.float64]
     rounded: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
-
-
-class ConfidenceModel(Protocol):
-    """Source of answers."""
-
-    def draw(self, tokens: int, seed: int) -> Positions:
-        """An answer of `tokens` positions, the same for the same seed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +134,6 @@ def _check_share(alpha: float) -> None:
         raise ValueError(f"the mean acceptance must be in (0, 1), got {alpha}")
 
 
-class Payload(Protocol):
-    """Cost of one proposed token with its distribution."""
-
-    def bits(self, resolution: int | None, confidence: float) -> int:
-        """Bits on the uplink."""
-        ...
-
-    def kept(self, resolution: int | None, confidence: float) -> float:
-        """Share of the acceptance that rounding the distribution leaves."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Constant:
     """So many bits for every token, and nothing lost: token identifiers, or a lattice of one resolution."""
@@ -223,22 +203,6 @@ def _power_law(confidence: float) -> NDArray[np.float64]:
     return law
 
 
-class Uplink(Protocol):
-    """A model of an uplink: it tells the time at which bytes have left."""
-
-    def finish(self, start: float, size: float) -> float:
-        """Seconds at which `size` bytes have left if they begin to at `start`; starts never decrease."""
-        ...
-
-
-class UplinkModel(Protocol):
-    """Source of uplinks."""
-
-    def draw(self, seed: int) -> Uplink:
-        """An uplink from second 0 on, the same for the same seed."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ConstantRate:
     """Bytes per second that never change; inf: unlimited."""
@@ -249,7 +213,7 @@ class ConstantRate:
         if not self.rate > 0.0:
             raise ValueError(f"a rate must be positive, got {self.rate}")
 
-    def draw(self, seed: int) -> Uplink:
+    def draw(self, seed: int) -> ConstantRate:
         return self
 
     def finish(self, start: float, size: float) -> float:
@@ -274,12 +238,14 @@ class TwoStateRate:
         if not (0.0 < self.rise <= 1.0 and 0.0 < self.fall <= 1.0 and self.low > 0.0 < self.high and self.slot > 0.0):
             raise ValueError(f"probabilities must be in (0, 1], rates and slot positive, got {self}")
 
-    def draw(self, seed: int) -> Uplink:
-        return _TwoStateUplink(self, np.random.default_rng((seed, 3)))
+    def draw(self, seed: int) -> TwoStateUplink:
+        return TwoStateUplink(self, np.random.default_rng((seed, 3)))
 
 
 @dataclass(slots=True)
-class _TwoStateUplink:
+class TwoStateUplink:
+    """One uplink of the chain."""
+
     model: TwoStateRate
     random: np.random.Generator
     states: list[bool] = field(default_factory=list)  # whether slot i is one of the high rate
@@ -304,3 +270,12 @@ class _TwoStateUplink:
             before = self.states[-1]
             self.states.append(before ^ bool(self.random.random() < (model.fall if before else model.rise)))
         return self.states[index]
+
+
+# Each draws an answer of so many positions, or an uplink from second 0 on, the same for the same seed.
+ConfidenceModel = Steady | Varying | Recorded
+UplinkModel = ConstantRate | TwoStateRate
+# Each tells the second at which bytes have left that begin to at a second; those never decrease.
+Uplink = ConstantRate | TwoStateUplink
+# Each tells the bits of a proposed token with its distribution, and the share of the acceptance that rounding leaves.
+Payload = Constant | Lattice

@@ -12,10 +12,9 @@ from math import ceil, inf
 
 from common.draft_policy.estimators import RoundEstimates
 from common.draft_policy.times import expected_tokens_of
-from common.draft_policy.values import DraftPolicy, Extension, Outcome, Plan, RoundTimes
+from common.draft_policy.values import Extension, Outcome, Plan, RoundTimes
 from scripts.simulation.models import ConfidenceModel, Payload, Positions, Uplink, UplinkModel
 
-PROBE_SECONDS = 2.0  # between probes of the round trip
 REMEMBERED = 16  # confidences of the prefix that a policy is told
 
 Extends = Callable[[float, int], Extension]  # `DraftPolicy.extension`
@@ -42,40 +41,6 @@ class RoundScenario:
     def estimates(self) -> RoundEstimates:
         """The drafter's knowledge before its first round: everything but the uplink's rate."""
         return RoundEstimates(self.times.at_rate(inf))
-
-
-@dataclass(slots=True)
-class SimulatedRounds:
-    """Sums of an answer."""
-
-    tokens: int = 0
-    seconds: float = 0.0
-    rounds: int = 0
-    proposed: int = 0
-    judged: int = 0  # proposed tokens that were accepted, or the first of their proposal to be rejected
-    accepted: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-    @property
-    def throughput(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds
-
-    @property
-    def acceptance(self) -> float:
-        """Accepted tokens over judged ones: α."""
-        return self.accepted / self.judged if self.judged else 0.0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a round; its time is the caller's to add."""
-        self.tokens += outcome.tokens
-        self.rounds += 1
-        self.proposed += outcome.length
-        self.judged += outcome.accepted + outcome.rejected
-        self.accepted += outcome.accepted
-        self.bytes_up += outcome.bytes_up
-        self.bytes_down += outcome.bytes_down
 
 
 @dataclass(slots=True)
@@ -183,21 +148,3 @@ class SynchronousRounds:
         )
         self.now, self.place = heard, self.place + tokens
         return outcome
-
-
-def simulate_rounds(
-    scenario: RoundScenario, policy: DraftPolicy, seed: int, estimates: RoundEstimates | None = None
-) -> SimulatedRounds:
-    """One answer. The same for the same arguments; `policy` and `estimates` go on learning from answer to answer."""
-    learnt = estimates or scenario.estimates()
-    rounds, told, probe = SynchronousRounds(scenario, seed), SimulatedRounds(), 0.0
-    while not rounds.finished:
-        if rounds.now >= probe:
-            learnt.probed(scenario.times.rtt)
-            probe = rounds.now + PROBE_SECONDS
-        outcome = rounds.step(policy.plan(rounds.confidences, learnt.times()), policy.extension)
-        learnt.observe(outcome)
-        policy.observe(outcome)
-        told.add(outcome)
-    told.seconds = rounds.now
-    return told

@@ -14,9 +14,9 @@ from common.draft_policy.ddqn import ACTIONS, MOST_BYTES, SHAPES, STATE, WEIGHTS
 from common.draft_policy.rules import Fixed
 from common.draft_policy.values import Plan, RoundTimes
 from scripts.simulation.models import Steady, TwoStateRate
-from scripts.simulation.rounds import simulate_rounds
 from scripts.train_policy.environment import scenario
 from scripts.train_policy.learner import network
+from tests.scripts.simulation.whole_answers import simulate_rounds
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
 RECORD = json.loads(WEIGHTS.with_suffix(".json").read_text("utf-8"))

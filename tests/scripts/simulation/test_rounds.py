@@ -21,8 +21,8 @@ from scripts.simulation.models import (
     TwoStateRate,
     Varying,
 )
-from scripts.simulation.rounds import RoundScenario, SynchronousRounds, simulate_rounds
-from tests.scripts.simulation.rounds_ahead import simulate_ahead
+from scripts.simulation.rounds import RoundScenario, SynchronousRounds
+from tests.scripts.simulation.whole_answers import simulate_ahead, simulate_rounds
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
 LATTICE_64 = Constant(720)  # bits: an index of 704 and the token

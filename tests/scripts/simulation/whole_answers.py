@@ -1,4 +1,6 @@
-"""Rounds that overlap: the drafter goes on after what it proposed until it hears that a token was wrong.
+"""Whole answers by rounds: one after the other, or overlapping.
+
+Where rounds overlap, the drafter goes on after what it proposed until it hears that a token was wrong.
 
 Proposals are chunks. The uplink sends one after the other, stale ones, too. The verifier takes all chunks that have
 arrived into one pass, and drops what follows a token that it refused. No bonus is drawn.
@@ -10,17 +12,62 @@ from dataclasses import dataclass
 
 from common.draft_policy.estimators import RoundEstimates
 from common.draft_policy.values import DraftPolicy, Outcome
-from scripts.simulation.rounds import (
-    PROBE_SECONDS,
-    REMEMBERED,
-    Proposal,
-    RoundScenario,
-    SimulatedRounds,
-    propose,
-    verdict_size,
-)
+from scripts.simulation.rounds import REMEMBERED, Proposal, RoundScenario, SynchronousRounds, propose, verdict_size
 
 MOST_AHEAD = 64  # tokens beyond the last verdict
+PROBE_SECONDS = 2.0  # between probes of the round trip
+
+
+@dataclass(slots=True)
+class SimulatedRounds:
+    """Sums of an answer."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    proposed: int = 0
+    judged: int = 0  # proposed tokens that were accepted, or the first of their proposal to be rejected
+    accepted: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    @property
+    def throughput(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted tokens over judged ones: α."""
+        return self.accepted / self.judged if self.judged else 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a round; its time is the caller's to add."""
+        self.tokens += outcome.tokens
+        self.rounds += 1
+        self.proposed += outcome.length
+        self.judged += outcome.accepted + outcome.rejected
+        self.accepted += outcome.accepted
+        self.bytes_up += outcome.bytes_up
+        self.bytes_down += outcome.bytes_down
+
+
+def simulate_rounds(
+    scenario: RoundScenario, policy: DraftPolicy, seed: int, estimates: RoundEstimates | None = None
+) -> SimulatedRounds:
+    """One answer. The same for the same arguments; `policy` and `estimates` go on learning from answer to answer."""
+    learnt = estimates or scenario.estimates()
+    rounds, told, probe = SynchronousRounds(scenario, seed), SimulatedRounds(), 0.0
+    while not rounds.finished:
+        if rounds.now >= probe:
+            learnt.probed(scenario.times.rtt)
+            probe = rounds.now + PROBE_SECONDS
+        outcome = rounds.step(policy.plan(rounds.confidences, learnt.times()), policy.extension)
+        learnt.observe(outcome)
+        policy.observe(outcome)
+        told.add(outcome)
+    told.seconds = rounds.now
+    return told
 
 
 def simulate_ahead(scenario: RoundScenario, policy: DraftPolicy, seed: int) -> SimulatedRounds:
