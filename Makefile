@@ -17,7 +17,7 @@ QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-walkthroughs test-suites lowest coverage bench soak train-policy demo-model vendor-web docs lock clean
+.PHONY: help setup demo test test-walkthroughs test-suites lowest newest coverage bench soak train-policy demo-model vendor-web docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,17 +89,18 @@ test-walkthroughs: $(STAMP) ## install and use it as a user does: the wheel, REA
 test-suites: $(STAMP) ## run the benchmark suites in short, to see that they work (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m suite
 
-# uv only names the versions: by itself it would take the CUDA build of torch.
-LOWEST := .venv-lowest
-lowest: ## run the tests with the lowest versions that pyproject.toml allows, but for torch (half an hour)
-	@$(MAKE) --no-print-directory setup VENV=$(LOWEST)
-	@echo "lowest versions"
-	@$(LOWEST)/bin/pip install $(QUIETLY) uv
-	@$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python pyproject.toml \
-	    | grep -E '^[a-z]' | grep -Ev '^(torch|triton|nvidia|cuda|setuptools)' > $(LOWEST)/lowest.txt
-	@rm $(LOWEST)/.locked # what it has are other versions now
-	@$(LOWEST)/bin/pip install $(QUIETLY) --no-deps -r $(LOWEST)/lowest.txt
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite and not walkthrough" $(TESTS)
+# Both leave torch as it is locked. uv only names the versions: by itself it would take the CUDA build of torch.
+lowest: RESOLUTION := lowest-direct ## run the tests with the lowest versions that pyproject.toml allows (half an hour)
+newest: RESOLUTION := highest ## run the tests with the newest versions that pyproject.toml allows (half an hour)
+lowest newest:
+	@$(MAKE) --no-print-directory setup VENV=.venv-$@
+	@echo "$@ versions"
+	@.venv-$@/bin/pip install $(QUIETLY) uv
+	@.venv-$@/bin/uv pip compile --quiet --resolution $(RESOLUTION) --python .venv-$@/bin/python pyproject.toml \
+	    | grep -E '^[a-z]' | grep -Ev '^(torch|triton|nvidia|cuda|setuptools)' > .venv-$@/versions.txt
+	@rm .venv-$@/.locked # what it has are other versions now
+	@.venv-$@/bin/pip install $(QUIETLY) --no-deps -r .venv-$@/versions.txt
+	@OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite and not walkthrough" $(TESTS)
 
 # Apart from `make test`: counting lines and branches takes half as much processor time again.
 coverage: $(STAMP) ## run the tests and print which lines and branches they leave out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
@@ -49,6 +50,9 @@ class Decoder:
     ) -> None:
         """Take over a loaded model. Raises `ModelError` if packed passes change what it computes."""
         self._model = loaded.model
+        # Transformers calls the cache `past_key_values` up to 5.23, and `cache` from 5.24 on.
+        taken = inspect.signature(loaded.model.forward).parameters
+        self._cache_name = "cache" if "cache" in taken else "past_key_values"
         self.architecture = type(loaded.model).__name__
         # The check's documents are not the user's: they are neither kept nor counted.
         self._documents, self._source = DocumentCache(0), ""
@@ -206,7 +210,11 @@ class Decoder:
 
     def _run(self, tokens: Tensor, cache: Cache, positions: Tensor, wanted: Tensor) -> Tensor:
         logits: Tensor = self._model(
-            input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=wanted
+            input_ids=tokens,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=wanted,
+            **{self._cache_name: cache},
         ).logits
         return logits
 
