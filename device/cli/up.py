@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from common.process.together import Together
     from device.settings import DeviceSettings
 
-POLL: Final = 0.1  # seconds
-LONGEST_POLL: Final = 2.0  # seconds, between two requests that the device's log has a line for
+POLL: Final = 0.1  # seconds between looks at whether a daemon ended
+STATUS_POLL: Final = 0.5  # seconds between questions for the device's status
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +116,9 @@ def _wait_until_ready(both: Together, plan: Plan) -> None:
     while not (_listens(at.hostname, at.port) and _listens(bind.hostname, bind.port)):
         _check(both)
         time.sleep(POLL)
-    pauses = _pauses()
     while (status := _status(plan)) is None or status["cloud"]["state"] not in ("connected", "refused"):
         _check(both)
-        time.sleep(POLL if status is None else next(pauses))
+        time.sleep(STATUS_POLL)
     if status["cloud"]["state"] == "refused":
         print(f"the device answers without the cloud: {printable(status['cloud']['detail'])}")
     print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
@@ -141,14 +139,6 @@ def _status(plan: Plan) -> dict[str, Any] | None:
             return daemon.status()
     except CommandFailed:  # it may be about to end, of which `_check` tells more
         return None
-
-
-def _pauses() -> Iterator[float]:
-    """Seconds between looks at whether the cloud has come: longer and longer, as it may take minutes."""
-    pause = POLL
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_POLL)
 
 
 def _check(both: Together) -> None:

@@ -32,7 +32,9 @@ PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in e
 OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
 # Other paths are not logged: a path is text that the client chose.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
-_SCRAPED: Final = "/metrics"  # every few seconds, day and night: of no interest at the usual level
+# The page, `dragon up`, Prometheus and health checks ask for these every few seconds, day and night.
+_POLLED: Final = frozenset({"/health", "/v1/health", "/status", "/library", "/metrics"}) | PAGE.keys()
+_USUAL: Final = frozenset({200, 304, 503})  # answers to a poll; 503 is a daemon that starts or stops
 _LONGEST_METHOD: Final = 8  # characters of what a client calls its method
 NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answer has the same one
 OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
@@ -98,12 +100,14 @@ class RequestGuard:
         """Log a request. Nobody but a user must be able to fill the disk."""
         self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
+        polled = path in _POLLED and exchange.status in _USUAL
         if exchange.let_in == "anybody":
-            self._tally.count(path, exchange.status)
+            if not polled:
+                self._tally.count(path, exchange.status)
             return
         tell = logger.log if exchange.let_in == "user" else self._refusals.tell
         method = scope["method"][:_LONGEST_METHOD]
-        level = logging.DEBUG if path == _SCRAPED and exchange.status == 200 else logging.INFO
+        level = logging.DEBUG if polled and exchange.let_in == "user" else logging.INFO
         tell(level, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:

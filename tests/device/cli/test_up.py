@@ -141,6 +141,7 @@ def test_both_answer_and_one_that_ends_takes_the_other_along(
         assert errors.endswith("dragon: the cloud daemon ended with signal SIGKILL; the other one was stopped\n")
         lines = errors.splitlines()[1:-1]
         assert all(line.startswith(("cloud  | ", "device | ")) for line in lines)
+        assert not [line for line in lines if "/health" in line or "/status" in line], "it logs its own questions"
         assert any(line.startswith("cloud  | ") and "cloud ready" in line for line in lines)
         assert any(line.startswith("device | ") and "device ready" in line for line in lines)
         assert all(gone(each) for each in daemons.values())

@@ -337,7 +337,7 @@ class TestStrangers:
                 assert http.options("/status", headers=asks).status_code == 204
         server.stop()
         told = [record.getMessage() for record in caplog.records if record.name.startswith("device.")]
-        assert told == ["requests without a key: 20 x /health 200, 20 x / 200, 20 x /health 405, 20 x /status 204"]
+        assert told == ["requests without a key: 20 x /health 405, 20 x /status 204"]
 
     def test_they_are_told_of_while_the_server_runs(
         self, serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -346,8 +346,33 @@ class TestStrangers:
         caplog.set_level(logging.INFO)
         server = serve()
         with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
-            http.get("/health")
-            wait_for(lambda: "requests without a key: 1 x /health 200" in caplog.messages)
+            http.post("/health")
+            wait_for(lambda: "requests without a key: 1 x /health 405" in caplog.messages)
+
+    def test_polls_that_succeed_do_not_fill_the_log(self, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+        """The page and `dragon up` send them every few seconds."""
+        caplog.set_level(logging.INFO)
+        server = serve()
+        with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
+            for path in ("/health", "/v1/health", "/status", "/library", "/metrics", "/", "/page/main.js"):
+                assert http.get(path).status_code == 200, path
+            assert http.get("/v1/models").status_code == 200
+            assert http.get("/status", headers={"origin": "https://other.example"}).status_code == 403
+        server.stop()
+        told = [record.getMessage().split()[1:4] for record in caplog.records if record.name.startswith("device.")]
+        assert told == [["GET", "/v1/models", "200"], ["GET", "/status", "403"]]
+
+    def test_nor_do_those_of_a_start(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        with (
+            HttpServer(HttpOptions(port=0)) as server,
+            httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http,
+        ):
+            for path in ("/health", "/status"):
+                assert http.get(path).status_code == 503
+            assert http.get("/v1/models").status_code == 503
+        told = [record.getMessage().split()[1:4] for record in caplog.records if record.name.startswith("device.")]
+        assert told == [["GET", "/v1/models", "503"]]
 
     def test_a_summary_is_short_whatever_was_asked(self) -> None:
         counts: dict[request_tally.Kind, int] = {

@@ -58,8 +58,8 @@ def test_scrapes_do_not_fill_the_log(http: httpx.Client, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
     with http:
         scraped(http)
-        http.get("/status")
-    wait_until(lambda: any("GET /status" in line for line in list(caplog.messages)), "what came behind it is told")
+        http.get("/v1/models")
+    wait_until(lambda: any("GET /v1/models" in line for line in list(caplog.messages)), "what came behind it is told")
     told = [record.getMessage() for record in caplog.records if record.name.startswith("device")]
     assert not any("/metrics" in line for line in told)
 
