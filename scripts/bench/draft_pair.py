@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen2ForCausalLM
 from transformers.utils import logging
 
 from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.model.decoder import cache_keyword
 from scripts.bench.synthetic_model import FLAGS, never_end, random_model, scale_to
 from scripts.daemons import ROOT
 
@@ -153,10 +154,9 @@ class _Scaled:
         Each call draws others.
         """
         texts = following = self._prompts[:rows]
-        cache = None
+        cache = {cache_keyword(self.model): DynamicCache(config=self.model.config)}
         for _ in range(DRAWN):
-            passed = self.model(input_ids=following, past_key_values=cache, use_cache=True)
-            cache = passed.past_key_values
+            passed = self.model(input_ids=following, use_cache=True, **cache)
             following = torch.multinomial(passed.logits[:, -1].softmax(-1), 1, generator=self._generator)
             texts = torch.cat((texts, following), dim=1)
         return texts

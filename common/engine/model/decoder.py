@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
-from transformers import Cache
+from transformers import Cache, PreTrainedModel
 
 from common.engine.kv.document_cache import DocumentCache
 from common.engine.kv.document_store import DocumentStore, StoreOptions
@@ -50,9 +50,7 @@ class Decoder:
     ) -> None:
         """Take over a loaded model. Raises `ModelError` if packed passes change what it computes."""
         self._model = loaded.model
-        # Transformers calls the cache `past_key_values` up to 5.23, and `cache` from 5.24 on.
-        taken = inspect.signature(loaded.model.forward).parameters
-        self._cache_name = "cache" if "cache" in taken else "past_key_values"
+        self._cache_keyword = cache_keyword(loaded.model)
         self.architecture = type(loaded.model).__name__
         # The check's documents are not the user's: they are neither kept nor counted.
         self._documents, self._source = DocumentCache(0), ""
@@ -214,7 +212,7 @@ class Decoder:
             position_ids=positions,
             use_cache=True,
             logits_to_keep=wanted,
-            **{self._cache_name: cache},
+            **{self._cache_keyword: cache},
         ).logits
         return logits
 
@@ -340,3 +338,8 @@ class Decoder:
         for tokens in (*documents, query):
             self.check_ids(tokens)
         return longest
+
+
+def cache_keyword(model: PreTrainedModel) -> str:
+    """The keyword by which the model's class takes a cache: Transformers changed it in 5.24."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.engine.model.decoder import Decoder
+from common.engine.model.decoder import Decoder, cache_keyword
 from scripts.bench.measuring import Spread, Table
 from scripts.bench.plan import Plan
 
@@ -50,7 +50,7 @@ class Plain:
         self._mask = torch.ones(len(rows), longest + room, dtype=torch.int64)
         for row, padded in zip(rows, self._mask, strict=True):
             padded[: longest - len(row)] = 0
-        self._cache = StaticCache(config=model.config, max_cache_len=longest + room)
+        self._cache = {cache_keyword(model): StaticCache(config=model.config, max_cache_len=longest + room)}
         self._positions = self._mask.cumsum(-1) - 1
         self._length = 0
         self._feed(tokens)
@@ -66,9 +66,9 @@ class Plain:
             input_ids=tokens,
             attention_mask=self._mask[:, :end],
             position_ids=self._positions[:, self._length : end].clamp(min=0),
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **self._cache,
         )
         self._length = end
         logits: torch.Tensor = output.logits

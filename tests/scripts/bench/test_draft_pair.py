@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
-from common.engine.model.decoder import Decoder
+from common.engine.model.decoder import Decoder, cache_keyword
 from scripts.bench.draft_pair import OVERLAPS, DraftPair, main, make_pair, prompts
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.suite]  # a pair takes some 12 s of processor time
@@ -28,12 +28,12 @@ def drawn_from(target: Any) -> torch.Tensor:
     """Texts whose last tokens are drawn from the target."""
     generator = torch.Generator().manual_seed(5)
     texts = prompts(PROMPT)[-ROWS:]
-    cache = None
+    cache = {cache_keyword(target): DynamicCache(config=target.config)}
+    following = texts
     for _ in range(DRAWN):
-        passed = target(texts if cache is None else texts[:, -1:], past_key_values=cache, use_cache=True)
-        cache = passed.past_key_values
-        drawn = torch.multinomial(passed.logits[:, -1].softmax(-1), 1, generator=generator)
-        texts = torch.cat((texts, drawn), 1)
+        passed = target(following, use_cache=True, **cache)
+        following = torch.multinomial(passed.logits[:, -1].softmax(-1), 1, generator=generator)
+        texts = torch.cat((texts, following), 1)
     return texts
 
 
