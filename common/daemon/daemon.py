@@ -18,7 +18,7 @@ from common.process.service_manager import ServiceManager
 from common.process.sole_process import LockHeld, sole_process
 from common.process.stopping import stopping
 from common.transport.address import TransportError
-from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder
+from common.transport.keys import ADD_DEVICE, CloudKeys, DeviceKeys, KeyFolder
 from common.transport.local_keys import local_cloud_keys, local_device_keys
 
 BAD_INPUT = 2
@@ -97,12 +97,16 @@ def stay_alone(settings: Settings, stack: ExitStack) -> None:
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
     """The keys and the allow-list of a cloud that listens at `address`; None for a plaintext link.
 
-    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
+    On loopback, while no keys have been exchanged, those that this user's daemons share. The log says so where there
+    is a key pair and no trusted device, as after the last one was revoked. Raises `TransportError`.
     """
     if settings.curve == "off":
         return None
     folder = KeyFolder(settings.keys, "cloud")
     if is_loopback(address) and not folder.complete():
+        if folder.has_pair:
+            shared = "no device is trusted: devices of this user on this machine get in by the keys in %s; %s"
+            log.warning(shared, settings.local_keys, ADD_DEVICE)
         return local_cloud_keys(settings.local_keys)
     return folder.cloud_keys()
 

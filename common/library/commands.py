@@ -16,11 +16,12 @@ from rich.filesize import decimal
 from common.configuration.settings import Settings
 from common.engine.model.errors import ModelError
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, chunker_for
-from common.library.errors import LibraryError, PathError
+from common.library.errors import LibraryError, LibraryLocked, PathError
 from common.library.ingest import AddReport, Progress
 from common.library.library import Library
 from common.library.places import is_within
 from common.library.readings import Reading
+from common.library.removal import named_uploads
 from common.library.snapshots import forget_unread
 from common.library.states import REFUSALS, forget_states, forgetting_states
 from common.library.tags import tags_of
@@ -175,19 +176,44 @@ def _age(reading: Reading, settings: Settings) -> str:
     return f"interrupted at {share}: `{command}` goes on with it"
 
 
-def remove(settings: Settings, paths: Sequence[str], everything: bool = False) -> int:
-    """Forget documents, named as `list_documents` shows them or by where they are; or all of them."""
+def remove(settings: Settings, paths: Sequence[str], everything: bool = False, uploads: Path | None = None) -> int:
+    """Forget documents, named as `list_documents` shows them or by where they are; or all of them.
+
+    A name of an upload stands for it alone, and its file in the folder `uploads` is deleted.
+    """
     if everything == bool(paths):
         return _refuse("say which documents to remove, or all of them")
 
     def work(library: Library) -> int:
         forget_unread(settings)
-        with forgetting_states(settings.document_store):
-            removed = library.remove("all" if everything else paths)
+        own = {path: named_uploads(path, library.files(), uploads) for path in paths} if uploads is not None else {}
+        rest = [path for path in paths if not own.get(path)]
+        removed = 0
+        if everything or rest:
+            with forgetting_states(settings.document_store):
+                removed = library.remove("all" if everything else rest)
+        gone = [file for files in own.values() for file in files]
+        if gone:
+            _delete(gone)
+            removed += len(gone)
+            try:
+                with forgetting_states(settings.document_store):
+                    library.remove(gone)
+            except LibraryLocked:
+                say("deleted; the library is being read, which forgets them")
         say(f"{number(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
     return _with_library(settings, work)
+
+
+def _delete(files: Sequence[str]) -> None:
+    """Delete files, which may be gone. Raises `PathError`."""
+    for file in files:
+        try:
+            Path(file).unlink(missing_ok=True)
+        except OSError as error:
+            raise PathError(f"{file} can't be deleted: {(error.strerror or str(error)).lower()}") from None
 
 
 def prefill(settings: Settings) -> int:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from common.library.errors import PathError
 from common.library.places import is_within, places
+from common.library.readers.content import storable
 from common.library.store import FileRecord
 from common.library.successors import is_gone
 from proto.patterns import normalised
@@ -54,6 +55,23 @@ def removal(
             raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
         chosen |= {file.id: file for file in named if file.id not in kept}
     return Removal(list(chosen.values()), [root for each in gone.values() for root in each])
+
+
+def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list[str]:
+    """Files of the folder `uploads` that a path names, documents or not; none where it names the folder or one around.
+
+    A document of another folder that is on the disk where the path leads comes first.
+    """
+    folder = storable(str(uploads.resolve()))
+    given = Given(path)
+    if not path or given.holds(folder):
+        return []
+    named = given.documents(files)
+    found = [file.path for file in named if is_within(file.path, folder)]
+    there = uploads.resolve() / path
+    if not named and there.parent == uploads.resolve() and there.is_file():
+        found = [str(there)]
+    return found
 
 
 class Given:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -22,9 +23,13 @@ import zmq
 from zmq.utils import z85
 
 from common.process.durable_files import replacing
+from common.process.quiet_log import QuietLog
 from common.transport.address import TransportError
 from proto.fields import Side
 
+ADD_DEVICE = "`dragon pair --role cloud` adds one"
+
+_LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OWN = "own.json"
 _TRUSTED = "trusted"
@@ -108,7 +113,12 @@ class KeyFolder:
     def complete(self, peer: str | None = None) -> bool:
         """Whether there is a pair and a trusted peer (`peer`, if one is named): what it takes to talk to anybody."""
         trusted = [each for each in self.trusted() if peer in (None, each.name)]
-        return self._own.exists() and bool(trusted)
+        return self.has_pair and bool(trusted)
+
+    @property
+    def has_pair(self) -> bool:
+        """Whether this machine's pair was made."""
+        return self._own.exists()
 
     def own(self) -> KeyPair:
         """This machine's pair; refused when others on the machine can read it."""
@@ -157,9 +167,13 @@ class KeyFolder:
         """Trusted peers that `trust` would rename, which have the key, or forget, which have the name."""
         return tuple(peer for peer in self.trusted() if (peer.name == name) != (peer.key == key))
 
+    def named(self, name: str) -> tuple[TrustedPeer, ...]:
+        """Trusted peers of this name or fingerprint."""
+        return tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
+
     def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
         """Stop trusting the peer of this name or fingerprint, from its next handshake on."""
-        found = tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
+        found = self.named(name)
         if not found:
             raise TransportError(
                 f"No key is trusted as {name}; `dragon keys show --role {self._role}` lists those that are."
@@ -183,8 +197,22 @@ class KeyFolder:
         return peer is not None and peer.key == key
 
     def cloud_keys(self) -> CloudKeys:
-        """Keys of a cloud daemon: accepts exactly the trusted peers."""
-        return CloudKeys(self.own(), self.allows)
+        """Keys of a cloud daemon: accepts exactly the trusted peers. The log says so where there is none."""
+        lines = QuietLog(_LOG)
+
+        def tell_where_nobody_is_trusted() -> None:
+            if not self.trusted():
+                lines.tell(logging.WARNING, "no device is trusted: the cloud lets nobody in; %s", ADD_DEVICE)
+
+        def allows(key: str) -> bool:
+            if self.allows(key):
+                return True
+            tell_where_nobody_is_trusted()
+            return False
+
+        own = self.own()
+        tell_where_nobody_is_trusted()
+        return CloudKeys(own, allows)
 
     def device_keys(self, cloud: str = "cloud") -> DeviceKeys:
         """Keys of a device daemon that talks to the trusted peer named `cloud`."""

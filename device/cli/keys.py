@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Group, help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
+)
+NO_DEVICE = "The cloud trusts no device any more."
+NO_CLOUD = (
+    "The device trusts no cloud any more. At an address of this machine it takes the keys that all daemons of this user"
+    " share; at any other address it refuses to start. `dragon pair CODE` adds a cloud."
 )
 Name = Annotated[str, typer.Argument(help="A name for the peer, e.g. cloud")]
 
@@ -67,11 +72,58 @@ def trust(
 
 
 @app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")], role: Role = "device") -> None:
+def revoke(
+    name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")],
+    role: Annotated[
+        Side | None, typer.Option("--role", help="Whose: the device's or the cloud's; needed if both trust the name")
+    ] = None,
+) -> None:
     """Stop trusting a peer."""
-    with _folder(role) as folder:
+    from common.daemon.daemon import TRUSTED_CLOUD
+
+    found = _role_that_trusts(name) if role is None else role
+    with _folder(found) as folder:
         for peer in folder.revoke(name):
             print(f"revoked     {peer.name}  {peer.fingerprint}")
+        if found == "cloud" and not folder.trusted():
+            print(f"{NO_DEVICE} {_without_devices()}", file=sys.stderr)
+        if found == "device" and not folder.named(TRUSTED_CLOUD):
+            print(NO_CLOUD, file=sys.stderr)
+
+
+def _role_that_trusts(name: str) -> Side:
+    """The role whose folder has the name or fingerprint. Raises `CommandFailed` where neither or both have it."""
+    roles: list[Side] = []
+    for role in get_args(Side):
+        with _folder(role) as folder:
+            if folder.named(name):
+                roles.append(role)
+    match roles:
+        case [role]:
+            return role
+        case []:
+            raise bad_input(
+                f"No key is trusted as {name}; `dragon keys show` and `dragon keys show --role cloud` list others."
+            )
+    raise bad_input(
+        f"Both the device and the cloud of this machine trust a key as {name}; add --role device or --role cloud."
+    )
+
+
+def _without_devices() -> str:
+    """Behaviour of a cloud without trusted devices, by its settings."""
+    from common.configuration.settings import is_loopback
+    from device.cli.settings import cloud_settings
+
+    values, _ = cloud_settings()
+    if values["curve"] == "off":
+        return "Its link has no keys (curve = 'off'): everybody who reaches it still gets in."
+    if is_loopback(values["bind"]):
+        return (
+            "A cloud that runs lets nobody in. From its next start on it lets in this user's own devices on this"
+            " machine, by keys that they share. `dragon pair --role cloud` adds a device."
+        )
+    return "The cloud lets nobody in. `dragon pair --role cloud` adds a device."
 
 
 def print_displaced(displaced: Sequence[TrustedPeer], name: str) -> None:

@@ -11,7 +11,7 @@ from common.library.readers.formats import READ
 from common.process.python import wait_passively
 from device.cli.failures import bad_input
 from device.cli.options import Group
-from device.cli.settings import Role, load_common
+from device.cli.settings import Role, load_common, load_device
 
 app = typer.Typer(cls=Group, help="The documents that answers draw on.", rich_markup_mode=None)
 
@@ -59,10 +59,11 @@ def remove(
     everything: Annotated[bool, typer.Option("--all", help="Every document")] = False,
     role: Role = "device",
 ) -> None:
-    """Forget documents; the files themselves stay."""
+    """Forget documents; the files themselves stay, except uploads, which are deleted."""
     from common.library import commands
 
-    raise typer.Exit(commands.remove(load_common(role), paths or [], everything))
+    uploads = load_device().uploads if role == "device" else None
+    raise typer.Exit(commands.remove(load_common(role), paths or [], everything, uploads))
 
 
 @app.command("status")

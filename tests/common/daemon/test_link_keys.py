@@ -49,6 +49,25 @@ def test_keys_that_were_exchanged_come_first(tmp_path: Path) -> None:
     assert theirs.allows(exchanged[0]) and not theirs.allows(local)
 
 
+def test_the_log_says_when_no_device_is_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    device, cloud = settings(tmp_path)
+    folder = KeyFolder(cloud.keys, "cloud")
+    assert cloud_keys(cloud, LOOPBACK[0]) is not None and not caplog.messages, "nobody made keys: that is the default"
+    folder.new()
+    folder.trust("laptop", KeyFolder(device.keys).new().public)
+    assert cloud_keys(cloud, LOOPBACK[0]) is not None and not caplog.messages
+    folder.revoke("laptop")
+    shared = cloud_keys(cloud, LOOPBACK[0])
+    assert shared is not None and shared.allows(local_pair(cloud.local_keys).public)
+    (told,) = caplog.messages
+    assert f"devices of this user on this machine get in by the keys in {cloud.local_keys}" in told
+    assert "`dragon pair --role cloud` adds one" in told
+    caplog.clear()
+    beyond = cloud_keys(cloud, BEYOND)
+    assert beyond is not None and not beyond.allows(KeyFolder(device.keys).own().public)
+    assert caplog.messages[0] == "no device is trusted: the cloud lets nobody in; `dragon pair --role cloud` adds one"
+
+
 def test_beyond_this_machine_only_exchanged_keys_count(tmp_path: Path) -> None:
     device, cloud = settings(tmp_path)
     with pytest.raises(TransportError, match="dragon keys new"):

@@ -180,6 +180,66 @@ class TestRemove:
         assert capsys.readouterr().out == ""
 
 
+class TestRemoveUploads:
+    """A file of the folder of uploads is the only copy: the watcher would read it again if it stayed."""
+
+    @pytest.fixture
+    def uploads(self, settings: Settings, documents: Path, write: Write, tmp_path: Path) -> Path:
+        folder = tmp_path / "uploads"
+        folder.mkdir()
+        (folder / "plan.txt").write_text("an apple tree")
+        write("plan.txt", "a harbour full of boats")
+        commands.add(settings, [documents])
+        commands.add(settings, [folder], watch=True)
+        return folder
+
+    @staticmethod
+    def listed(settings: Settings) -> list[str]:
+        with commands.open_library(settings) as library:
+            return sorted(file.path for file in library.files())
+
+    @pytest.mark.parametrize("by_place", [False, True])
+    def test_one_goes_with_its_file_and_nothing_else(
+        self, settings: Settings, uploads: Path, documents: Path, by_place: bool, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        upload = uploads / "plan.txt"
+        given = str(upload) if by_place else "plan.txt"
+        assert commands.remove(settings, [given], uploads=uploads) == commands.DONE
+        assert capsys.readouterr().err.endswith("1 document removed\n")
+        assert self.listed(settings) == [str(documents / "plan.txt")] and not upload.exists()
+        assert commands.remove(settings, [given], uploads=uploads) == (
+            commands.INCOMPLETE if by_place else commands.DONE
+        ), "the name is the other document's now"
+        assert (documents / "plan.txt").exists()
+
+    def test_a_document_where_one_is_comes_first(
+        self, settings: Settings, uploads: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(documents)
+        assert commands.remove(settings, ["plan.txt"], uploads=uploads) == commands.DONE
+        assert self.listed(settings) == [str(uploads / "plan.txt")]
+        assert (uploads / "plan.txt").exists() and (documents / "plan.txt").exists()
+
+    def test_one_that_is_no_document_goes(self, settings: Settings, uploads: Path) -> None:
+        (uploads / "empty.txt").touch()
+        assert commands.remove(settings, ["empty.txt"], uploads=uploads) == commands.DONE
+        assert not (uploads / "empty.txt").exists()
+        assert commands.remove(settings, ["empty.txt"], uploads=uploads) == commands.INCOMPLETE
+
+    def test_one_goes_while_another_process_changes_the_library(
+        self, settings: Settings, uploads: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with writer_lock(settings.library):
+            assert commands.remove(settings, ["plan.txt"], uploads=uploads) == commands.DONE
+        assert "deleted; the library is being read, which forgets them" in capsys.readouterr().err
+        assert not (uploads / "plan.txt").exists()
+
+    @pytest.mark.parametrize("named", ["", ".."])
+    def test_the_folder_and_those_around_it_delete_nothing(self, settings: Settings, uploads: Path, named: str) -> None:
+        assert commands.remove(settings, [str(uploads / named)], uploads=uploads) == commands.DONE
+        assert (uploads / "plan.txt").exists() and str(uploads / "plan.txt") not in self.listed(settings)
+
+
 class TestStoredDocuments:
     @pytest.fixture
     def filled(self, settings: Settings, documents: Path, write: Write) -> Settings:

@@ -100,16 +100,20 @@ def test_plaintext_and_encryption_do_not_mix(machines: Machines) -> None:
     is_shut_out(None, machines.device.device_keys())
 
 
-def test_trust_and_revocation_hold_from_the_next_connection_on(machines: Machines) -> None:
+def test_trust_and_revocation_hold_from_the_next_connection_on(
+    machines: Machines, caplog: pytest.LogCaptureFixture
+) -> None:
     keys = machines.cloud.cloud_keys()
     cloud_side, device, again = Recorder(), Recorder(), Recorder()
     with CloudLink(LOCAL, keys, cloud_side, QUICK) as cloud:
         with DeviceLink(cloud.address, machines.device.device_keys(), device, QUICK):
             device.wait(lambda: device.connected)
+        assert "no device is trusted" not in caplog.text
         machines.cloud.revoke("laptop")
         with DeviceLink(cloud.address, machines.device.device_keys(), again, QUICK) as link:
             again.wait_polling(lambda: link.status().state == "refused")
             assert not again.connected
+            assert "no device is trusted: the cloud lets nobody in; `dragon pair --role cloud` adds one" in caplog.text
             machines.cloud.trust("laptop", machines.device.own().public)
             again.wait(lambda: again.connected)
 

@@ -18,7 +18,7 @@ from common.configuration.flags import FlagError, flags_help, parse_flags
 from common.configuration.settings import Settings
 from common.process import neighbours
 from common.transport.key_text import key_of, key_text
-from device.cli.settings import load_common
+from device.cli.settings import load_common, load_device
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.conftest import Serve
@@ -205,6 +205,42 @@ class TestKeys:
         assert dragon("keys", "revoke", "cloud").stdout.startswith("revoked     cloud  ")
         assert KEY not in dragon("keys", "show").stdout
 
+    def test_a_peer_is_revoked_by_its_name_alone(self, dragon: Dragon) -> None:
+        """The role is needed where both trust somebody of that name."""
+        for role in ("device", "cloud"):
+            dragon("keys", "new", "--role", role)
+            assert dragon("keys", "trust", "cloud", KEY, "--role", role).returncode == 0
+        ambiguous = dragon("keys", "revoke", "cloud")
+        assert (ambiguous.returncode, ambiguous.stdout, ambiguous.stderr.count("\n")) == (2, "", 1)
+        assert "add --role device or --role cloud" in ambiguous.stderr
+        assert dragon("keys", "trust", "laptop", KEY, "--role", "cloud", "--replace").returncode == 0
+        assert dragon("keys", "revoke", "laptop").stdout.startswith("revoked     laptop  ")
+        assert dragon("keys", "revoke", "cloud").stdout.startswith("revoked     cloud  ")
+        unknown = dragon("keys", "revoke", "laptop")
+        assert (unknown.returncode, "No key is trusted as laptop; `dragon keys show`" in unknown.stderr) == (2, True)
+
+    @pytest.mark.parametrize(
+        ("environment", "text"),
+        [
+            ({}, "From its next start on it lets in this user's own devices on this machine"),
+            ({"DRAGON_CLOUD_BIND": "tcp://0.0.0.0:8601"}, "The cloud lets nobody in. `dragon pair --role cloud` adds"),
+            ({"DRAGON_CLOUD_CURVE": "off"}, "everybody who reaches it still gets in"),
+        ],
+    )
+    def test_the_last_device_that_goes_is_told(self, dragon: Dragon, environment: dict[str, str], text: str) -> None:
+        dragon("keys", "new", "--role", "cloud")
+        for name in ("laptop", "phone"):
+            key = key_text(zmq.curve_keypair()[0].decode())
+            assert dragon("keys", "trust", name, key, "--role", "cloud").returncode == 0
+        assert dragon("keys", "revoke", "laptop", **environment).stderr == ""
+        last = dragon("keys", "revoke", "phone", **environment)
+        assert last.stderr.startswith("The cloud trusts no device any more. ") and text in last.stderr
+
+    def test_a_device_that_trusts_no_cloud_any_more_is_told(self, dragon: Dragon) -> None:
+        dragon("keys", "new")
+        dragon("keys", "trust", "cloud", KEY)
+        assert "The device trusts no cloud any more." in dragon("keys", "revoke", "cloud").stderr
+
     def test_roles_have_keys_of_their_own(self, dragon: Dragon) -> None:
         assert dragon("keys", "new", "--role", "cloud").returncode == 0
         assert dragon("keys", "show").returncode == 2
@@ -238,6 +274,8 @@ class TestLibrary:
         dragon("library", "prefill", "--role", "cloud", DRAGON_CLOUD_DOCUMENT_STORE_BYTES="7")
         dragon("library", "remove", "a.txt")
         dragon("library", "remove", "--all")
+        dragon("library", "remove", "a.txt", "--role", "cloud")
+        uploads = load_device().uploads
         dragon("library", "search", "what", "-k", "3")
         dragon("library", "status", "--role", "cloud")
         assert calls == [
@@ -245,8 +283,9 @@ class TestLibrary:
             ("add", "cloud", 128, [Path("x")], True, True, None),
             ("list_documents", "cloud", 32),
             ("prefill", "cloud", 128),
-            ("remove", "device", 128, ["a.txt"], False),
-            ("remove", "device", 128, [], True),
+            ("remove", "device", 128, ["a.txt"], False, uploads),
+            ("remove", "device", 128, [], True, uploads),
+            ("remove", "cloud", 128, ["a.txt"], False, None),
             ("search", "device", 128, "what", 3),
             ("status", "cloud", 128),
         ]
