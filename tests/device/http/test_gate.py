@@ -354,7 +354,7 @@ class TestStrangers:
         caplog.set_level(logging.INFO)
         server = serve()
         with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
-            for path in ("/health", "/v1/health", "/status", "/metrics", "/", "/page/main.js"):
+            for path in ("/health", "/v1/health", "/status", "/metrics", "/", "/page/modules/main.js"):
                 assert http.get(path).status_code == 200, path
             assert http.get("/v1/models").status_code == 200
             assert http.get("/status", headers={"origin": "https://other.example"}).status_code == 403
