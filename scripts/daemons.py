@@ -320,5 +320,6 @@ def _environment(data: Path | None) -> dict[str, str]:
         kept["DRAGON_DEVICE_MODEL"] = kept["DRAGON_CLOUD_MODEL"] = "embedded"
         kept["DRAGON_DEVICE_SEARCH"] = kept["DRAGON_CLOUD_SEARCH"] = "dense"
         kept["DRAGON_DEVICE_END_REPETITION"] = "false"  # answers are as long as they are asked for
+        kept["DRAGON_DEVICE_UNMATCHED"] = "answer"  # from documents, however far they are from the question
         kept["XDG_CONFIG_HOME"] = str(data / "config")
     return kept

@@ -111,7 +111,7 @@ def ask_all(data: Path, settings: Mapping[str, object], questions: Sequence[Ques
     """Start both daemons on the libraries below `data`, and ask."""
     console.print("[dim]starting a cloud daemon and a device daemon ...[/]")
     # A machine that stands still for some seconds must not make other answers of these.
-    with Pair(data, {**settings, "patience": PATIENCE}, settings) as pair:
+    with Pair(data, {**settings, "patience": PATIENCE, "unmatched": "warn"}, settings) as pair:
         return [ask(pair, number, question) for number, question in enumerate(questions, start=1)]
 
 

@@ -47,7 +47,7 @@ def told(device: Resident, **fields: Any) -> tuple[list[Provisional | TokenEvent
 def test_drafts_come_first_and_change_nothing(device: Resident, fields: dict[str, Any]) -> None:
     plain, text = told(device, **fields)
     assert not any(isinstance(event, Provisional) for event in plain)
-    events, shown = told(device, provisional=True, unmatched="answer", **fields)
+    events, shown = told(device, provisional=True, **fields)
     assert shown == text
     first = next(place for place, event in enumerate(events) if isinstance(event, TokenEvent))
     drafts = [event.text for event in events[:first] if isinstance(event, Provisional)]

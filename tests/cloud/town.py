@@ -114,7 +114,7 @@ class Resident:
         self.side.close()
 
     def begin(self, question: str, **fields: Any) -> Iterated:
-        chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20} | fields
+        chosen: dict[str, Any] = {"privacy": "balanced", "seed": 20, "unmatched": "answer"} | fields
         kind = METHODS[chosen.get("method", "speculative")].request
         return Iterated(self.engine, kind(question=question, prompt=f"\nQuestion: {question}\nAnswer:", **chosen))
 

@@ -194,11 +194,15 @@ class TestUnmatched:
         assert both == max(device, cloud) and device != cloud
 
     def test_it_is_said_before_the_answer(self, pair: Pair, client: OpenAI) -> None:
-        answer = pair.complete(self.FAR, max_tokens=4)
+        answer = pair.complete(self.FAR, max_tokens=4, unmatched="warn")
         report = answer["dragon"]
         assert report["unmatched"] and not report["refused"]
         stream = client.chat.completions.create(
-            model="dragon", messages=[{"role": "user", "content": self.FAR}], max_tokens=4, stream=True
+            model="dragon",
+            messages=[{"role": "user", "content": self.FAR}],
+            max_tokens=4,
+            stream=True,
+            extra_body={"unmatched": "warn"},
         )
         told = [
             "doubt" if doubt else "text"
@@ -207,7 +211,7 @@ class TestUnmatched:
             if chunk.choices and (doubt or chunk.choices[0].delta.content)
         ]
         assert told[0] == "doubt" and set(told[1:]) == {"text"}
-        asked = dragon("ask", self.FAR, "--max-tokens", "4", "--url", pair.url)
+        asked = dragon("ask", self.FAR, "--max-tokens", "4", "--unmatched", "warn", "--url", pair.url)
         assert asked.returncode == 0, asked.stderr
         assert asked.stderr.startswith("No document is close to the question (the closest: 0.")
         assert asked.stdout.strip() == answer["choices"][0]["message"]["content"].strip()
@@ -215,7 +219,7 @@ class TestUnmatched:
     @pytest.mark.parametrize("fields", [{}, {"sources": "device"}, {"sources": "cloud"}, {"temperature": 1.0}], ids=str)
     def test_its_documents_take_no_part(self, pair: Pair, fields: dict[str, Any]) -> None:
         """The answer is that of a question without documents, and quotes none."""
-        fields = {"seed": 7, "max_tokens": 8} | fields
+        fields = {"seed": 7, "max_tokens": 8, "unmatched": "warn"} | fields
         answer, without = pair.complete(self.FAR, **fields), pair.complete(self.FAR, **fields, documents=0)
         assert answer["choices"] == without["choices"]
         report = answer["dragon"]
@@ -225,7 +229,8 @@ class TestUnmatched:
 
     def test_documents_that_were_chosen_take_part(self, pair: Pair) -> None:
         """However far they are from the question."""
-        report = pair.complete(self.FAR, max_tokens=2, sources="device", device_documents=["rabbit*"])["dragon"]
+        chosen = {"sources": "device", "device_documents": ["rabbit*"]}
+        report = pair.complete(self.FAR, max_tokens=2, unmatched="warn", **chosen)["dragon"]
         assert not report["unmatched"]
         assert [source["title"] for source in report["sources"]] == ["rabbit"]
 
