@@ -178,6 +178,11 @@ class Table:
         table = [[*names, *(shown(row, column) for column in columns.values())] for names, row in rows.items()]
         return cls([*heads, *columns], table)
 
+    def columns(self, heads: Sequence[str]) -> Table:
+        """The columns under these heads alone."""
+        places = [list(self.heads).index(head) for head in heads]
+        return Table(heads, [[row[place] for place in places] for row in self.rows])
+
     def __str__(self) -> str:
         lines = [self.heads, ["---"] * len(self.heads), *self.rows]
         return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -135,6 +135,7 @@ def run(results: Results) -> None:
             raise RuntimeError(f"{unlike} differ, although the numbers are said to be bit-exact")
     results.samples("repeats", {"plan": plan.sizes(), "repeated": found})
     results.table("Answers that are not the first one's", show(found), NOTE)
+    results.table("In short", in_short(found))
 
 
 def cases(plan: Plan, real: Plan | None, say: Callable[[str], None]) -> Iterator[Case]:
@@ -228,6 +229,13 @@ NOTE: Final = (
 )
 
 
+COUNTS: Final[Mapping[str, Callable[[list[Repeated]], object]]] = {
+    "answers": len,
+    "tokens": lambda these: f"{sum(each.tokens for each in these):,}",
+    "differ": lambda these: sum(each.differs is not None for each in these),
+}
+
+
 def show(found: list[Repeated]) -> Table:
     """A row for each type, temperature and group."""
     groups = grouped(found, lambda each: (each.dtype, each.temperature, each.group))
@@ -236,8 +244,12 @@ def show(found: list[Repeated]) -> Table:
         "T": lambda these: f"{these[0].temperature:g}",
         "group": lambda these: these[0].group,
         "ways": lambda these: len({each.way for each in these}),
-        "answers": len,
-        "tokens": lambda these: f"{sum(each.tokens for each in these):,}",
-        "differ": lambda these: sum(each.differs is not None for each in these),
+        **COUNTS,
     }
     return Table.of(groups.values(), columns)
+
+
+def in_short(found: list[Repeated]) -> Table:
+    """A row for each type."""
+    columns: dict[str, Callable[[list[Repeated]], object]] = {"type": lambda these: these[0].dtype, **COUNTS}
+    return Table.of(grouped(found, lambda each: each.dtype).values(), columns)
