@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PLACEMENT_LINES = {"device": 0, "cloud": 1, "random": 2, "greedy": 3, "mirrored": 4, "greedy, Eq. 6": 5}
 
 
+TEXT_FOLDER = "DRAGON_BENCH_TEXT"  # names the folder with the texts of suites that measure on real ones
+
+
 class NoText(RuntimeError):
     """There is no text, or no model of it, to measure on; the sentence says what to do."""
 

@@ -34,11 +34,6 @@ class Answered(Answer):
         return [(ours, theirs) for ours, theirs in self.report["accepted"]]
 
     @property
-    def expected(self) -> list[tuple[float, float] | None]:
-        """Eq. 5 of device and cloud, [tokens]."""
-        return [None if pair is None else (pair[0], pair[1]) for pair in self.report["expected"]]
-
-    @property
     def prompt(self) -> float:
         """Tokens of a row before the answer, on the average."""
         return float(self.report["prompt_tokens"]) / max(1, len(self.report["sources"]))

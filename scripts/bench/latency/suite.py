@@ -10,7 +10,7 @@ from itertools import product
 from statistics import median
 
 from common.figures import REFERENCE
-from scripts.bench.latency import analysis, prediction
+from scripts.bench.latency import analysis
 from scripts.bench.latency.measure import Answered, measure_demonstration
 from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
 from scripts.bench.measuring import INTERVALS, MEDIANS, SPREADS, Spread
@@ -77,9 +77,6 @@ def report(results: Results, plan: Plan, found: Sequence[Answered], of: str = ""
     results.samples(f"answers{of}", found)
     results.samples(f"seed{of}", plan.seed)
     results.table(f"Latency by method, link and hardware{of}", analysis.table(found, plan), NOTE)
-    predicted = prediction.predict(found, plan)
-    results.samples(f"predicted{of}", predicted)
-    results.table(f"The simulator's prediction{of}", prediction.table(predicted), prediction.verdict(predicted))
     if len(plan.legs) > 1:
         draw(results, found, plan)
 

@@ -91,7 +91,7 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
             views = []
             ahead = first
             for place in places:
-                given = _view(scheme.drafter, kernel, place, positions[place].device)
+                given = _view(scheme.drafter, kernel, place, positions[place][0])
                 views.append(scheme.drafts.drawn(ahead, given))
                 ahead = ahead.behind(views[-1].token)
         with _Lap(laps, PACK):
@@ -100,7 +100,7 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
         with _Lap(laps, READ):
             proposed = scheme.judge.read(message)
         with _Lap(laps, TARGET):
-            own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + length)]
+            own = [_view(scheme.verifier, kernel, place, positions[place][1]) for place in (*places, start + length)]
         with _Lap(laps, JUDGE):
             judgement = scheme.judge.judge(first, proposed, own)
         with _Lap(laps, SETTLE):

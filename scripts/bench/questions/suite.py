@@ -20,14 +20,13 @@ from scripts.bench.citations import doubted
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table, grouped, mean_interval, share_interval
 from scripts.bench.plan import Plan
-from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions import rows
 from scripts.bench.questions.judge import abstains, right
 from scripts.bench.questions.notes import NOTES
 from scripts.bench.questions.public import ASKED, PEPS, read
 from scripts.bench.questions.questions import QUESTIONS, Kind, Question, first_of_each
 from scripts.bench.questions.rows import Row
-from scripts.bench.results import NoText, Results
+from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.daemons import Pair, fill_library
 
 FULL: Final = Plan(questions=len(QUESTIONS), tokens=40, documents=(4,))
@@ -82,7 +81,9 @@ def run(results: Results) -> None:
         found += measure(public, asked, chosen, plan, results.say)
     finally:  # what was asked took its time, whatever ends the run
         results.samples("questions", {"plan": plan.sizes(), "answers": found})
-    results.table("Questions judged", table(found), NOTE)
+    judged_table = table(found)
+    results.table("Questions judged", judged_table, NOTE)
+    results.table("In short", judged_table.columns(IN_SHORT))
     results.table("Questions that nobody answers", unanswered(found), NOTE_UNANSWERED)
 
 
@@ -194,6 +195,7 @@ HEADS: Final = (
     "TTFT, ms",
     "ms per token",
 )
+IN_SHORT: Final = ("read as", "all right", "against the first", "nobody's: dragon says so", "TTFT, ms")
 HEADS_UNANSWERED: Final = (
     "read as",
     "near notes: model says so",

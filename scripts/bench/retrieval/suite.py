@@ -18,8 +18,7 @@ from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.library import Library, SearchKind
 from scripts.bench.measuring import Spread, Table, share_interval
-from scripts.bench.quality.corpus import TEXT_FOLDER
-from scripts.bench.results import NoText, Results
+from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.retrieval import embedding, searching
 from scripts.bench.retrieval.questions import TEMPLATES, questions, ranks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -15,9 +15,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from common.figures import COLORS, MOST_LINES
-from scripts.bench import timeline
-from scripts.bench.asking import Mode, TokensDiffer, ask
-from scripts.bench.latency import analysis, measure, prediction, suite
+from scripts.bench.asking import TokensDiffer, ask
+from scripts.bench.latency import analysis, measure, suite
 from scripts.bench.latency.measure import Answered, check_identity
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
@@ -33,7 +32,6 @@ from scripts.bench.latency.plan import (
     emulated,
 )
 from scripts.bench.measuring import NOTHING
-from scripts.bench.plan import Plan as TimelinePlan
 from scripts.bench.results import Results
 from scripts.bench.workload import Texts
 from tests.scripts.bench.fake_pair import FakePair
@@ -97,13 +95,11 @@ class TestTurns:
     @pytest.fixture
     def pair(self, monkeypatch: pytest.MonkeyPatch) -> FakePair:
         pair = FakePair()
-        for module in (measure, timeline):
-            monkeypatch.setattr(module, "filled", pair.running)
-            monkeypatch.setattr(module, "settle", lambda *known: None)
+        monkeypatch.setattr(measure, "filled", pair.running)
+        monkeypatch.setattr(measure, "settle", lambda *known: None)
         monkeypatch.setattr(measure, "NetLab", MagicMock())
         monkeypatch.setattr(measure, "sinusoid", MagicMock())
         monkeypatch.setattr(measure, "pair_of", pair.running)
-        monkeypatch.setattr(timeline, "linked", lambda *known: nullcontext((pair, None)))
         return pair
 
     def test_every_mode_has_read_every_document_before_anything_is_timed(self, pair: FakePair) -> None:
@@ -126,22 +122,6 @@ class TestTurns:
         first = [next(each.mode for each in timed if each.question == number) for number in range(9)]
         assert first[:3] == [mode.name for mode in modes]
         assert Counter(first[3:]) == {RACE_DEVICE.name: 3, RACE_MIRRORED.name: 3}
-
-    def test_pipelines_are_drawn_of_what_was_read_before(
-        self, pair: FakePair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        traced: list[tuple[str, str]] = []
-
-        def trace(pair: FakePair, question: str, plan: TimelinePlan, mode: Mode) -> str:
-            traced.append((question, mode.name))
-            return mode.name
-
-        monkeypatch.setattr(timeline, "_ask", trace)
-        monkeypatch.setattr(timeline, "_sample", str)
-        timeline.measure(timeline.SHORT, Results("timeline", tmp_path, short=True), self.TEXTS)
-        assert pair.asked == [(question, {"max_tokens": 1}) for question in self.TEXTS.questions]
-        first = [next(mode for asked, mode in traced if asked == question) for question in self.TEXTS.questions]
-        assert first[:5] == [mode.name for mode in (*timeline.MODES, timeline.MODES[0])]
 
     def test_what_the_device_decided_alone_is_no_measurement(self) -> None:
         pair: Any = FakePair({"degraded": [3], "notes": ["The cloud was silent."]})
@@ -210,22 +190,6 @@ class TestAnalysis:
         table = analysis.table(found, PLAN)
         assert len(table.rows) == len(found)
         assert {row[8] for row in table.rows} == {"1.00 / 0.90"}
-
-
-class TestPrediction:
-    def test_one_rejection_costs_a_round_trip(self) -> None:
-        found = [answered(mode.name, 30.0) for mode in (TOKEN_WISE, RACE_DEVICE_CHAIN, RACE_DEVICE)]
-        modes = (*PLAN.modes, RACE_DEVICE_CHAIN)
-        token_wise, race = prediction.predict(
-            found, replace(PLAN, modes=modes)
-        )  # the simulator knows nothing of branches
-        assert token_wise.simulated == pytest.approx(311 + 2, rel=0.03)
-        # The first token and the one after the rejection take a round trip, the others a step of the slower side.
-        assert race.simulated == pytest.approx((2 * 312 + 7 * 20) / TOKENS, rel=0.1)
-
-    def test_without_a_record_of_both_sides_there_is_no_prediction(self) -> None:
-        unseen = [[True, None]] * TOKENS
-        assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
 
 
 @dataclass

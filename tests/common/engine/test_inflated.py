@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from common.engine.model.decoder import Decoder
-from scripts.bench.inflated import inflate
+from tests.common.engine.inflated import inflate
 from tests.common.engine.model.streamed_models import TOKENIZER, answer
 from tests.common.engine.model.tiny_models import DEMO
 
