@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.figures import line_style, picture
 from scripts.bench.measuring import Spread, Table, load, machine
+from scripts.bench.rows import Row, measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +52,11 @@ class Results:
         self.record["tables"][title] = {"heads": list(table.heads), "rows": [list(map(str, row)) for row in table.rows]}
         print(f"\n{title}\n\n{table}" + (f"\n\n{note}" if note else ""), flush=True)
 
+    def measured(self, cases: Iterable[Row], ask: Callable[[Row], Iterable[Row]]) -> list[Row]:
+        """Returns the rows of all cases, which `<suite>.jsonl` gets, too; goes on with an interrupted run."""
+        run = {"suite": self.suite, "short": self.short, "commit": self.record["machine"]["commit"]}
+        return measured(cases, ask, self.folder / f"{self.suite}.part.jsonl", run)
+
     def samples(self, name: str, values: Any) -> None:
         """Raw samples, of which dataclasses become objects in JSON: seeds and settings belong to them."""
         self.record["samples"][name] = values
@@ -68,9 +74,11 @@ class Results:
         return path
 
     def write(self) -> Path:
-        """Write the JSON; returns its path."""
+        """Write the JSON; returns its path. The rows of an unfinished run become those of a finished one."""
         self.record["load at the end"] = load()
         path = self.folder / f"{self.suite}.json"
+        if (part := self.folder / f"{self.suite}.part.jsonl").exists():
+            part.replace(self.folder / f"{self.suite}.jsonl")
         path.write_text(json.dumps(self.record, indent=1, default=_plain) + "\n")
         return path
 
