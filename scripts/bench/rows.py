@@ -93,7 +93,7 @@ def over(base: Iterable[Row], value: Value, *by: str, digits: int = 2) -> Cell:
     return shown
 
 
-def share(field: str, **fields: object) -> Cell:
+def share(field: str, **fields: object) -> Callable[[list[Row]], str]:
     """Shows the share of the rows with these values where `field` is true."""
 
     def shown(rows: list[Row]) -> str:

@@ -16,6 +16,7 @@ from scripts.bench.__main__ import SUITES, main
 from scripts.bench.questions.questions import first_of_each
 from scripts.bench.questions.suite import SHORT_QUESTIONS
 from scripts.bench.results import TEXT_FOLDER
+from scripts.bench.rows import where
 from scripts.netlab.namespaces import Namespace, Unavailable
 from tests.scripts.bench.published import marked
 
@@ -70,9 +71,9 @@ def of_questions(samples: Samples, folder: Path) -> None:
 
 
 def of_retrieval(samples: Samples, folder: Path) -> None:
-    assert set(samples["ranks, keyword"]) == {1}
-    recalls = {share for name, shares in samples.items() if name.startswith("recall") for share in shares}
-    assert recalls == {1.0}  # all lists of so few are looked into
+    rows = samples["rows"]
+    assert {row["rank"] for row in where(rows, search="keyword")} == {1}
+    assert {row["recall"] for row in rows if "recall" in row} == {1.0}  # all lists of so few are looked into
 
 
 def of_sessions(samples: Samples, folder: Path) -> None:
