@@ -72,9 +72,15 @@ def paired(rows: Iterable[Row], base: Iterable[Row], value: Value, *by: str) -> 
     return [(values([row], value)[0], values([other], value)[0]) for row, other in pairs]
 
 
-def spread(value: Value, digits: int = 0) -> Cell:
-    """Shows the median with its interval."""
-    return lambda rows: Spread.of(found).short(digits) if (found := values(rows, value)) else None
+def spread(value: Value, digits: int = 0, of_interval: int | None = None, *, tails: bool = False) -> Cell:
+    """Shows the median with its interval, as `Spread.short`; with `tails` as `Spread.text`."""
+
+    def shown(rows: list[Row]) -> str | None:
+        if not (found := values(rows, value)):
+            return None
+        return Spread.of(found).text(digits) if tails else Spread.of(found).short(digits, of_interval)
+
+    return shown
 
 
 def middle(value: Value, form: str = ".0f") -> Cell:

@@ -99,6 +99,10 @@ class Plan:
     def questions(self) -> int:
         return max(leg.questions for leg in self.legs)
 
+    @property
+    def farthest(self) -> float:
+        return max(leg.rtt for leg in self.legs)
+
     def seed_of(self, question: int) -> int:
         """Seed of a question: one of its own where the model's answers depend on nothing else."""
         return self.seed if self.entropy is None else self.seed + question
