@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.model.decoder import Decoder
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import Table
-from scripts.bench.plan import Plan
 from scripts.bench.rows import Cell, Row, spread, table
 
 AIM = 1.3

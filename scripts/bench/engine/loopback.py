@@ -13,8 +13,8 @@ import httpx
 from scripts.bench.asking import Mode, acceptance, answered, ask, filled, in_turn, make_mode
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import Spread, Table
-from scripts.bench.plan import Plan
 from scripts.bench.rows import Cell, Row, groups, spread, table, values
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair

@@ -15,8 +15,8 @@ from common.scoring.lexical import LexicalScorer
 from proto.fields import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import SPREADS, Spread, Table
-from scripts.bench.plan import Plan
 from scripts.bench.rows import Row, groups, middle, spread, table, values
 
 DOCUMENTS = 4

@@ -10,8 +10,8 @@ from itertools import product
 from proto.fields import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import Table
-from scripts.bench.plan import Plan
 from scripts.bench.rows import Cell, Row, groups, middle, pivot, table, where
 from scripts.bench.workload import Demonstration
 

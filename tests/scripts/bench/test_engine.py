@@ -13,9 +13,9 @@ from scripts.bench.engine import stages as stop_watch
 from scripts.bench.engine.decode_step import measure as measure_steps
 from scripts.bench.engine.distributions import Even, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.plan import Plan
 from scripts.bench.engine.stages import Stages
 from scripts.bench.measuring import Spread, median_interval
-from scripts.bench.plan import Plan
 from scripts.bench.rows import where
 from scripts.bench.workload import Demonstration, Texts
 from scripts.daemons import dragon

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from scripts.bench.__main__ import SUITES, main
 from scripts.bench.questions.questions import first_of_each
 from scripts.bench.questions.suite import SHORT_QUESTIONS
 from scripts.bench.results import TEXT_FOLDER
-from scripts.bench.rows import where
+from scripts.bench.rows import Row, where
 from scripts.netlab.namespaces import Namespace, Unavailable
 from tests.scripts.bench.published import marked
 
@@ -36,8 +35,6 @@ BODY = "The proposal says what is to be done, why it is to be done, and what was
 PROPOSALS = {8: "Style guide", 484: "Type hints", 572: "Assignment expressions"}
 MORE = {each.pep: "Asked about" for each in first_of_each(SHORT_QUESTIONS) if each.pep}
 
-Samples = dict[str, Any]
-
 
 @pytest.fixture(autouse=True)
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,30 +51,28 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEXT_FOLDER, str(folder))
 
 
-def of_methods(samples: Samples, folder: Path) -> None:
+def of_methods(rows: list[Row]) -> None:
     """The report tells the bytes that are on the line."""
-    for row in samples["rows"]:
+    for row in rows:
         assert row["mode"] == "draft alone" or row["forwarded_up"] > row["sent"]
         assert row["mode"] == "draft alone" or row["forwarded_down"] > row["received"]
         assert row["tokens"] == 12
 
 
-def of_questions(samples: Samples, folder: Path) -> None:
-    answers = samples["rows"]
-    assert Counter(each["way"] for each in answers) == {"a row per document": 10, "all texts in one context": 10}
-    assert all(each["text"] and each["found"] for each in answers)
-    assert not any(each["right"] for each in answers if each["kind"] == "nobody")
+def of_questions(rows: list[Row]) -> None:
+    assert Counter(row["way"] for row in rows) == {"a row per document": 10, "all texts in one context": 10}
+    assert all(row["text"] and row["found"] for row in rows)
+    assert not any(row["right"] for row in where(rows, kind="nobody"))
 
 
-def of_retrieval(samples: Samples, folder: Path) -> None:
-    rows = samples["rows"]
+def of_retrieval(rows: list[Row]) -> None:
     assert {row["rank"] for row in where(rows, search="keyword")} == {1}
     assert {row["recall"] for row in rows if "recall" in row} == {1.0}  # all lists of so few are looked into
 
 
-def of_sessions(samples: Samples, folder: Path) -> None:
+def of_sessions(rows: list[Row]) -> None:
     """Every answer is complete, and is what the cloud says alone; a drafting device is followed now and then."""
-    played = [row for row in where(samples["rows"], plan=0) if row["kind"] != "bare model"]
+    played = [row for row in where(rows, plan=0) if row["kind"] != "bare model"]
     assert played and not any(row["differing"] for row in played)
     assert all(row["tokens"] == 16 * row["sessions"] for row in played)
     drafting = where(played, kind="drafting")
@@ -85,7 +80,7 @@ def of_sessions(samples: Samples, folder: Path) -> None:
     assert all(row["device_weight"] == pytest.approx(0.1, abs=0.1) for row in drafting)
 
 
-CHECKS: dict[str, Callable[[Samples, Path], None]] = {
+CHECKS: dict[str, Callable[[list[Row]], None]] = {
     "methods": of_methods,
     "questions": of_questions,
     "retrieval": of_retrieval,
@@ -106,9 +101,9 @@ def test_a_suite_in_short(name: str, tmp_path: Path) -> None:
     main([name, "--short", "--folder", str(folder)])
     record = json.loads((folder / f"{name}.json").read_text())
     assert record["short"] and record["machine"]["versions"]["torch"]
-    kept = folder / f"{name}.jsonl"
-    rows = [json.loads(line) for line in kept.read_text("utf-8").splitlines()][1:] if kept.exists() else []
-    assert (rows or record["samples"]) and record["tables"]
+    run, *rows = (json.loads(line) for line in (folder / f"{name}.jsonl").read_text("utf-8").splitlines())
+    assert (run["suite"], run["short"]) == (name, True)
+    assert rows and record["tables"]
     for table in record["tables"].values():
         assert all(len(row) == len(table["heads"]) for row in table["rows"])
     for suite, title, heads in marked():
@@ -119,4 +114,4 @@ def test_a_suite_in_short(name: str, tmp_path: Path) -> None:
     assert len(pictures) >= PICTURES.get(name, 0)
     assert all(picture.stat().st_size > 1000 for picture in pictures)
     if name in CHECKS:
-        CHECKS[name](record["samples"] | {"rows": rows}, folder)
+        CHECKS[name](rows)
