@@ -18,7 +18,7 @@ from scripts.bench.latency.plan import (
     TOKEN_WISE,
     Plan,
 )
-from scripts.bench.measuring import Spread, Table
+from scripts.bench.measuring import NOTHING, Spread, Table
 from scripts.bench.rows import Cell, Row, groups, middle, pivot, spread, table, values, where
 
 SHORTEST = 6  # tokens; the mean over fewer gaps says little
@@ -184,7 +184,7 @@ def _ratios(rows: Sequence[Row], asked: Sequence[Ratio], timed: str) -> Table:
     cells = groups(rows, "floors", "temperature", "mode")
     temperatures = sorted({row["temperature"] for row in rows})
 
-    def shown(ratio: Ratio, floors: str) -> str | None:
+    def shown(ratio: Ratio, floors: str) -> str:
         told = []
         for temperature in temperatures:
             try:
@@ -195,10 +195,10 @@ def _ratios(rows: Sequence[Row], asked: Sequence[Ratio], timed: str) -> Table:
                 continue
             told.append(f"{found:.{ratio.digits}f}")
         aim = f" ({ratio.aims[floors]})" if floors in ratio.aims else ""
-        return f"{' / '.join(told)}{aim}" if told else None
+        return f"{' / '.join(told)}{aim}" if told else NOTHING
 
-    lines = {(ratio.name,): ratio for ratio in asked}
-    return Table.crossed(["ratio (aim)"], lines, {f"{name} ms": name for name in HARDWARE}, shown)
+    lines = [[ratio.name, *(shown(ratio, floors) for floors in HARDWARE)] for ratio in asked]
+    return Table(["ratio (aim)", *(f"{floors} ms" for floors in HARDWARE)], lines)
 
 
 def _acceptance(rows: list[Row]) -> str:

@@ -110,7 +110,7 @@ def table(rows: Sequence[Row]) -> Table:
 
     def gained(own: list[Row]) -> str:
         pairs = paired(where(own, known=True), first, "right", "number")
-        return mean_interval([float(one) - float(before) for one, before in pairs], signed=True)
+        return mean_interval([float(one) - float(before) for one, before in pairs])
 
     columns: dict[str, Cell] = {
         "device's right": share("right", kind="device"),

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
 from typing import Any, get_args
-
-import pytest
 
 from scripts.bench.measuring import mean_interval
 from scripts.bench.questions.questions import Kind, Question
@@ -98,23 +94,9 @@ def test_the_documents_have_these_columns() -> None:
     assert heads("questions", "In short") == list(IN_SHORT)
 
 
-class TestMeanInterval:
-    def test_it_holds_the_mean(self) -> None:
-        assert mean_interval([1.0, 1.0]) == "1.00"
-        assert mean_interval([0.0, 1.0] * 50).startswith("0.50 [0.4")
-
-    def test_it_is_told_by_another_scale(self) -> None:
-        """By its ends, too."""
-        halved, same = math.log(0.5), 0.0
-        assert mean_interval([halved, halved], shown=math.exp) == "0.50"
-        plain, told = (mean_interval([halved, same] * 8, signed=True, shown=by) for by in (None, math.exp))
-        (first, second) = ([float(number) for number in re.findall(r"[+-][\d.]+", each)] for each in (plain, told))
-        assert len(first) == 3
-        assert second == pytest.approx([math.exp(number) for number in first], abs=0.01)
-
-    def test_differences_have_signs(self) -> None:
-        assert mean_interval([0.0, 0.0], signed=True) == "+0.00"
-        assert mean_interval([-1.0, 0.0] * 50, signed=True).startswith("-0.50 [-0.6")
-        with_both = mean_interval([-1.0, 1.0] * 8, signed=True)
-        assert " to +" in with_both
-        assert "[-" in with_both
+def test_a_mean_difference_has_a_sign_and_an_interval() -> None:
+    assert mean_interval([0.0, 0.0]) == "+0.00"
+    assert mean_interval([0.0, 1.0] * 50).startswith("+0.50 [+0.4")
+    assert mean_interval([-1.0, 0.0] * 50).startswith("-0.50 [-0.6")
+    with_both = mean_interval([-1.0, 1.0] * 8)
+    assert "[-" in with_both and " to +" in with_both
