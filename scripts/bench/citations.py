@@ -131,10 +131,10 @@ def run(results: Results) -> None:
 
 def cases(most: int | None) -> list[Row]:
     """Questions of each kind, `most` of them; one of a note is about the note that it names."""
-    asked = [{"kind": "of a note", "note": note, "question": question} for note, question in OF_NOTES[:most]]
+    asked: list[Row] = [{"kind": "of a note", "note": note, "question": question} for note, question in OF_NOTES[:most]]
     for kind, questions in (("of common knowledge", OF_COMMON_KNOWLEDGE), ("of nobody", OF_NOBODY)):
         asked += [{"kind": kind, "note": "", "question": question} for question in questions[:most]]
-    return [dict(case) for case in asked]
+    return asked
 
 
 def ask(pair: Pair, case: Row) -> Iterator[Row]:

@@ -61,8 +61,8 @@ def groups(rows: Iterable[Row], *fields: str) -> dict[tuple[Any, ...], list[Row]
 
 def values(rows: Iterable[Row], value: Value) -> list[float]:
     """Returns the numbers that rows have, without None."""
-    read = value if callable(value) else lambda row: row[value]
-    return [number for row in rows if (number := read(row)) is not None]
+    found = [row[value] if isinstance(value, str) else value(row) for row in rows]
+    return [number for number in found if number is not None]
 
 
 def paired(rows: Iterable[Row], base: Iterable[Row], value: Value, *by: str) -> list[tuple[float, float]]:

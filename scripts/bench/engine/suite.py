@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from scripts.bench.engine import decode_step, loopback, per_token, wire
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, groups, values, where
@@ -34,7 +35,7 @@ def measure(part: str, short: bool) -> Iterable[Row]:
     """The rows of a part."""
     parts: dict[str, Callable[[], Iterable[Row]]] = {
         "work": partial(per_token.measure, per_token.SHORT if short else per_token.FULL),
-        "wire": partial(traffic, wire.SHORT if short else wire.FULL),
+        "wire": partial(_wire, wire.SHORT if short else wire.FULL),
         "step": partial(decode_step.measure, decode_step.SHORT if short else decode_step.FULL),
         "daemons": partial(loopback.measure, loopback.SHORT if short else loopback.FULL),
         "slowed": partial(loopback.measure, loopback.SLOWED),
@@ -42,7 +43,7 @@ def measure(part: str, short: bool) -> Iterable[Row]:
     return parts[part]()
 
 
-def traffic(plan: wire.Plan) -> list[Row]:
+def _wire(plan: Plan) -> list[Row]:
     return wire.measure(plan, Demonstration(plan.questions))
 
 

@@ -94,7 +94,7 @@ def rates(rows: Sequence[Row]) -> Table:
 
 def waits(rows: Sequence[Row]) -> Table:
     """Of listening devices."""
-    columns = {
+    columns: dict[str, Cell] = {
         "to the first token, ms, p50 / p95": _of("listening", _pair("ttft")),
         "between tokens": _of("listening", _steady(_pair("gap"))),
         "memory per session, MiB": memory,
@@ -104,7 +104,7 @@ def waits(rows: Sequence[Row]) -> Table:
 
 def latencies(rows: Sequence[Row]) -> Table:
     """Medians over the repeats."""
-    columns = {
+    columns: dict[str, Cell] = {
         "to the first token": _pair("ttft"),
         "between tokens": lambda those: _pair("gap")(where(those, steady=False)),
         "between tokens, steady": _steady(_pair("gap")),
