@@ -39,7 +39,10 @@ from device.http.schema import OPTIONS, ChatBody, CompletionBody
 from device.settings import DeviceSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-PATHS = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PATHS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
 OPERATIONS, HTTP, PRIVACY, ALGORITHM, LIBRARIES = (
     DOCUMENTS[f"docs/{name}.md"] for name in ("operations", "api", "privacy", "algorithm", "documents")

@@ -48,8 +48,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_document_is_a_page(site: Path) -> None:
-    wanted = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index", "changelog", "security"}
-    assert {path.stem for path in site.glob("*.html")} == wanted | {"404"}
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    wanted = pages | {"index", "changelog", "security", "404"}
+    assert {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")} == wanted
 
 
 def test_all_that_pages_load_is_in_the_site(site: Path) -> None:

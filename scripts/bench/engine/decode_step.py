@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.model.decoder import Decoder, cache_keyword
-from scripts.bench.measuring import Spread, Table
-from scripts.bench.plan import Plan
+from scripts.bench.engine.plan import Plan
+from scripts.bench.measuring import Table
+from scripts.bench.rows import Cell, Row, spread, table
 
 AIM = 1.3
 
@@ -21,20 +22,6 @@ AIM = 1.3
 # One-token steps of rows this long, both ways in turn.
 FULL = Plan(lengths=((300, 300, 300, 300), (300, 280, 250, 220)), tokens=24, rounds=4, seed=3)
 SHORT = replace(FULL, lengths=((24, 20),), tokens=4, rounds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Milliseconds of processor time per step, pairwise: the same step was taken both ways, one after the other."""
-
-    lengths: tuple[int, ...]
-    slab: list[float]
-    plain: list[float]
-    difference: float  # largest between any two logits
-
-    @property
-    def ratio(self) -> Spread:
-        return Spread.of([ours / theirs for ours, theirs in zip(self.slab, self.plain, strict=True)])
 
 
 class Plain:
@@ -75,22 +62,21 @@ class Plain:
         return logits[:, -1].float()
 
 
-def measure(plan: Plan) -> list[Steps]:
+def measure(plan: Plan) -> Iterator[Row]:
+    """Milliseconds of processor time of each step, taken both ways, one after the other, and how far logits differ."""
     decoder = Decoder.load(str(EMBEDDED_MODEL), tokenizer=str(EMBEDDED_TOKENIZER), threads=1)
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=decoder.dtype).eval()
-    return [_steps(plan, decoder, model, lengths) for lengths in plan.lengths]
+    for lengths in plan.lengths:
+        yield from _steps(plan, decoder, model, lengths)
 
 
-def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[int, ...]) -> Steps:
+def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[int, ...]) -> Iterator[Row]:
     generator = torch.Generator().manual_seed(plan.seed)
     query = torch.randint(decoder.vocabulary, (12,), generator=generator).tolist()
     documents = [
         torch.randint(decoder.vocabulary, (length - len(query),), generator=generator).tolist() for length in lengths
     ]
     fed = torch.randint(decoder.vocabulary, (plan.tokens,), generator=generator).tolist()
-    slab: list[float] = []
-    plain: list[float] = []
-    difference = 0.0
     for _ in range(plan.rounds):
         rows, _first = decoder.open(documents, query, plan.tokens + 1)
         other = Plain(model, [document + query for document in documents], plan.tokens)
@@ -99,20 +85,19 @@ def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[
             ours = decoder.step(rows, [token])
             middle = time.thread_time()
             theirs = other.step(token)
-            ended = time.thread_time()
-            difference = max(difference, float((ours - theirs[:, : decoder.vocabulary]).abs().max()))
+            slab, plain = 1e3 * (middle - started), 1e3 * (time.thread_time() - middle)
+            difference = float((ours - theirs[:, : decoder.vocabulary]).abs().max())
             if number:  # the first step of either touches fresh memory
-                slab.append(1e3 * (middle - started))
-                plain.append(1e3 * (ended - middle))
-    return Steps(lengths, slab, plain, difference)
+                setting = {"lengths": "/".join(map(str, lengths)), "slab": slab, "plain": plain}
+                yield setting | {"ratio": slab / plain, "difference": difference}
 
 
-def show(found: Sequence[Steps]) -> Table:
-    columns: dict[str, Callable[[Steps], object]] = {
-        "tokens per row": lambda steps: "/".join(map(str, steps.lengths)),
-        "slab, ms": lambda steps: Spread.of(steps.slab).text(2),
-        "plain, ms": lambda steps: Spread.of(steps.plain).text(2),
-        "ratio": lambda steps: steps.ratio.text(2),
-        "largest difference of logits": lambda steps: f"{steps.difference:.1g}",
+def show(rows: Iterable[Row]) -> Table:
+    """A line for each batch of rows."""
+    columns: dict[str, Cell] = {
+        "slab, ms": spread("slab", 2, tails=True),
+        "plain, ms": spread("plain", 2, tails=True),
+        "ratio": spread("ratio", 2, tails=True),
+        "largest difference of logits": lambda steps: f"{max(step['difference'] for step in steps):.1g}",
     }
-    return Table.of(found, columns)
+    return table(rows, {"tokens per row": "lengths"}, columns)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
 import httpx
 
-from scripts.bench.asking import Answer, Mode, acceptance_text, ask, filled, make_mode
+from scripts.bench.asking import Mode, acceptance, answered, ask, filled, in_turn, make_mode
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
-from scripts.bench.measuring import Spread, Table, grouped
-from scripts.bench.plan import Plan
+from scripts.bench.engine.plan import Plan
+from scripts.bench.measuring import Spread, Table
+from scripts.bench.rows import Cell, Row, groups, spread, table, values
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 
@@ -37,26 +38,9 @@ STREAMED = make_mode("device, T = 0, streamed", placement="device", temperature=
 ASKED = (*MODES, STREAMED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Answer):
-    """One answer, and what both sides' bare models need for a step."""
-
-    bare_steps: tuple[float, float]  # of (device, cloud): median milliseconds of the model alone, next to the other's
-
-    @property
-    def step(self) -> float:
-        """Of the slower side, median, whole: model, mixture and race."""
-        return max(float(self.report[side]["decode_ms"]) for side in SIDES)
-
-    @property
-    def bare(self) -> float:
-        return max(self.bare_steps)
-
-
-def measure(plan: Plan) -> list[Answered]:
+def measure(plan: Plan) -> Iterator[Row]:
     """Start both daemons on libraries of their own, ask, and stop them."""
     texts = Texts.draw(plan.questions)
-    found = []
     floors = plan.steps[0] if plan.steps else (0.0, 0.0)
     own, cloud = ({"emulate_decode_ms": floor} if floor else {} for floor in floors)
     device = {"privacy": "balanced", **own}
@@ -65,13 +49,26 @@ def measure(plan: Plan) -> list[Answered]:
             _report(pair, texts.questions[0], mode, plan)
         for round_ in range(plan.rounds):
             for number, question in enumerate(texts.questions):
-                steps = {side: median(times) for side, times in bare.round(number).items()}
-                for mode in ASKED[round_ % 2 :] + ASKED[: round_ % 2]:
+                # What the model alone takes, next to the other side's.
+                slower = max(median(times) for times in bare.round(number).values())
+                for mode in in_turn(ASKED, round_):
                     report = _report(pair, question, mode, plan)
                     if report["tokens"] >= SHORTEST:
-                        both = steps["device"], steps["cloud"]
-                        found.append(Answered(mode=mode.name, question=number, report=report, bare_steps=both))
-    return found
+                        asked = {"mode": mode.name, "placement": mode.fields["placement"]}
+                        yield asked | {"question": number, "round": round_} | sample(report, slower)
+
+
+def sample(report: Mapping[str, Any], bare: float) -> Row:
+    """An answer's row, with the slower side's whole step (model, mixture and race) and its bare forward pass."""
+    row, step = answered(report), max(float(report[side]["decode_ms"]) for side in SIDES)
+    return row | {
+        "step": step,
+        "bare": bare,
+        "beyond": row["per_token"] - step,
+        "per_token / step": row["per_token"] / step,
+        "gap / step": 1e3 * report["inter_token"] / step,
+        "per_token / bare": row["per_token"] / bare,
+    }
 
 
 def _report(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]:
@@ -88,35 +85,29 @@ def _report(pair: Pair, question: str, mode: Mode, plan: Plan) -> dict[str, Any]
     return report
 
 
-def ratios(found: Sequence[Answered]) -> list[tuple[str, str, Spread]]:
+def ratios(rows: Sequence[Row]) -> list[tuple[str, str, Spread]]:
     """Per-token latency over the slower side's whole step, and over its bare forward pass, by placement."""
-    rows = []
-    for name, chosen in grouped(found, lambda one: one.mode.partition(",")[0]).items():
-        rows.append((name, "step", Spread.of([one.per_token / one.step for one in chosen])))
-        rows.append((name, "bare forward pass", Spread.of([one.per_token / one.bare for one in chosen])))
-    return rows
+    return [
+        (placement, against, Spread.of(values(those, f"per_token / {field}")))
+        for (placement,), those in groups(rows, "placement").items()
+        for against, field in (("step", "step"), ("bare forward pass", "bare"))
+    ]
 
 
-def show(found: Sequence[Answered]) -> Table:
-    """A row for every mode."""
-
-    def spread(of: Callable[[Answered], float]) -> Callable[[list[Answered]], str]:
-        return lambda chosen: Spread.of([of(one) for one in chosen]).text(2)
-
-    columns: dict[str, Callable[[list[Answered]], object]] = {
-        "mode": lambda chosen: chosen[0].mode,
+def show(rows: Sequence[Row]) -> Table:
+    """A line for every mode."""
+    columns: dict[str, Cell] = {
         "answers": len,
-        "per token, ms": spread(lambda one: one.per_token),
-        "slower step, ms": spread(lambda one: one.step),
-        "slower bare forward pass, ms": spread(lambda one: one.bare),
-        "beyond the step, ms": spread(lambda one: one.per_token - one.step),
-        "per token / step": spread(lambda one: one.per_token / one.step),
-        "median gap / step": spread(lambda one: 1e3 * one.report["inter_token"] / one.step),
-        "per token / bare forward pass": spread(lambda one: one.per_token / one.bare),
-        "acceptance device / cloud": acceptance_text,
-        "bytes per token down / up": lambda chosen: " / ".join(
-            f"{fmean(size):.0f}"
-            for size in zip(*((one.received / one.tokens, one.sent / one.tokens) for one in chosen), strict=True)
+        "per token, ms": spread("per_token", 2, tails=True),
+        "slower step, ms": spread("step", 2, tails=True),
+        "slower bare forward pass, ms": spread("bare", 2, tails=True),
+        "beyond the step, ms": spread("beyond", 2, tails=True),
+        "per token / step": spread("per_token / step", 2, tails=True),
+        "median gap / step": spread("gap / step", 2, tails=True),
+        "per token / bare forward pass": spread("per_token / bare", 2, tails=True),
+        "acceptance device / cloud": acceptance,
+        "bytes per token down / up": lambda those: " / ".join(
+            f"{fmean(row[way] / row['tokens'] for row in those):.0f}" for way in ("received", "sent")
         ),
     }
-    return Table.of(grouped(found, lambda one: one.mode).values(), columns)
+    return table(rows, ["mode"], columns)

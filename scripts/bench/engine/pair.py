@@ -13,23 +13,21 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
-from common.answer.values import Commit, Drawn, View
+from common.answer.values import Commit, Drawn
 from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
-from common.engine.sampling import ListedView, Sample, draw
+from common.engine.sampling import Sample, draw
 from common.engine.scorer import ScoringRun
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig, Verdict
+from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
 from common.methods.aggregate.samplers.choice import make_aggregation
 from common.methods.aggregate.samplers.paper import PaperAggregation
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.methods.checks import TOP_P
-from common.sampling.drafting import Race, RaceKernel
-from common.sampling.fastest import Found
+from common.sampling.drafting import RaceKernel
 from common.sampling.information import information
-from common.sampling.logprobs import Logprobs
 from proto.fields import Side
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open
@@ -42,6 +40,8 @@ TYPICAL_STEP = 5000  # microseconds; told in every draft, and as long on the wir
 SCORER, MIXTURE, DRAFT = "document weights", "mixture and race", "own list"
 READ, AGGREGATE, SESSION = "received draft", "certificate", "session"
 WIRE, ANSWER, TEXT = "packing and framing", "answer", "text"
+# The parts of a sampler, by method.
+TIMED = {"drafted": DRAFT, "pack": WIRE, "read": READ, "aggregate": AGGREGATE, "supply": WIRE, "complete": READ}
 STAGES = (SCORER, MIXTURE, DRAFT, READ, AGGREGATE, SESSION, WIRE, ANSWER, TEXT)
 
 
@@ -54,50 +54,23 @@ class Source(Protocol):
 
 
 class TimedAggregation:
-    """An `SessionSampler` whose parts are timed."""
+    """A sampler of sessions whose parts are timed."""
 
     def __init__(self, inner: RaceAggregation | PaperAggregation, stages: Stages) -> None:
-        self._inner: RaceAggregation | PaperAggregation = inner
-        self._stages = stages
+        self._inner = inner
+        for name, stage in TIMED.items():
+            setattr(self, name, self._timed(getattr(inner, name), stages, stage))
 
-    def race(self, position: int) -> Race | None:
-        return self._inner.race(position)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
-        with self._stages(DRAFT):
-            return self._inner.drafted(position, probabilities, found)
+    @staticmethod
+    def _timed(method: Callable[..., Any], stages: Stages, stage: str) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            with stages(stage):
+                return method(*arguments)
 
-    def pack(self, view: Any) -> bytes:
-        with self._stages(WIRE):
-            return self._inner.pack(view)
-
-    def read(self, side: Side, position: int, payload: bytes) -> View:
-        with self._stages(READ):
-            return self._inner.read(side, position, payload)
-
-    def footprint(self, view: Any) -> int:
-        return self._inner.footprint(view)
-
-    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
-        with self._stages(AGGREGATE):
-            return self._inner.aggregate(role, position, device, cloud, evidence)
-
-    def alone(self, view: Any) -> Logprobs | None:
-        return self._inner.alone(view)
-
-    def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
-        return self._inner.rivals(view)
-
-    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
-        self._inner.check_resolve(ids, depth)
-
-    def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
-        with self._stages(WIRE):
-            return self._inner.supply(view, ids, depth)
-
-    def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
-        with self._stages(READ):
-            return self._inner.complete(view, position, ids, depth, payload)
+        return timed
 
 
 class TimedSession(Session):
@@ -157,7 +130,7 @@ class Half:
         self._kernel = RaceKernel(vocabulary)
         self._scoring = scoring
         self._outgoing = send
-        self._aggregation = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
+        self._aggregation: Any = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), Ahead(request.run_ahead))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from common.scoring.lexical import LexicalScorer
 from proto.fields import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import SPREADS, Spread, Table
-from scripts.bench.plan import Plan
+from scripts.bench.rows import Row, groups, middle, spread, table, values
 
 DOCUMENTS = 4
 DOCUMENT_TOKENS = 120
@@ -27,39 +29,23 @@ FULL = Plan(vocabularies=(4096, 151_936), temperatures=(0.0, 0.7, 1.0), tokens=4
 SHORT = replace(FULL, vocabularies=(512,), tokens=8, rounds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One column of the table."""
-
-    vocabulary: int
-    temperature: float
-    placement: Placement
-    side: Side
-
-    @property
-    def name(self) -> str:
-        return f"V={self.vocabulary} T={self.temperature:g} {self.placement}/{self.side}"
-
-
-def measure(plan: Plan) -> dict[Case, list[dict[str, float]]]:
-    """Laps (microseconds by stage, one per token) of every case."""
-    laps: dict[Case, list[dict[str, float]]] = {}
+def measure(plan: Plan) -> Iterator[Row]:
+    """A row for each token of each setting, with microseconds by stage."""
     reader = Tokenizer.load(str(EMBEDDED_TOKENIZER))
     for vocabulary in plan.vocabularies:
         pools = {side: Logits.draw(side, vocabulary, DOCUMENTS, "flat", plan.seed) for side in SIDES}
         scoring = {side: _scoring(side, vocabulary, plan.seed) for side in SIDES}
-        for round_ in range(plan.rounds):
-            for temperature in plan.temperatures:
-                for placement in PLACEMENTS:
-                    request = make_request(temperature=temperature, placement=placement, seed=plan.seed + round_)
-                    sources = {side: Sources(pools[side], scoring[side]) for side in SIDES}
-                    pair = Pair(request, vocabulary, sources, reader=reader)
-                    pair.run(plan.tokens + FRESH)
-                    for side in SIDES:
-                        case = Case(vocabulary, temperature, placement, side)
-                        # The first ones touch fresh memory and compile nothing twice.
-                        laps.setdefault(case, []).extend(pair.halves[side].stages.laps[FRESH:])
-    return laps
+        for round_, temperature, placement in product(range(plan.rounds), plan.temperatures, PLACEMENTS):
+            request = make_request(temperature=temperature, placement=placement, seed=plan.seed + round_)
+            sources = {side: Sources(pools[side], scoring[side]) for side in SIDES}
+            pair = Pair(request, vocabulary, sources, reader=reader)
+            pair.run(plan.tokens + FRESH)
+            for side in SIDES:
+                setting = {"vocabulary": vocabulary, "temperature": temperature, "placement": placement, "side": side}
+                # The first ones touch fresh memory and compile nothing twice.
+                for lap in pair.halves[side].stages.laps[FRESH:]:
+                    stages = {stage: round(lap.get(stage, 0.0), 1) for stage in STAGES}
+                    yield setting | stages | {"total": sum(lap.values())}
 
 
 def _scoring(side: Side, vocabulary: int, seed: int) -> ScoringRun:
@@ -69,32 +55,17 @@ def _scoring(side: Side, vocabulary: int, seed: int) -> ScoringRun:
     return scorer.begin(documents[0][:12], documents)
 
 
-def totals(laps: list[dict[str, float]]) -> list[float]:
-    return [sum(lap.values()) for lap in laps]
-
-
-def by_side(laps: dict[Case, list[dict[str, float]]], vocabulary: int, temperature: float) -> str:
+def by_side(rows: Iterable[Row]) -> str:
     """Medians of both sides in every placement: the least and the most, microseconds."""
-    medians = [
-        Spread.of(totals(of_case)).median
-        for case, of_case in laps.items()
-        if (case.vocabulary, case.temperature) == (vocabulary, temperature)
-    ]
+    medians = [Spread.of(values(those, "total")).median for those in groups(rows, "placement", "side").values()]
     return f"{min(medians):,.0f}-{max(medians):,.0f} µs"
 
 
-def show(laps: dict[Case, list[dict[str, float]]]) -> Table:
-    """One row per case: the stages' medians, and the total with its spread."""
-    rows = []
-    for case, of_case in laps.items():
-        medians = [Spread.of([lap.get(stage, 0.0) for lap in of_case]).median for stage in STAGES]
-        rows.append([case.name, *(f"{median:.0f}" for median in medians), Spread.of(totals(of_case)).text()])
-    return Table(["µs per token", *STAGES, f"total: {SPREADS}"], rows)
-
-
-def record(laps: dict[Case, list[dict[str, float]]]) -> dict[str, Any]:
-    """Raw samples by case and stage."""
-    return {
-        case.name: {stage: [round(lap.get(stage, 0.0), 1) for lap in of_case] for stage in STAGES}
-        for case, of_case in laps.items()
-    }
+def show(rows: Iterable[Row]) -> Table:
+    """A line for each setting: the stages' medians, and the total with its spread."""
+    named = [
+        row | {"name": f"V={row['vocabulary']} T={row['temperature']:g} {row['placement']}/{row['side']}"}
+        for row in rows
+    ]
+    columns = {stage: middle(stage) for stage in STAGES} | {f"total: {SPREADS}": spread("total", tails=True)}
+    return table(named, {"µs per token": "name"}, columns)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
 from proto.fields import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
-from scripts.bench.measuring import Table, grouped
-from scripts.bench.plan import Plan
+from scripts.bench.engine.plan import Plan
+from scripts.bench.measuring import Table
+from scripts.bench.rows import Cell, Row, groups, middle, pivot, table, where
 from scripts.bench.workload import Demonstration
 
 DOCUMENTS = 4
@@ -25,122 +27,89 @@ FULL = Plan(vocabularies=(50_257, 151_936), positions=24, questions=20, tokens=3
 SHORT = replace(FULL, vocabularies=(300, 5000), positions=4, questions=2, tokens=6)
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to send distributions."""
-
-    sampler: Sampler
-    codec: Codec
-    temperature: float
-
-
 # The paper's sampler has no use at temperature 0, where one token is all that a truncation keeps.
-MODES = (Mode("race", "race", 0.0), Mode("race", "race", 1.0), Mode("paper", "top-p", 1.0), Mode("paper", "raw", 1.0))
+MODES: tuple[tuple[Sampler, Codec, float], ...] = (  # ways to send distributions
+    ("race", "race", 0.0),
+    ("race", "race", 1.0),
+    ("paper", "top-p", 1.0),
+    ("paper", "raw", 1.0),
+)
+WAYS: tuple[tuple[str, Side], ...] = (("down", "cloud"), ("up", "device"))  # and who sends
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Bytes per token by message, placement `device`."""
-
-    vocabulary: int
-    distribution: Literal["peaked", "flat", "embedded model"]
-    mode: Mode
-    tokens: int
-    down: dict[str, float]  # cloud to device
-    up: dict[str, float]  # device to cloud
-
-
-WAYS: tuple[Callable[[Traffic], dict[str, float]], ...] = (lambda one: one.down, lambda one: one.up)
-
-
-def measure(plan: Plan, demonstration: Demonstration | None) -> list[Traffic]:
-    """Every combination; without a demonstration, the synthetic distributions only."""
+def measure(plan: Plan, demonstration: Demonstration | None) -> list[Row]:
+    """Bytes per token of every combination, placement `device`; of synthetic distributions only, if nothing else."""
     found = []
-    for mode in MODES:
+    for sampler, codec, temperature in MODES:
+        law = {"sampler": sampler, "codec": codec, "temperature": temperature}
         if demonstration is not None:
-            found.append(_embedded(plan, mode, demonstration))
-        for vocabulary in plan.vocabularies:
-            for shape in SHAPES:
-                found.append(_synthetic(plan, mode, vocabulary, shape))
-    return sorted(found, key=lambda traffic: traffic.vocabulary)
+            found.append(law | _embedded(plan, law, demonstration))
+        for vocabulary, shape in product(plan.vocabularies, SHAPES):
+            found.append(law | _synthetic(plan, law, vocabulary, shape))
+    return sorted(found, key=lambda row: row["vocabulary"])
 
 
-def _synthetic(plan: Plan, mode: Mode, vocabulary: int, shape: Shape) -> Traffic:
+def _synthetic(plan: Plan, law: Row, vocabulary: int, shape: Shape) -> Row:
     sources = {
         side: Sources(Logits.draw(side, vocabulary, DOCUMENTS, shape, plan.seed), Even(DOCUMENTS)) for side in SIDES
     }
-    pair = Pair(_request(mode, plan.seed, plan.positions), vocabulary, sources)
+    pair = Pair(make_request(**law, seed=plan.seed, max_tokens=plan.positions), vocabulary, sources)
     tokens = len(pair.run(plan.positions))
-    return _traffic(vocabulary, shape, mode, tokens, [pair])
+    return {"vocabulary": vocabulary, "distribution": shape} | _traffic(tokens, [pair])
 
 
-def _embedded(plan: Plan, mode: Mode, demonstration: Demonstration) -> Traffic:
+def _embedded(plan: Plan, law: Row, demonstration: Demonstration) -> Row:
     pairs, tokens, vocabulary = [], 0, demonstration.decoder.vocabulary
     for number, question in enumerate(demonstration.questions[: plan.questions]):
-        request = _request(mode, plan.seed + number, plan.tokens)
+        request = make_request(**law, seed=plan.seed + number, max_tokens=plan.tokens)
         pair = Pair(request, vocabulary, demonstration.sources(question, plan.tokens), demonstration.decoder.eos)
         tokens += len(pair.run(plan.tokens))
         pairs.append(pair)
-    return _traffic(vocabulary, "embedded model", mode, tokens, pairs)
+    return {"vocabulary": vocabulary, "distribution": "embedded model"} | _traffic(tokens, pairs)
 
 
-def _request(mode: Mode, seed: int, max_tokens: int) -> Any:
-    return make_request(
-        sampler=mode.sampler, codec=mode.codec, temperature=mode.temperature, seed=seed, max_tokens=max_tokens
-    )
-
-
-def _traffic(
-    vocabulary: int,
-    distribution: Literal["peaked", "flat", "embedded model"],
-    mode: Mode,
-    tokens: int,
-    pairs: Sequence[Pair],
-) -> Traffic:
-    def per_token(side: Side) -> dict[str, float]:
-        total: dict[str, int] = {}
+def _traffic(tokens: int, pairs: Sequence[Pair]) -> Row:
+    """Bytes per token each way: of all messages, and by message."""
+    row: Row = {"tokens": tokens}
+    for way, side in WAYS:
+        total: Counter[str] = Counter()
         for pair in pairs:
-            for name, size in pair.halves[side].bytes.items():
-                total[name] = total.get(name, 0) + size
-        return {name: size / tokens for name, size in total.items()}
+            total.update(pair.halves[side].bytes)
+        row[way] = total.total() / tokens
+        row |= {f"{way} {name}": size / tokens for name, size in total.items()}
+    return row
 
-    return Traffic(vocabulary, distribution, mode, tokens, per_token("cloud"), per_token("device"))
 
-
-def by_vocabulary(found: Sequence[Traffic]) -> tuple[str, str]:
+def by_vocabulary(rows: Sequence[Row]) -> tuple[str, str]:
     """The most bytes per token that the race sends (cloud to device, device to cloud), of each vocabulary."""
-    race = grouped((one for one in found if one.mode.codec == "race"), lambda one: one.vocabulary)
-    told = [[max(sum(way(one).values()) for one in race[size]) for size in sorted(race)] for way in WAYS]
-    down, up = (" / ".join(f"{each:.0f}" for each in sizes) for sizes in told)
+    race = groups(where(rows, codec="race"), "vocabulary")
+    down, up = (" / ".join(f"{max(row[way] for row in race[size]):.0f}" for size in sorted(race)) for way, _ in WAYS)
     return down, up
 
 
-def by_codec(found: Sequence[Traffic]) -> Table:
+def by_codec(rows: Sequence[Row]) -> Table:
     """Bytes per token from cloud to device at temperature 1."""
-    by_source: dict[tuple[str, str, int], Traffic] = {
-        (one.mode.codec, one.distribution, one.vocabulary): one for one in found if one.mode.temperature
+    warm = [
+        row | {"source": f"V = {row['vocabulary']:,}, {row['distribution']}"} for row in where(rows, temperature=1.0)
+    ]
+    codecs = [codec for _, codec, _ in MODES]
+    sources = [f"V = {EMBEDDED:,}, embedded model", *(f"V = {LARGEST:,}, {shape}" for shape in SHAPES)]
+    return pivot(
+        sorted(warm, key=lambda row: codecs.index(row["codec"])), ["codec"], "source", middle("down", ",.0f"), sources
+    )
+
+
+def show(rows: Sequence[Row]) -> Table:
+    """A line for each combination."""
+    columns: dict[str, Cell] = {
+        "cloud to device, bytes per token": lambda those: _listed(those[0], "down"),
+        "device to cloud": lambda those: _listed(those[0], "up"),
     }
-    columns: dict[str, tuple[str, int]] = {f"V = {LARGEST:,}, {shape}": (shape, LARGEST) for shape in SHAPES}
-    columns = {f"V = {EMBEDDED:,}, embedded model": ("embedded model", EMBEDDED), **columns}
-
-    def shown(codec: str, source: tuple[str, int]) -> str | None:
-        one = by_source.get((codec, *source))
-        return None if one is None else f"{sum(one.down.values()):,.0f}"
-
-    return Table.crossed(["codec"], {(mode.codec,): mode.codec for mode in MODES}, columns, shown)
+    index = {"V": "vocabulary", "distribution": "distribution", "codec": "codec", "T": "temperature"}
+    return table(rows, index, columns)
 
 
-def show(found: Sequence[Traffic]) -> Table:
-    columns: dict[str, Callable[[Traffic], object]] = {
-        "V": lambda traffic: traffic.vocabulary,
-        "distribution": lambda traffic: traffic.distribution,
-        "codec": lambda traffic: f"{traffic.mode.codec}, T = {traffic.mode.temperature:g}",
-        "cloud to device, bytes per token": lambda traffic: _listed(traffic.down),
-        "device to cloud": lambda traffic: _listed(traffic.up),
-    }
-    return Table.of(found, columns)
-
-
-def _listed(sizes: dict[str, float]) -> str:
-    parts = ", ".join(f"{name} {size:.1f}" for name, size in sizes.items())
-    return f"{sum(sizes.values()):.1f} ({parts})"
+def _listed(row: Row, way: str) -> str:
+    parts = {name: size for name, size in row.items() if name.startswith(f"{way} ")}
+    told = ", ".join(f"{name.partition(' ')[2]} {size:.1f}" for name, size in parts.items())
+    return f"{row[way]:.1f} ({told})"

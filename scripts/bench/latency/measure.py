@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, TokensDiffer, ask, filled, in_turn, pair_of, settle
+from scripts.bench.asking import PATIENT, WARM_UP, answered, ask, check_same, filled, in_turn, pair_of, settle
 from scripts.bench.latency.plan import SLOW_QUESTIONS, Floors, Leg, Plan, emulated
+from scripts.bench.rows import Row
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
@@ -20,61 +22,43 @@ from scripts.netlab.trace import sinusoid
 LONGEST_LEG = 7200.0  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Answer):
-    """One answer of a pair with these floors, at this added round trip in milliseconds."""
-
-    floors: str
-    rtt: float
-    temperature: float
-
-    @property
-    def accepted(self) -> list[tuple[bool | None, bool | None]]:
-        """Correctness of the drafts of (device, cloud) [tokens]; None: the device saw no draft."""
-        return [(ours, theirs) for ours, theirs in self.report["accepted"]]
-
-    @property
-    def expected(self) -> list[tuple[float, float] | None]:
-        """Eq. 5 of device and cloud, [tokens]."""
-        return [None if pair is None else (pair[0], pair[1]) for pair in self.report["expected"]]
-
-    @property
-    def prompt(self) -> float:
-        """Tokens of a row before the answer, on the average."""
-        return float(self.report["prompt_tokens"]) / max(1, len(self.report["sources"]))
-
-    @property
-    def context(self) -> float:
-        """Tokens in a row, on the average over its steps."""
-        return self.prompt + self.tokens / 2
+def measured(plan: Plan, say: Callable[[str], None], quickest: bool) -> list[Row]:
+    """The pair with the shortest floors by itself: the processor's own time counts there. The others side by side,
+    since long floors leave it idle most of the time. Raises `TokensDiffer`.
+    """
+    first, *others = sorted(plan.floors, key=lambda floors: floors.limit(0.0))
+    chosen = [first] if quickest else others
+    with ThreadPoolExecutor(max(len(chosen), 1)) as pool:
+        parts = list(pool.map(partial(_demonstration, plan=plan, say=say), chosen))
+    return [row for part in parts for row in part]
 
 
-def measure_demonstration(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Answered]:
-    """All legs of `plan` with the embedded model or a synthetic one. Raises `TokensDiffer`."""
+def _demonstration(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Row]:
+    """All legs of `plan` with the embedded model or a synthetic one."""
     texts = Texts.draw_joint(plan.questions)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         model = {} if plan.entropy is None else make_model(Path(folder), plan.entropy)
-        found: list[Answered] = []
-        for answered in measure(floors, plan, say, texts, model):
-            found.append(answered)
-            check_identity(found, plan)
-    return found
+        with filled(texts) as data, NetLab(LinkSetting()) as lab:
+            device = {**PATIENT, **model, **emulated(floors.device)}
+            with pair_of(data, device, {**model, **emulated(floors.cloud)}, lab) as pair:
+                return list(measure(pair, lab, texts, floors, plan, say))
 
 
 def measure(
-    floors: Floors, plan: Plan, say: Callable[[str], None], texts: Texts, settings: Mapping[str, object]
-) -> Iterator[Answered]:
-    """All legs of `plan` with one pair of daemons of these `settings` in a lab of their own."""
-    with filled(texts) as data, NetLab(LinkSetting()) as lab:
-        device = {**PATIENT, **settings, **emulated(floors.device)}
-        with pair_of(data, device, {**settings, **emulated(floors.cloud)}, lab) as pair:
-            warm(pair, texts, plan)
-            for leg in plan.legs:
-                lab.replay(sinusoid(LinkSetting(rtt=leg.rtt / 1e3), LONGEST_LEG, plan.jitter))
-                settle(pair, lambda: lab.setting.rtt, plan.own)
-                yield from _leg(pair, texts, floors, leg, plan)
-                lab.stop_replay()
-                say(f"{floors.name} ms, {leg.rtt:g} ms added: done by {lab.kind}")
+    pair: Pair, lab: NetLab, texts: Texts, floors: Floors, plan: Plan, say: Callable[[str], None]
+) -> Iterator[Row]:
+    """All legs of `plan` with one pair of daemons in its lab. Raises `TokensDiffer`."""
+    warm(pair, texts, plan)
+    found: list[Row] = []
+    for leg in plan.legs:
+        lab.replay(sinusoid(LinkSetting(rtt=leg.rtt / 1e3), LONGEST_LEG, plan.jitter))
+        settle(pair, lambda: lab.setting.rtt, plan.own)
+        for row in _leg(pair, texts, floors, leg, plan):
+            found.append(row)
+            check_identity(found, plan)
+            yield row
+        lab.stop_replay()
+        say(f"{floors.name} ms, {leg.rtt:g} ms added: done by {lab.kind}")
 
 
 def warm(pair: Pair, texts: Texts, plan: Plan) -> None:
@@ -87,36 +71,37 @@ def warm(pair: Pair, texts: Texts, plan: Plan) -> None:
             ask(pair, question, mode, **_law(plan, number, 0.0, tokens))
 
 
-def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iterator[Answered]:
+def _leg(pair: Pair, texts: Texts, floors: Floors, leg: Leg, plan: Plan) -> Iterator[Row]:
     for number, question in enumerate(texts.questions[: leg.questions]):
         for temperature in leg.temperatures:
             asked = [mode for mode in plan.modes if number < SLOW_QUESTIONS or mode not in plan.slow]
             for mode in in_turn(asked, number):
                 report = ask(pair, question, mode, **_law(plan, number, temperature, plan.max_tokens))
-                yield Answered(
-                    mode=mode.name,
-                    question=number,
-                    report=report,
-                    floors=floors.name,
-                    rtt=leg.rtt,
-                    temperature=temperature,
-                )
+                setting = {"floors": floors.name, "rtt": leg.rtt, "temperature": temperature}
+                yield setting | {"mode": mode.name, "question": number} | sample(report, floors)
+
+
+def sample(report: dict[str, Any], floors: Floors) -> Row:
+    """An answer's row, with the milliseconds per token that a network without latency would give."""
+    row = answered(report)
+    prompt = float(report["prompt_tokens"]) / max(1, len(report["sources"]))  # of a row, on the average
+    limit = floors.limit(prompt + row["tokens"] / 2)
+    per_token = row["whole"] / row["tokens"]  # of the whole answer, as the paper has it (§7.3)
+    row |= {"whole_per_token": per_token, "limit": limit, "over_limit": per_token / limit}
+    for side, drafts in zip(("device", "cloud"), zip(*report["accepted"], strict=True), strict=True):
+        judged = [right for right in drafts if right is not None]
+        row |= {f"judged_{side}": len(judged), f"right_{side}": sum(map(bool, judged))}
+    return row
 
 
 def _law(plan: Plan, question: int, temperature: float, tokens: int) -> dict[str, Any]:
     return {"temperature": temperature, "seed": plan.seed_of(question), "max_tokens": tokens}
 
 
-def check_identity(found: list[Answered], plan: Plan) -> None:
-    """The newest answer has the tokens of every other exact one of its question and temperature."""
+def check_identity(found: list[Row], plan: Plan) -> None:
+    """Raises `TokensDiffer` where the newest answer is exact, and another exact one of its question is not the same."""
     exact = {mode.name for mode in plan.modes if mode.exact}
-    newest = found[-1]
-    if newest.mode not in exact:
-        return
-    for other in found:
-        same = (other.question, other.temperature) == (newest.question, newest.temperature)
-        if same and other.mode in exact and other.pieces != newest.pieces:
-            raise TokensDiffer(
-                f"question {newest.question} at temperature {newest.temperature:g}: {newest.mode} at {newest.rtt:g} ms "
-                f"gave {newest.pieces}, {other.mode} at {other.rtt:g} ms {other.pieces}"
-            )
+    if found[-1]["mode"] in exact:
+        setting = ("question", "temperature")
+        same = [row for row in found if row["mode"] in exact and all(row[each] == found[-1][each] for each in setting)]
+        check_same(same, *setting)

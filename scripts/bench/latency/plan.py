@@ -99,6 +99,10 @@ class Plan:
     def questions(self) -> int:
         return max(leg.questions for leg in self.legs)
 
+    @property
+    def farthest(self) -> float:
+        return max(leg.rtt for leg in self.legs)
+
     def seed_of(self, question: int) -> int:
         """Seed of a question: one of its own where the model's answers depend on nothing else."""
         return self.seed if self.entropy is None else self.seed + question
@@ -138,16 +142,3 @@ SHORT_LONG = replace(
     modes=(DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE, RACE_DEVICE_CHAIN),
     max_tokens=20,
 )
-
-# The race under every placement, the sides disagreeing (Fig. 8).
-PLACEMENTS = Plan(
-    floors=(Floors(50, 50),),
-    legs=tuple(Leg(rtt, 6, (1.0,)) for rtt in (0, 150, 300)),
-    modes=tuple(
-        make_mode(name, exact=True, placement=name) for name in ("device", "cloud", "random", "greedy", "mirrored")
-    ),
-    max_tokens=100,
-    seed=0,
-    entropy=3.0,
-)
-SHORT_PLACEMENTS = replace(PLACEMENTS, floors=(Floors(5, 5),), legs=(Leg(20, 1, (1.0,)),), max_tokens=12, own=ANY)

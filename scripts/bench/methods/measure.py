@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.asking import PATIENT, WARM_UP, Answer, Mode, TokensDiffer, ask, in_turn, linked, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Mode, answered, ask, check_same, in_turn, linked, settle
 from scripts.bench.draft_pair import DraftPair, make_pair
-from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, EAGER, NO_NETWORK, TARGET, Network, Part, Plan
+from scripts.bench.methods.plan import AHEAD_FIXED, DRAFT, EAGER, NO_NETWORK, TARGET, Part, Plan, setting
+from scripts.bench.rows import Row
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 from scripts.netlab.faulty_proxy import PERFECT, Line
@@ -21,91 +21,47 @@ PROBE = 150  # bytes of a probe, which the uplink's rate delays
 ALIKE = (TARGET.family, "coupled synchronous", AHEAD_FIXED.family, EAGER.family)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted(Answer):
-    """One answer that was drafted and verified, or its target's own."""
+def sample(report: Mapping[str, Any], forwarded: tuple[int, int] = (0, 0)) -> Row:
+    """An answer's row. `forwarded`: bytes on the line, up and down, with probes, passages and encryption.
 
-    @property
-    def figures(self) -> Mapping[str, float]:
-        """Of rounds; empty where nothing was verified."""
-        figures: Mapping[str, float] = self.report["figures"]
-        return figures
-
-    @property
-    def rounds(self) -> int:
-        return round(self.figures.get("rounds", 0))
-
-    @property
-    def proposals(self) -> int:
-        """More than rounds, drafting ahead."""
-        return round(self.figures.get("proposals", 0))
-
-    @property
-    def proposed(self) -> float:
-        """Tokens per round."""
-        return self.figures.get("proposed_per_round", 0.0)
-
-    @property
-    def drafted(self) -> int:
-        return int(self.report["device"]["drafted"])
-
-    @property
-    def undrafted(self) -> int:
-        """Tokens of the target where nothing was proposed."""
-        return round(self.figures.get("undrafted", 0))
-
-    @property
-    def accepted(self) -> int:
-        return int(self.report["device"]["accepted"])
-
-    @property
-    def held(self) -> float | None:
-        """Share of the judged drafts that were right; None where nothing was verified."""
-        return self.acceptance[0] if self.figures else None
+    Figures of rounds are 0 where nothing was verified.
+    """
+    figures, own = report["figures"], report["device"]
+    return answered(report) | {
+        "seed": int(report["seed"]),
+        "rounds": round(figures.get("rounds", 0)),
+        "proposals": round(figures.get("proposals", 0)),  # more than rounds, drafting ahead
+        "proposed": figures.get("proposed_per_round", 0.0),  # tokens
+        "drafted": int(own["drafted"]),
+        "accepted": int(own["accepted"]),
+        "undrafted": round(figures.get("undrafted", 0)),  # tokens of the target where nothing was proposed
+        "held": own["acceptance"] if figures else None,  # share of the judged drafts that were right
+        "forwarded_up": forwarded[0],
+        "forwarded_down": forwarded[1],
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Drafted):
-    """One answer of a pair of models on a network."""
-
-    overlap: float
-    network: Network
-    forwarded: tuple[int, int]  # up and down, of the whole answer: probes, passages and encryption included
-
-    @property
-    def seed(self) -> int:
-        return int(self.report["seed"])
-
-
-def measure(part: Part, plan: Plan, say: Callable[[str], None]) -> list[Answered]:
+def measure(part: Part, plan: Plan, say: Callable[[str], None]) -> list[Row]:
     """All networks of a part. Raises `TokensDiffer` where coupled drafting changes a token of the target's."""
-    found: list[Answered] = []
+    found: list[Row] = []
     texts = Texts.draw_joint(1)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         models = make_pair(Path(folder), part.overlap)
         say(f"overlap {part.overlap:g}: measured {models.measured.overlap:.3f}, {models.measured.entropy:.2f} nats")
         if part.alone:
             found += _drafter_alone(Path(folder) / "alone", models, texts, part, plan)
-        for answer in _verified(Path(folder) / "data", models, texts, part, plan, say):
-            found.append(answer)
+        for row in _verified(Path(folder) / "data", models, texts, part, plan, say):
+            found.append({"overlap": part.overlap} | row)
             check_identity(found)
     return found
 
 
-def check_identity(found: list[Answered]) -> None:
-    """Compare the newest answer, if it is coupled, with the target's of the same pair and seed."""
-    newest = found[-1]
-    for other in found:
-        same = (other.overlap, other.seed) == (newest.overlap, newest.seed)
-        if same and _alike(other) and _alike(newest) and other.pieces != newest.pieces:
-            raise TokensDiffer(f"seed {newest.seed}: {newest.mode} gave {newest.pieces}, {other.mode} {other.pieces}")
+def check_identity(found: Sequence[Row]) -> None:
+    """Raises `TokensDiffer` where answers that are the target's differ with one pair and seed."""
+    check_same([row for row in found if row["mode"].startswith(ALIKE)], "overlap", "seed")
 
 
-def _alike(answer: Answered) -> bool:
-    return answer.mode.startswith(ALIKE)
-
-
-def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan: Plan) -> Iterator[Answered]:
+def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan: Plan) -> Iterator[Row]:
     """The drafter as the model of a device whose cloud takes no part."""
     own = models.cloud | {"model": models.drafter}
     data.mkdir()
@@ -114,12 +70,12 @@ def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan
         _ask(pair, texts, DRAFT, part.seeds[0], WARM_UP)
         for seed in part.seeds:
             report = _ask(pair, texts, DRAFT, seed, plan.max_tokens)
-            yield Answered(mode=DRAFT.name, report=report, overlap=part.overlap, network=NO_NETWORK, forwarded=(0, 0))
+            yield {"overlap": part.overlap} | setting(DRAFT) | NO_NETWORK.row | sample(report)
 
 
 def _verified(
     data: Path, models: DraftPair, texts: Texts, part: Part, plan: Plan, say: Callable[[str], None]
-) -> Iterator[Answered]:
+) -> Iterator[Row]:
     data.mkdir()
     texts.fill_libraries(data)
     device = {**models.device, **PATIENT, "emulate_draft_ms": plan.draft_ms}
@@ -136,10 +92,8 @@ def _verified(
                     before = proxy.forwarded
                     report = _ask(pair, texts, mode, seed, plan.max_tokens)
                     after = proxy.forwarded
-                    bytes_ = after["up"] - before["up"], after["down"] - before["down"]
-                    yield Answered(
-                        mode=mode.name, report=report, overlap=part.overlap, network=network, forwarded=bytes_
-                    )
+                    forwarded = after["up"] - before["up"], after["down"] - before["down"]
+                    yield setting(mode) | network.row | sample(report, forwarded)
             say(f"overlap {part.overlap:g}, {network.name}: done, {len(modes)} methods")
 
 

@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scripts.bench.asking import Mode, make_mode
+from scripts.bench.rows import Row
 
 DRAFT_MS: Final = 5.0  # floor of a draft step, as in quantize-sample-verify
 VERIFY_MS: Final = 32.0  # and of a pass of the target
 
 
-def adaptive(mode: Mode) -> bool:
-    """Whether the lengths of proposals follow what rounds were seen to take."""
-    return bool(mode.fields.get("draft_policy", "fixed") != "fixed")
-
-
-def ahead(mode: Mode) -> bool:
-    """Whether the device drafts on while the cloud verifies."""
-    return bool(mode.fields.get("ahead", False))
+def setting(mode: Mode) -> Row:
+    """What rows say of a way to ask: whether lengths follow what rounds took, and whether the device drafts on."""
+    return {
+        "mode": mode.name,
+        "family": mode.family,
+        "adaptive": mode.fields.get("draft_policy", "fixed") != "fixed",
+        "ahead": bool(mode.fields.get("ahead", False)),
+    }
 
 
 def _fixed(method: str, length: int, name: str, **fields: Any) -> Mode:
@@ -72,6 +73,10 @@ class Network:
     @property
     def bytes_per_second(self) -> float:
         return 125 * self.rate
+
+    @property
+    def row(self) -> Row:
+        return {"network": self.name, "delay": self.delay, "rate": self.rate}
 
     @property
     def name(self) -> str:

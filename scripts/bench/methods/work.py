@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterator
 from statistics import median
 from typing import Any, Final
 
@@ -20,9 +20,9 @@ from proto.digest import EMPTY
 from proto.messages import Open
 from proto.rounds import Propose
 from scripts.bench.measuring import Spread, Table
-from scripts.bench.plan import Plan
 from scripts.bench.positions import synthetic
 from scripts.bench.results import Results
+from scripts.bench.rows import Row, grid, pivot, values
 
 AIMS: Final = {2048: 1e3, 151_936: 4e3}  # microseconds by vocabulary, both sides together
 LENGTH: Final = 6  # tokens of a proposal
@@ -35,63 +35,65 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "qsv short index": ("qsv", {"resolution": 64}),
     "coupled": ("coupled", {}),
 }
-DRAFT, PACK, READ, TARGET, JUDGE, SETTLE = "draft", "pack", "read", "target", "judge", "settle"
+PIECES = DRAFT, PACK, READ, TARGET, JUDGE, SETTLE = "draft", "pack", "read", "target", "judge", "settle"
 NOTE: Final = (
     f"Microseconds per proposed token, both sides together, proposals of {LENGTH} tokens (of one where whole "
     "distributions of the large vocabulary fill a message), 3 nats: median (10th to 90th percentile), the largest "
     "piece and its share."
 )
-FULL: Final = Plan(vocabularies=(2048, 151_936), entropies=(3.0,), disagreements=(0.2,), positions=21 * LENGTH, seed=41)
-SHORT: Final = replace(FULL, vocabularies=(2048,), positions=3 * LENGTH)
+POSITIONS, SHORT_POSITIONS = 21 * LENGTH, 3 * LENGTH
+ENTROPY: Final = 3.0  # nats
+DISAGREEMENT: Final = 0.2  # standard deviation of each side's noise on the logits
+SEED: Final = 41
 
-Laps = dict[str, list[float]]  # microseconds per proposed token, by piece
+Laps = dict[str, list[float]]  # microseconds, by piece
 
 
 def run(results: Results) -> None:
     """Time every piece of every method, and say which of them takes the most."""
-    plan = SHORT if results.short else FULL
-    measured = {
-        (vocabulary, name): measure(name, vocabulary, plan) for vocabulary in plan.vocabularies for name in OPTIONS
-    }
+    vocabularies, count = (list(AIMS)[:1], SHORT_POSITIONS) if results.short else (list(AIMS), POSITIONS)
+    cases = grid(vocabulary=vocabularies, method=OPTIONS)
+    rows = results.measured(cases, lambda case: measure(case["method"], case["vocabulary"], count))
+    results.table("Work beside the models", shown(rows), NOTE)
+
+
+def shown(rows: list[Row]) -> Table:
+    """A line for each method."""
     columns = {f"V = {size:,} (at most {most:,.0f})": size for size, most in AIMS.items()}
-    table = Table.crossed(
-        ["method"], {(name,): name for name in OPTIONS}, columns, lambda name, size: _shown(measured.get((size, name)))
-    )
-    results.table("Work beside the models", table, NOTE)
-    record = [{"vocabulary": size, "method": name, "microseconds": laps} for (size, name), laps in measured.items()]
-    results.samples("work", {"plan": plan.sizes(), "measured": record})
+    return pivot(rows, ["method"], "vocabulary", _cell, columns)
 
 
-def _shown(laps: Laps | None) -> str | None:
-    if laps is None:
-        return None
-    whole = Spread.of([sum(parts) for parts in zip(*laps.values(), strict=True)])
-    most = max(laps, key=lambda piece: median(laps[piece]))
-    share = median(laps[most]) / sum(map(median, laps.values()))
+def _cell(rows: list[Row]) -> str:
+    """All that proposals take, the largest piece and its share."""
+    pieces = {piece: median(values(rows, piece)) for piece in PIECES}
+    whole = Spread.of([sum(row[piece] for piece in PIECES) for row in rows])
+    most = max(pieces, key=pieces.__getitem__)
+    share = pieces[most] / sum(pieces.values())
     return f"{whole.median:,.0f} ({whole.low:,.0f}-{whole.high:,.0f}), {most} {share:.2f}"
 
 
-def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
+def measure(name: str, vocabulary: int, count: int) -> Iterator[Row]:
     """Proposals of synthetic positions, one after the other, through all that both sides do with them.
 
-    The first one, for which kernels may have to be compiled, does not count.
+    Rows have microseconds per proposed token by piece. The first proposal, for which kernels may have to be compiled,
+    does not count.
     """
     method_name, options = OPTIONS[name]
     method = METHODS[method_name]
     if not isinstance(method, DraftVerify):
         raise TypeError(f"{method_name} verifies nothing")
     length = 1 if (name, vocabulary) == FULL_MESSAGE else LENGTH
-    opening = _opening(method_name, options | {"draft_length": length}, plan)
+    opening = _opening(method_name, options | {"draft_length": length}, count)
     scheme = method.scheme(opening, read_own_options(method.request, opening), vocabulary)
-    positions = list(synthetic(vocabulary, plan.entropies[0], plan.positions + 1, plan.seed, plan.disagreements[0]))
+    positions = list(synthetic(vocabulary, ENTROPY, count + 1, SEED, DISAGREEMENT))
     kernel, laps = RaceKernel(vocabulary), defaultdict[str, list[float]](list)
-    for start in range(0, plan.positions, length):
+    for start in range(0, count, length):
         places, first = range(start, start + length), Place(start, EMPTY)
         with _Lap(laps, DRAFT):
             views = []
             ahead = first
             for place in places:
-                given = _view(scheme.drafter, kernel, place, positions[place].device)
+                given = _view(scheme.drafter, kernel, place, positions[place][0])
                 views.append(scheme.drafts.drawn(ahead, given))
                 ahead = ahead.behind(views[-1].token)
         with _Lap(laps, PACK):
@@ -100,7 +102,7 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
         with _Lap(laps, READ):
             proposed = scheme.judge.read(message)
         with _Lap(laps, TARGET):
-            own = [_view(scheme.verifier, kernel, place, positions[place].cloud) for place in (*places, start + length)]
+            own = [_view(scheme.verifier, kernel, place, positions[place][1]) for place in (*places, start + length)]
         with _Lap(laps, JUDGE):
             judgement = scheme.judge.judge(first, proposed, own)
         with _Lap(laps, SETTLE):
@@ -109,7 +111,8 @@ def measure(name: str, vocabulary: int, plan: Plan) -> Laps:
                 for view in views[: judgement.accepted]:
                     rejected = rejected.behind(view.token)
                 scheme.drafts.settle(rejected, views[judgement.accepted], judgement.payload)
-    return {piece: [each / length for each in times[1:]] for piece, times in laps.items()}
+    for proposal in range(1, len(laps[DRAFT])):
+        yield {"proposal": proposal} | {piece: laps[piece][proposal] / length for piece in PIECES}
 
 
 class _Lap:
@@ -131,14 +134,14 @@ def _view(drafter: Any, kernel: RaceKernel, position: int, probabilities: torch.
     return drafter.drafted(position, probabilities, found)
 
 
-def _opening(method: str, options: dict[str, Any], plan: Plan) -> Open:
+def _opening(method: str, options: dict[str, Any], count: int) -> Open:
     return Open(
         session=1,
         method=method,
         question="q",
         prompt="q",
         documents=1,
-        seed=plan.seed,
+        seed=SEED,
         temperature=1.0,
         sampler="race" if method == "coupled" else "rejection",
         codec="race",
@@ -148,6 +151,6 @@ def _opening(method: str, options: dict[str, Any], plan: Plan) -> Open:
         placement="cloud",
         sources="cloud",
         run_ahead=64,
-        max_tokens=plan.positions + 1,
+        max_tokens=count + 1,
         options=json.dumps(options),
     )

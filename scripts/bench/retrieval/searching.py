@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +12,10 @@ from numpy.typing import NDArray
 from common.library.chunks import Chunk
 from common.library.index import VectorIndex
 from common.library.store import INDEX, FileRecord, Store
+from scripts.bench.rows import Row
 
 COSINE = 0.9  # of a made-up vector with the real one that it is a neighbour of
 _FILE = 64  # chunks of a document
-
-
-@dataclass(slots=True)
-class Searched:
-    """One way of searching. `seconds` per question; `found` are the chunks, nearest first."""
-
-    preparation: float  # seconds until it searched this way
-    size: int  # bytes of the index, in memory as in its file
-    seconds: list[float] = field(default_factory=list)
-    found: list[list[int]] = field(default_factory=list)
-
-    def recalls(self, other: Searched) -> list[float]:
-        """Share of each question's neighbours, as `other` has found them, that this way has found."""
-        return [
-            len(set(own) & set(all_)) / len(all_) for own, all_ in zip(self.found, other.found, strict=True) if all_
-        ]
 
 
 def grown(vectors: NDArray[np.float32], count: int) -> Iterator[NDArray[np.float32]]:
@@ -69,25 +53,31 @@ def fill(
     store.close()
 
 
-def measure(folder: Path, questions: NDArray[np.float32], ks: Sequence[int]) -> dict[int, tuple[Searched, Searched]]:
-    """Search a library exhaustively and approximately for the nearest `k` chunks to each of `questions` [n, dimension],
-    for one `k` after the other, in the threads that FAISS has.
+def measure(folder: Path, questions: NDArray[np.float32], ks: Sequence[int]) -> Iterator[Row]:
+    """Searches a library both ways for the nearest `k` chunks to each of `questions` [n, dimension], in turns.
+
+    Rows have milliseconds, and the share of the exhaustive search's chunks that the approximate one found.
     """
     store = Store(folder)
-    ways = [_prepared(store, folder, 0), _prepared(store, folder, 1)]
-    results = {k: (Searched(*ways[0][1:]), Searched(*ways[1][1:])) for k in ks}
+    exhaustive, approximate = (_prepared(store, folder, least) for least in (0, 1))
     with store.reading():
-        for k, pair in results.items():
-            for question in questions:
-                for (index, _, _), way in zip(ways, pair, strict=True):
-                    began = time.perf_counter()
-                    found = index.search(store, question, k)
-                    way.seconds.append(time.perf_counter() - began)
-                    way.found.append(found)
-    for index, _, _ in ways:
+        for k in ks:
+            for number, question in enumerate(questions):
+                (all_, slow), (own, fast) = (
+                    _timed(index, store, question, k) for index in (exhaustive[0], approximate[0])
+                )
+                recall = len(set(own) & set(all_)) / len(all_) if all_ else None
+                yield {"hits": k, "question": number, "exhaustive": slow, "approximate": fast, "recall": recall}
+    for name, (index, seconds, size) in (("exhaustive", exhaustive), ("approximate", approximate)):
+        yield {"hits": 0, "index": name, "seconds": seconds, "MiB": size / 2**20}
         index.close()
     store.close()
-    return results
+
+
+def _timed(index: VectorIndex, store: Store, question: NDArray[np.float32], k: int) -> tuple[list[int], float]:
+    began = time.perf_counter()
+    found = index.search(store, question, k)
+    return found, 1e3 * (time.perf_counter() - began)
 
 
 def _prepared(store: Store, folder: Path, approximate_from: int) -> tuple[VectorIndex, float, int]:

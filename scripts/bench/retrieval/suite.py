@@ -7,49 +7,83 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import get_args
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.library import Library, SearchKind
-from scripts.bench.measuring import Spread, Table, share_interval
-from scripts.bench.quality.corpus import TEXT_FOLDER
-from scripts.bench.results import NoText, Results
+from scripts.bench.measuring import Table
+from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.retrieval import embedding, searching
 from scripts.bench.retrieval.questions import TEMPLATES, questions, ranks
+from scripts.bench.rows import Cell, Row, grid, over, share, spread, table, values, where
 
 DOCUMENTS = 4  # per side, as a daemon asks for
 CHARACTERS = 2500  # of each document that go into the library
 LONG = 300  # characters of a chunk that is embedded for its speed
-REAL, LARGE = 9_000, 100_000  # chunks that are embedded, and vectors with those made up from them
 HITS = (10, 64)  # those of the recall; what `hybrid` fuses
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a run; `files` of None are all."""
+
+    files: int | None = None
+    embedded: int = 96  # chunks, to time the embedding
+    rounds: int = 2
+    questions: int = 100  # of each kind
+    asked: int = 50  # of each kind, by vectors alone
+    real: int = 9_000  # vectors of chunks
+    large: int = 100_000  # vectors with those made up from them
+
+
+SHORT = Sizes(12, 8, 1, 3, 4, 40, 200)
+
+
 def run(results: Results) -> None:
-    """Fill a library with the heads and beginnings of the documents, then ask it; and search all of the documents by
-    vectors. Raises `NoText`.
+    """Fill a library with the beginnings of the documents, then ask it; and search all of the documents by vectors.
+
+    Raises `NoText`.
     """
-    files = files_of()
-    if results.short:
-        files = files[:12]
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        texts = Path(folder, "texts")
+    sizes = SHORT if results.short else Sizes()
+    files = files_of()[: sizes.files]
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
+        folder = Path(name)
+        texts = folder / "texts"
         texts.mkdir()
         for path in files:
             (texts / path.name).write_text(path.read_text("utf-8", errors="replace")[:CHARACTERS])
         embedder = SentenceTransformerEmbedder()
         results.say(f"ingestion of {len(files)} documents")
-        with Library(Path(folder, "library"), embedder) as library:
+        with Library(folder / "library", embedder) as library:
             library.add(texts)
             chunks = library.texts()
-        _embedding(results, chunks)
-        _search(results, Path(folder, "library"), embedder, texts, len(chunks))
-        _approximate(results, Path(folder), embedder, files)
+
+        def measure(case: Row) -> Iterator[Row]:
+            results.say(", ".join(map(str, case.values())))
+            if case["part"] == "embedding":
+                yield from _embedding(chunks, sizes)
+            elif case["part"] == "search":
+                yield from _search(folder / "library", embedder, texts, case["search"], sizes)
+            else:
+                yield from _vectors(folder, embedder, files, sizes)
+
+        kinds = grid(part=["search"], search=get_args(SearchKind))
+        rows = results.measured([{"part": "embedding"}, *kinds, {"part": "vectors"}], measure)
+    results.table("Embedding, one thread", embedding_table(where(rows, part="embedding")))
+    searched = where(rows, part="search")
+    asked = len({(row["kind"], row["number"]) for row in searched})
+    title = f"Right document among the first 1 and {DOCUMENTS} of {len(chunks)} chunks, {asked} questions"
+    results.table(title, search_table(searched))
+    title = "Search by vectors, one thread; the first vectors are of chunks, the others are near these"
+    results.table(title, vectors_table(where(rows, part="vectors")))
 
 
 def files_of() -> list[Path]:
@@ -68,82 +102,71 @@ def chunks_of(files: list[Path], embedder: SentenceTransformerEmbedder, most: in
     return [texts[index] for index in np.random.default_rng(2).permutation(len(texts))[:most]]
 
 
-def _embedding(results: Results, chunks: list[str]) -> None:
-    results.say("embedding")
+def _embedding(chunks: list[str], sizes: Sizes) -> Iterator[Row]:
     long = [chunk for chunk in chunks if len(chunk) >= LONG]
-    count, rounds = (8, 1) if results.short else (96, 2)
-    chosen = np.random.default_rng(1).choice(len(long), min(count, len(long)), False)
-    ways = embedding.measure([long[index] for index in chosen], rounds)
-    plain = ways[embedding.PLAIN]
-    rows = []
-    for name, way in ways.items():
-        results.samples(f"seconds per chunk, {name}", way.seconds)
-        rate = Spread.of([1 / seconds for seconds in way.seconds])
-        ratio = Spread.of([one / two for one, two in zip(plain.seconds, way.seconds, strict=True)])
-        cosines = way.cosines(plain)
-        rows.append([name, rate.short(1), ratio.short(2), f"{cosines.min():.6f}", f"{cosines.mean():.6f}"])
-    heads = ["way", "chunks/s", "times as fast", "least cosine", "mean cosine"]
-    results.table("Embedding, one thread", Table(heads, rows))
+    chosen = np.random.default_rng(1).choice(len(long), min(sizes.embedded, len(long)), False)
+    return embedding.measure([long[index] for index in chosen], sizes.rounds)
 
 
-def _search(results: Results, folder: Path, embedder: SentenceTransformerEmbedder, texts: Path, chunks: int) -> None:
-    asked = questions(texts.iterdir(), 3 if results.short else 100)
-    rows = []
-    for kind in get_args(SearchKind):
-        results.say(f"{len(asked)} questions, {kind}")
-        with Library(folder, embedder, kind=kind) as library:
-            library.warm()
-            began = time.perf_counter()
-            places = ranks(library, asked, DOCUMENTS)
-            milliseconds = 1e3 * (time.perf_counter() - began) / len(asked)
-        results.samples(f"ranks, {kind}", places)
-        cells = [kind]
-        for wanted in (*TEMPLATES, "all"):
-            own = [place for place, one in zip(places, asked, strict=True) if wanted in (one.kind, "all")]
-            cells.append(
-                ", ".join(share_interval(sum(place <= most for place in own), len(own)) for most in (1, DOCUMENTS))
-            )
-        results.samples(f"milliseconds per question, {kind}", milliseconds)
-        rows.append(cells)
-    title = f"Right document among the first 1 and {DOCUMENTS} of {chunks} chunks, {len(asked)} questions"
-    results.table(title, Table(["search", *TEMPLATES, "all"], rows))
+def embedding_table(rows: list[Row]) -> Table:
+    """A line for each way of embedding."""
+    plain = [row | {"rate": 1 / row["seconds"]} for row in where(rows, way=embedding.PLAIN)]
+    columns: dict[str, Cell] = {
+        "chunks/s": spread("rate", 1),
+        "times as fast": over(plain, "rate", "turn"),
+        "least cosine": lambda those: f"{min(row['least cosine'] for row in those):.6f}",
+        "mean cosine": lambda those: f"{fmean(row['mean cosine'] for row in those):.6f}",
+    }
+    return table([row | {"rate": 1 / row["seconds"]} for row in rows], ["way"], columns)
 
 
-def _approximate(results: Results, folder: Path, embedder: SentenceTransformerEmbedder, files: list[Path]) -> None:
-    real, large, asked = (40, 200, 4) if results.short else (REAL, LARGE, 50)
-    texts = chunks_of(files, embedder, real)
-    results.say(f"embedding {len(texts)} chunks")
-    vectors = unit_vectors(embedder, texts)
-    queries = unit_vectors(embedder, [question.text for question in questions(files, asked)], queries=True)
-    compare(results, folder, vectors, queries, large)
+def _search(
+    folder: Path, embedder: SentenceTransformerEmbedder, texts: Path, kind: SearchKind, sizes: Sizes
+) -> Iterator[Row]:
+    asked = questions(texts.iterdir(), sizes.questions)
+    with Library(folder, embedder, kind=kind) as library:
+        library.warm()
+        began = time.perf_counter()
+        places = ranks(library, asked, DOCUMENTS)
+        milliseconds = 1e3 * (time.perf_counter() - began) / len(asked)
+    for number, (one, place) in enumerate(zip(asked, places, strict=True)):
+        yield {"number": number, "kind": one.kind, "rank": place, "milliseconds": milliseconds}
 
 
-def compare(
-    results: Results, folder: Path, vectors: NDArray[np.float32], queries: NDArray[np.float32], large: int
-) -> None:
-    """Exhaustive against approximate search of `vectors` [n, dimension] and of `large` that are made from them."""
-    rows = []
+def search_table(rows: list[Row]) -> Table:
+    """A line for each kind of search: how often the right document is the first, and among those that are read."""
+    placed = [row | {"first": row["rank"] == 1, "found": row["rank"] <= DOCUMENTS} for row in rows]
+
+    def shown(**kind: object) -> Cell:
+        return lambda those: ", ".join(share(field, **kind)(those) for field in ("first", "found"))
+
+    columns = {kind: shown(kind=kind) for kind in TEMPLATES} | {"all": shown()}
+    return table(placed, ["search"], columns)
+
+
+def _vectors(folder: Path, embedder: SentenceTransformerEmbedder, files: list[Path], sizes: Sizes) -> Iterator[Row]:
+    """Exhaustive against approximate search of vectors of chunks, and of more that are near these."""
+    vectors = unit_vectors(embedder, chunks_of(files, embedder, sizes.real))
+    queries = unit_vectors(embedder, [one.text for one in questions(files, sizes.asked)], queries=True)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
-    for count in (len(vectors), large):
-        results.say(f"{len(queries)} questions, {count} vectors")
-        place = folder / f"of {count}"
-        place.mkdir()
-        searching.fill(place, "measured", searching.grown(vectors, count))
-        for k, (exhaustive, approximate) in searching.measure(place, queries, HITS).items():
-            cells = [f"{count:,}", str(k)]
-            for name, way in (("exhaustive", exhaustive), ("approximate", approximate)):
-                milliseconds = [1e3 * seconds for seconds in way.seconds]
-                results.samples(f"milliseconds, {count} vectors, {k} hits, {name}", milliseconds)
-                cells.append(Spread.of(milliseconds).short(1))
-            recalls = approximate.recalls(exhaustive)
-            results.samples(f"recall, {count} vectors, {k} hits", recalls)
-            rows.append([*cells, f"{np.mean(recalls):.3f}", f"{min(recalls):.2f}"])
-        sizes = " and ".join(
-            f"{way.size / 2**20:.0f} MiB in {way.preparation:.0f} s" for way in (exhaustive, approximate)
-        )
-        results.say(f"{count} vectors: an exhaustive and an approximate index of {sizes}")
-    faiss.omp_set_num_threads(threads)
-    heads = ["vectors", "hits", "exhaustive, ms", "approximate, ms", "recall", "least recall"]
-    title = f"Search by vectors, one thread; {len(vectors)} vectors are of chunks, the others are near these"
-    results.table(title, Table(heads, rows))
+    try:
+        for count in (len(vectors), sizes.large):
+            place = folder / f"of {count}"
+            place.mkdir()
+            searching.fill(place, "measured", searching.grown(vectors, count))
+            yield from ({"vectors": count} | row for row in searching.measure(place, queries, HITS))
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def vectors_table(rows: list[Row]) -> Table:
+    """A line for each number of vectors and hits."""
+    columns: dict[str, Cell] = {
+        "exhaustive, ms": spread("exhaustive", 1),
+        "approximate, ms": spread("approximate", 1),
+        "recall": lambda those: f"{fmean(values(those, 'recall')):.3f}",
+        "least recall": lambda those: f"{min(values(those, 'recall')):.2f}",
+    }
+    searches = [row | {"of": f"{row['vectors']:,}"} for row in rows if row["hits"]]
+    return table(searches, {"vectors": "of", "hits": "hits"}, columns)

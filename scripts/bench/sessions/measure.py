@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from common.answer.request import Request
+from scripts.bench.rows import Row
 from scripts.bench.sessions.bare import WARM, BareBatch
 from scripts.bench.sessions.player import Play, Played
 from scripts.bench.sessions.town import Meter, Town, Usage
@@ -58,64 +59,6 @@ LARGER = tuple(
 SHORT_LARGER = (Plan(sessions=(2,), tokens=16, repeats=1, passes=4, shape=Shape(64, 2, 128, 4, 2), together=False),)
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """One run: `sessions` devices of a kind.
-
-    Not `steady`: they asked at the same moment, and everything counts. Steady: each waited for the others' first
-    token, and what counts is while all of them were decoding; but for `usage`, the counts are of whole answers.
-    """
-
-    kind: Kind
-    sessions: int
-    repeat: int
-    steady: bool
-    rate: float  # tokens per second of all sessions
-    ttft: tuple[float, float] | None  # p50 and p95, seconds
-    gap: tuple[float, float]  # between tokens of a session
-    usage: Usage
-    differing: int  # sessions whose tokens are not those of the same question alone
-    tokens: int
-    device_weight: float | None
-    drafted: int  # by the cloud
-    accepted: int
-    rollbacks: int
-    preempted: int
-    questions: int  # of the devices' certificates
-    draft_seconds: float  # of processor time, mean of a device's draft
-
-    @property
-    def load(self) -> tuple[float, float]:
-        """Share of a core that the cloud and the players took."""
-        return self.usage.cloud / self.usage.seconds, self.usage.players / self.usage.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Everything that was measured."""
-
-    runs: tuple[Ran, ...]
-    bare: dict[int, list[float]]  # tokens per second by number of sessions, one per repeat
-    idle: int  # bytes of the cloud's memory when every question had been answered alone
-    prompt: int  # tokens of a row before the answer, mean
-    parameters: int  # of the model
-
-    def of(self, kind: Kind, sessions: int, steady: bool) -> list[Ran]:
-        return [run for run in self.runs if (run.kind, run.sessions, run.steady) == (kind, sessions, steady)]
-
-    def ratios(self, kind: Kind, sessions: int) -> list[float]:
-        """Steady rate over the bare model's of the same repeat."""
-        return [run.rate / self.bare[sessions][run.repeat] for run in self.of(kind, sessions, steady=True)]
-
-    def memory(self, sessions: int) -> float | None:
-        """Bytes per session beyond the idle daemon's, which keeps the place of one; None for a single session.
-
-        Of the first repeat: what one run took stays with the process for the next.
-        """
-        first = [run.usage.resident for run in self.runs if (run.sessions, run.repeat) == (sessions, 0)]
-        return None if sessions < 2 else (max(first) - self.idle) / (sessions - 1)
-
-
 class Asking:
     """The plan's questions, and what each is answered alone on the idle daemon."""
 
@@ -128,19 +71,23 @@ class Asking:
         self._alone = {kind: [played.tokens for played in found] for kind, found in alone.items()}
         self.prompt = round(fmean(played.prompt_tokens for played in alone[KINDS[0]]) / DOCUMENTS)
 
-    def together(self, kind: Kind, sessions: int, repeat: int) -> Ran:
-        """That many sessions, asked for at the same moment."""
+    def together(self, kind: Kind, sessions: int) -> Row:
+        """That many sessions, asked for at the same moment; everything counts."""
         with Meter(self._town.process) as meter:
             plays = [self._begin(session, kind) for session in range(sessions)]
             found = [play.result() for play in plays]
         tokens = sum(len(played.tokens) for played in found)
         seconds = max(played.times[-1] for played in found) - min(played.asked for played in found)
         gaps = [gap for played in found for gap in gaps_within(played, (0.0, math.inf))]
-        ttft = usual([played.ttft for played in found])
-        return self._ran(kind, repeat, found, meter.usage, rate=tokens / seconds, ttft=ttft, gap=usual(gaps))
+        ttft, ttft_95 = usual([played.ttft for played in found])
+        timed = {"rate": tokens / seconds, "ttft": ttft, "ttft_95": ttft_95}
+        return timed | self._counted(kind, found, meter.usage, gaps)
 
-    def steady(self, kind: Kind, sessions: int, repeat: int) -> Ran:
-        """That many sessions, which wait for each other's first token."""
+    def steady(self, kind: Kind, sessions: int) -> Row:
+        """That many sessions, which wait for each other's first token.
+
+        Rate and gaps are of the time while all of them were decoding; counts are of whole answers.
+        """
         plays = [self._begin(session, kind, held=True) for session in range(sessions)]
         for play in plays:
             play.wait_for_draft()
@@ -151,41 +98,29 @@ class Asking:
         steady = steady_time(found, self._plan.settling)
         rate = sum(within(played, steady) for played in found) / (steady[1] - steady[0])
         gaps = [gap for played in found for gap in gaps_within(played, steady)]
-        return self._ran(kind, repeat, found, meter.usage, rate=rate, ttft=None, gap=usual(gaps))
+        return {"rate": rate} | self._counted(kind, found, meter.usage, gaps)
 
-    def _ran(
-        self,
-        kind: Kind,
-        repeat: int,
-        found: Sequence[Played],
-        usage: Usage,
-        *,
-        rate: float,
-        ttft: tuple[float, float] | None,
-        gap: tuple[float, float],
-    ) -> Ran:
+    def _counted(self, kind: Kind, found: Sequence[Played], usage: Usage, gaps: Sequence[float]) -> Row:
         made = sum(played.drafts for played in found)
         weights = [played.device_weight for played in found if played.device_weight is not None]
-        alone = self._alone[kind][: len(found)]
-        return Ran(
-            kind,
-            len(found),
-            repeat,
-            ttft is None,
-            rate,
-            ttft,
-            gap,
-            usage,
-            sum(played.tokens != expected for played, expected in zip(found, alone, strict=True)),
-            sum(len(played.tokens) for played in found),
-            fmean(weights) if weights else None,
-            sum(played.closed.drafted for played in found),
-            sum(played.closed.accepted for played in found),
-            sum(played.closed.rollbacks for played in found),
-            sum(played.closed.preempted for played in found),
-            sum(played.questions for played in found),
-            sum(played.draft_seconds for played in found) / made if made else 0.0,
-        )
+        differing = [played.tokens != expected for played, expected in zip(found, self._alone[kind], strict=False)]
+        gap, gap_95 = usual(gaps)
+        return {
+            "gap": gap,  # seconds between tokens of a session
+            "gap_95": gap_95,
+            "cloud": usage.cloud / usage.seconds,  # of a core
+            "players": usage.players / usage.seconds,
+            "resident": usage.resident,
+            "differing": sum(differing),  # sessions whose tokens are not those of the same question alone
+            "tokens": sum(len(played.tokens) for played in found),
+            "device_weight": fmean(weights) if weights else None,
+            "drafted": sum(played.closed.drafted for played in found),  # by the cloud
+            "accepted": sum(played.closed.accepted for played in found),
+            "rollbacks": sum(played.closed.rollbacks for played in found),
+            "preempted": sum(played.closed.preempted for played in found),
+            "questions": sum(played.questions for played in found),  # of the devices' certificates
+            "draft_seconds": sum(played.draft_seconds for played in found) / made if made else 0.0,
+        }
 
     def _begin(self, session: int, kind: Kind, held: bool = False) -> Play:
         question = self._questions[session]
@@ -201,26 +136,30 @@ class Asking:
         return self._town.players[session].begin(request, weight, held)
 
 
-def measure(town: Town, plan: Plan, questions: Sequence[str], model: Path, say: Callable[[str], None]) -> Found:
-    """All runs of `plan`, the bare model's beside each; `model` is where that lies. `say` is told how far it is."""
+def measure(town: Town, plan: Plan, questions: Sequence[str], model: Path, say: Callable[[str], None]) -> Iterator[Row]:
+    """All runs of `plan`, the bare model's beside each; `model` is where that lies. `say` is told how far it is.
+
+    Rows of kind `bare model` have the rate of bare forward passes.
+    """
     say("every question alone")
     asking = Asking(town, plan, questions)
-    idle = town.resident
     # As many columns as the rows have in the middle of the answer.
     batches = {count: BareBatch(model, count * DOCUMENTS, asking.prompt, plan.tokens // 2) for count in plan.sessions}
-    bare: dict[int, list[float]] = {count: [] for count in plan.sessions}
-    runs = []
-    for repeat in range(plan.repeats):
-        for count in plan.sessions:
-            say(f"repeat {repeat + 1} of {plan.repeats}, {count} sessions")
-            for kind in KINDS if plan.together else ():
-                runs.append(asking.together(kind, count, repeat))
-            # Next to each other, as one is the other's measure.
-            runs.append(asking.steady("listening", count, repeat))
-            bare[count].append(count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM)))
-            runs.append(asking.steady("drafting", count, repeat))
-    parameters = next(iter(batches.values())).parameters
-    return Found(tuple(runs), bare, idle, asking.prompt, parameters)
+    common = {
+        "parameters": next(iter(batches.values())).parameters,
+        "idle": town.resident,  # bytes of the cloud's memory when every question had been answered alone
+        "prompt": asking.prompt,
+    }
+    for repeat, count in product(range(plan.repeats), plan.sessions):
+        say(f"repeat {repeat + 1} of {plan.repeats}, {count} sessions")
+        setting = common | {"sessions": count, "repeat": repeat}
+        for kind in KINDS if plan.together else ():
+            yield setting | {"kind": kind, "steady": False} | asking.together(kind, count)
+        # Next to each other, as one is the other's measure.
+        yield setting | {"kind": "listening", "steady": True} | asking.steady("listening", count)
+        rate = count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM))
+        yield setting | {"kind": "bare model", "steady": True, "rate": rate}
+        yield setting | {"kind": "drafting", "steady": True} | asking.steady("drafting", count)
 
 
 def steady_time(found: Sequence[Played], settling: int) -> tuple[float, float]:

@@ -4,177 +4,148 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import product
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.daemon import SWITCH_INTERVAL
 from common.figures import line_style
-from scripts.bench.measuring import MEDIANS, NOTHING, Spread, Table, load
+from scripts.bench.measuring import MEDIANS, Spread, Table, load
 from scripts.bench.results import Results
-from scripts.bench.sessions.measure import (
-    DOCUMENTS,
-    KINDS,
-    LARGER,
-    SHORT,
-    SHORT_LARGER,
-    Found,
-    Kind,
-    Plan,
-    Ran,
-    measure,
-)
+from scripts.bench.rows import Cell, Row, Value, groups, middle, over, paired, spread, table, values, where
+from scripts.bench.sessions.measure import DOCUMENTS, KINDS, LARGER, SHORT, SHORT_LARGER, Plan, measure
 from scripts.bench.sessions.town import Town
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 
 AIM, AT = 0.7, 16  # of the bare model's tokens per second, with so many sessions
-MEBIBYTE = 2**20
-ENTROPY = 1.0  # nats of the larger models
-SIZES = "The embedded model, and random ones of its kind."
+MEBIBYTE: Final = 2**20
+ENTROPY: Final = 1.0  # nats of the larger models
+SIZES: Final = "The embedded model, and random ones of its kind."
 
 
 def run(results: Results) -> None:
     """Start clouds, play their devices, and show what came of it: the embedded model in full, then larger ones."""
-    plan, larger = (SHORT, SHORT_LARGER) if results.short else (Plan(), LARGER)
-    texts = Texts.draw(max(one.most for one in (plan, *larger)))
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a daemon: devices do not wait for each other's threads
-    try:
-        found = played(plan, texts, results.say)
-        others = [played(one, texts, results.say) for one in larger]
-    finally:
-        sys.setswitchinterval(interval)
-    results.samples("plan", plan)
-    results.samples("runs", found)
-    results.samples("larger models", others)
+    plans = [SHORT, *SHORT_LARGER] if results.short else [Plan(), *LARGER]
+    texts = Texts.draw(max(plan.most for plan in plans))
+
+    def ask(case: Row) -> Iterator[Row]:
+        return played(plans[case["plan"]], texts, results)
+
+    rows = results.measured([{"plan": number} for number in range(len(plans))], ask)
+    plan, found = plans[0], where(rows, plan=0)
     note = (
         f"{MEDIANS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
-        f"that had been read before, rows of {found.prompt} tokens before the answer. `listening`: devices without "
-        f"documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight."
+        f"that had been read before, rows of {found[0]['prompt']} tokens before the answer. `listening`: devices "
+        f"without documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight."
     )
-    results.table("Tokens per second of all sessions", rates(found, plan), note)
-    results.table("Waits of listening devices", waits(found, plan))
-    results.table("Latency of each session, ms: p50 / p95", latencies(found, plan))
-    results.table("What it took", costs(found, plan), costs_note(found))
-    results.table("Aims", aims(found, plan))
-    at = larger[0].most
-    if at in plan.sessions:
-        others.insert(0, found)
-    results.table(f"Sessions by size of the model, {at} of them, tokens per second", sizes(others, at), SIZES)
-    draw(results, found, plan)
+    results.table("Tokens per second of all sessions", rates(found), note)
+    results.table("Waits of listening devices", waits(found))
+    results.table("Latency of each session, ms: p50 / p95", latencies(found))
+    results.table("What it took", costs(found), costs_note(found))
+    results.table("Aims", aims(found, AT if AT in plan.sessions else plan.most))
+    at = plans[1].most
+    results.table(f"Sessions by size of the model, {at} of them, tokens per second", sizes(rows, at), SIZES)
+    draw(results, found)
 
 
-def played(plan: Plan, texts: Texts, say: Callable[[str], None]) -> Found:
+def played(plan: Plan, texts: Texts, results: Results) -> Iterator[Row]:
     """All runs of a plan on a cloud of its own."""
+    interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
         folder = Path(name)
         model, place = {}, EMBEDDED_MODEL
         if plan.shape is not None:
             place = folder / "model"
             model = make_model(place, ENTROPY, plan.shape)
-        with Town(folder, plan.most, texts.documents["cloud"], model) as town:
-            return measure(town, plan, texts.questions, place, say)
+        sys.setswitchinterval(SWITCH_INTERVAL)  # as in a daemon: devices do not wait for each other's threads
+        try:
+            with Town(folder, plan.most, texts.documents["cloud"], model) as town:
+                yield from measure(town, plan, texts.questions, place, results.say)
+        finally:
+            sys.setswitchinterval(interval)
 
 
-def sizes(found: Sequence[Found], at: int) -> Table:
-    """Steady runs of so many sessions, by the model's number of parameters."""
-    columns: dict[str, Callable[[Found], object]] = {
-        "parameters": lambda one: f"{one.parameters / 1e6:.1f} M",
-        **{head: partial(_at, tell, at) for head, tell in RATES.items()},
-    }
-    return Table.of(found, columns)
+def _compared(rows: Sequence[Row], index: dict[str, str]) -> Table:
+    """Rates of steady runs, and these over the bare model's of the same repeat."""
+    steady = where(rows, steady=True)
+    bare = where(steady, kind="bare model")
+    over_bare = over(bare, "rate", "plan", "sessions", "repeat")
+    columns = {kind: _of(kind, spread("rate")) for kind in ("bare model", *KINDS)}
+    columns |= {f"{kind} / bare": _of(kind, over_bare) for kind in KINDS}
+    return table(steady, index, columns)
 
 
-def rates(found: Found, plan: Plan) -> Table:
+def _of(kind: str, cell: Cell) -> Cell:
+    return lambda rows: cell(found) if (found := where(rows, kind=kind)) else None
+
+
+def sizes(rows: Sequence[Row], at: int) -> Table:
+    """So many sessions, by the model's number of parameters."""
+    named = [row | {"size": f"{row['parameters'] / 1e6:.1f} M"} for row in where(rows, sessions=at)]
+    return _compared(named, {"parameters": "size"})
+
+
+def rates(rows: Sequence[Row]) -> Table:
     """While every session was decoding."""
-    rows = {(str(count),): count for count in plan.sessions}
-    return Table.crossed(["sessions"], rows, RATES, lambda count, tell: tell(found, count))
+    return _compared(rows, {"sessions": "sessions"})
 
 
-def _rate(kind: Kind, found: Found, at: int) -> str:
-    return Spread.of([run.rate for run in found.of(kind, at, steady=True)]).short()
-
-
-def _ratio(kind: Kind, found: Found, at: int) -> str:
-    return Spread.of(found.ratios(kind, at)).short(2)
-
-
-RATES: dict[str, Callable[[Found, int], str]] = {
-    "bare model": lambda found, at: Spread.of(found.bare[at]).short(),
-    "listening": partial(_rate, "listening"),
-    "drafting": partial(_rate, "drafting"),
-    "listening / bare": partial(_ratio, "listening"),
-    "drafting / bare": partial(_ratio, "drafting"),
-}
-
-
-def _at(tell: Callable[[Found, int], str], at: int, found: Found) -> str:
-    return tell(found, at)
-
-
-def waits(found: Found, plan: Plan) -> Table:
+def waits(rows: Sequence[Row]) -> Table:
     """Of listening devices."""
-    columns: dict[str, Callable[[int], str]] = {
-        "to the first token, ms, p50 / p95": lambda count: _first(found, "listening", count),
-        "between tokens": lambda count: _pair([run.gap for run in found.of("listening", count, steady=True)]),
-        "memory per session, MiB": lambda count: _memory(found, count),
+    columns: dict[str, Cell] = {
+        "to the first token, ms, p50 / p95": _of("listening", _pair("ttft")),
+        "between tokens": _of("listening", _steady(_pair("gap"))),
+        "memory per session, MiB": memory,
     }
-    rows = {(str(count),): count for count in plan.sessions}
-    return Table.crossed(["sessions"], rows, columns, lambda count, tell: tell(count))
+    return table(rows, ["sessions"], columns)
 
 
-def latencies(found: Found, plan: Plan) -> Table:
+def latencies(rows: Sequence[Row]) -> Table:
     """Medians over the repeats."""
-    columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
-        "sessions": lambda at: str(at[0]),
-        "devices": lambda at: at[1],
-        "to the first token": lambda at: _first(found, at[1], at[0]),
-        "between tokens": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=False)]),
-        "between tokens, steady": lambda at: _pair([run.gap for run in found.of(at[1], at[0], steady=True)]),
+    columns: dict[str, Cell] = {
+        "to the first token": _pair("ttft"),
+        "between tokens": lambda those: _pair("gap")(where(those, steady=False)),
+        "between tokens, steady": _steady(_pair("gap")),
     }
-    return Table.of(product(plan.sessions, KINDS), columns)
+    return table(_devices(rows), {"sessions": "sessions", "devices": "kind"}, columns)
 
 
-def costs(found: Found, plan: Plan) -> Table:
+def costs(rows: Sequence[Row]) -> Table:
     """Medians over the repeats of the steady runs; memory of the first repeat; differences of all."""
 
-    def steady(of: Callable[[Ran], float], form: str) -> Callable[[tuple[int, Kind]], str]:
-        return lambda at: f"{_median(found.of(at[1], at[0], steady=True), of):{form}}"
+    def per(field: str, of: int = 100) -> Value:
+        return lambda row: of * row[field] / row["tokens"]
 
-    def differing(at: tuple[int, Kind]) -> int:
-        return _differing([run for steady in (True, False) for run in found.of(at[1], at[0], steady)])
-
-    columns: dict[str, Callable[[tuple[int, Kind]], object]] = {
-        "sessions": lambda at: str(at[0]),
-        "devices": lambda at: at[1],
-        "cloud's memory per session, MiB": lambda at: _memory(found, at[0]),
-        "cloud, of a core": steady(lambda run: run.load[0], ".0%"),
-        "players, of a core": steady(lambda run: run.load[1], ".0%"),
-        "cloud's drafts per token": steady(lambda run: run.drafted / run.tokens, ".2f"),
-        "roll-backs per 100 tokens": steady(lambda run: 100 * run.rollbacks / run.tokens, ".1f"),
-        "pre-empted per 100 tokens": steady(lambda run: 100 * run.preempted / run.tokens, ".1f"),
-        "questions per 100 tokens": steady(lambda run: 100 * run.questions / run.tokens, ".1f"),
-        "sessions with other tokens than alone": differing,
+    columns: dict[str, Cell] = {
+        "cloud's memory per session, MiB": lambda those: memory(where(rows, sessions=those[0]["sessions"])),
+        "cloud, of a core": _steady(middle("cloud", ".0%")),
+        "players, of a core": _steady(middle("players", ".0%")),
+        "cloud's drafts per token": _steady(middle(per("drafted", 1), ".2f")),
+        "roll-backs per 100 tokens": _steady(middle(per("rollbacks"), ".1f")),
+        "pre-empted per 100 tokens": _steady(middle(per("preempted"), ".1f")),
+        "questions per 100 tokens": _steady(middle(per("questions"), ".1f")),
+        "sessions with other tokens than alone": lambda those: sum(row["differing"] for row in those),
     }
-    return Table.of(product(plan.sessions, KINDS), columns)
+    return table(_devices(rows), {"sessions": "sessions", "devices": "kind"}, columns)
 
 
-def _first(found: Found, kind: Kind, count: int) -> str:
-    return _pair([run.ttft for run in found.of(kind, count, steady=False) if run.ttft is not None])
+def memory(rows: list[Row]) -> str | None:
+    """Memory of a session beyond the idle daemon's, which keeps the place of one; None for a single session.
+
+    Of the first repeat: what one run took stays with the process for the next.
+    """
+    first = [row for row in _devices(rows) if row["repeat"] == 0]
+    if (sessions := first[0]["sessions"]) < 2:
+        return None
+    return f"{(max(row['resident'] for row in first) - first[0]['idle']) / (sessions - 1) / MEBIBYTE:.1f}"
 
 
-def _memory(found: Found, count: int) -> str:
-    bytes_ = found.memory(count)
-    return NOTHING if bytes_ is None else f"{bytes_ / MEBIBYTE:.1f}"
-
-
-def costs_note(found: Found) -> str:
-    drafting = [run for run in found.runs if run.kind == "drafting"]
-    weight = _median(drafting, lambda run: run.device_weight or 0.0)
-    microseconds = 1e6 * _median(drafting, lambda run: run.draft_seconds)
+def costs_note(rows: Sequence[Row]) -> str:
+    drafting = where(rows, kind="drafting")
+    weight = Spread.of([row["device_weight"] or 0.0 for row in drafting]).median
+    microseconds = 1e6 * Spread.of(values(drafting, "draft_seconds")).median
     return (
         f"A device's draft takes its player {microseconds:.0f} µs of processor time; its documents have {weight:.0%} "
         "of the weight. Memory: the most resident memory of the cloud beyond the idle daemon's, by sessions; the idle "
@@ -182,53 +153,56 @@ def costs_note(found: Found) -> str:
     )
 
 
-def aims(found: Found, plan: Plan) -> Table:
-    """The ratio at `AT` sessions, or at the most there are, and equal tokens."""
-    at = AT if AT in plan.sessions else plan.most
-    rows = [
-        [f"steady / bare at {at} sessions, {kind}", f">= {AIM:g}", Spread.of(found.ratios(kind, at)).text(2)]
-        for kind in KINDS
-    ]
-    rows.append(
-        ["sessions with other tokens than alone", "0", f"{_differing(found.runs)} of {_answers(found.runs)} answers"]
-    )
-    return Table(["what", "aim", "measured"], rows)
-
-
-def draw(results: Results, found: Found, plan: Plan) -> None:
-    """Steady tokens per second against sessions, medians with the 10th to 90th percentile."""
-    curves = {"bare model": {count: found.bare[count] for count in plan.sessions}}
+def aims(rows: Sequence[Row], at: int) -> Table:
+    """The ratio at so many sessions, and equal tokens."""
+    steady = where(rows, steady=True, sessions=at)
+    lines = []
     for kind in KINDS:
-        curves[kind] = {count: [run.rate for run in found.of(kind, count, steady=True)] for count in plan.sessions}
+        pairs = paired(where(steady, kind=kind), where(steady, kind="bare model"), "rate", "repeat")
+        told = Spread.of([own / bare for own, bare in pairs]).text(2)
+        lines.append([f"steady / bare at {at} sessions, {kind}", f">= {AIM:g}", told])
+    devices = _devices(rows)
+    differing, answers = (sum(row[field] for row in devices) for field in ("differing", "sessions"))
+    lines.append(["sessions with other tokens than alone", "0", f"{differing} of {answers} answers"])
+    return Table(["what", "aim", "measured"], lines)
+
+
+def draw(results: Results, rows: Sequence[Row]) -> None:
+    """Steady tokens per second against sessions, medians with the 10th to 90th percentile."""
     title = "Tokens per second of many sessions on one cloud: medians, 10th to 90th percentile"
     with results.figure("throughput", title=title) as (axis,):
-        for number, (name, curve) in enumerate(curves.items()):
-            spreads = {count: Spread.of(rates) for count, rates in curve.items()}
+        for number, kind in enumerate(("bare model", *KINDS)):
+            curve = groups(where(rows, steady=True, kind=kind), "sessions")
+            spreads = {count: Spread.of(values(those, "rate")) for (count,), those in curve.items()}
             medians = [spread.median for spread in spreads.values()]
             below = [spread.median - spread.low for spread in spreads.values()]
             above = [spread.high - spread.median for spread in spreads.values()]
-            label = name if number == 0 else f"{name} devices"
+            label = kind if number == 0 else f"{kind} devices"
             axis.errorbar(list(spreads), medians, yerr=[below, above], capsize=3, label=label, **line_style(number))
+        counts = sorted({row["sessions"] for row in rows})
         axis.set_xscale("log", base=2)
-        axis.set_xticks(plan.sessions, [str(count) for count in plan.sessions])
+        axis.set_xticks(counts, [str(count) for count in counts])
         axis.set_xlabel("sessions at a time")
         axis.set_ylabel("tokens per second, all sessions")
         axis.set_ylim(bottom=0)
 
 
-def _pair(pairs: Sequence[tuple[float, float]]) -> str:
-    """Medians of seconds, shown as milliseconds."""
-    medians = [1e3 * Spread.of(column).median for column in zip(*pairs, strict=True)]
-    return " / ".join(f"{each:,.0f}" if each >= 10 else f"{each:.1f}" for each in medians)
+def _devices(rows: Sequence[Row]) -> list[Row]:
+    return sorted(
+        (row for row in rows if row["kind"] in KINDS), key=lambda row: (row["sessions"], KINDS.index(row["kind"]))
+    )
 
 
-def _median(runs: Sequence[Ran], value: Callable[[Ran], float]) -> float:
-    return Spread.of([value(run) for run in runs]).median
+def _steady(cell: Cell) -> Cell:
+    return lambda rows: cell(where(rows, steady=True))
 
 
-def _differing(runs: Sequence[Ran]) -> int:
-    return sum(run.differing for run in runs)
+def _pair(field: str) -> Cell:
+    """Shows medians of the 50th and 95th percentile, seconds as milliseconds."""
 
+    def shown(rows: list[Row]) -> str:
+        known = [row for row in rows if field in row]
+        medians = [1e3 * Spread.of(values(known, name)).median for name in (field, f"{field}_95")]
+        return " / ".join(f"{each:,.0f}" if each >= 10 else f"{each:.1f}" for each in medians)
 
-def _answers(runs: Sequence[Ran]) -> int:
-    return sum(run.sessions for run in runs)
+    return shown

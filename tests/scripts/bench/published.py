@@ -10,7 +10,7 @@ from scripts.daemons import ROOT
 
 def marked() -> Iterator[tuple[str, str, list[str]]]:
     """Suite, beginning of the title, and heads of every one."""
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = path.read_text("utf-8")
         for mark in BEGIN.finditer(text):
             line = next(line for line in text[mark.end() :].splitlines() if line.startswith("|"))
@@ -18,6 +18,6 @@ def marked() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def heads(suite: str, title: str) -> list[str]:
-    """Heads of the one table of `suite` under this title."""
-    (found,) = [heads for name, begins, heads in marked() if (name, begins) == (suite, title)]
-    return found
+    """Heads of the table of `suite` under this title, which several documents may have."""
+    (found,) = {tuple(heads) for name, begins, heads in marked() if (name, begins) == (suite, title)}
+    return list(found)

@@ -13,9 +13,10 @@ from scripts.bench.engine import stages as stop_watch
 from scripts.bench.engine.decode_step import measure as measure_steps
 from scripts.bench.engine.distributions import Even, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
+from scripts.bench.engine.plan import Plan
 from scripts.bench.engine.stages import Stages
 from scripts.bench.measuring import Spread, median_interval
-from scripts.bench.plan import Plan
+from scripts.bench.rows import where
 from scripts.bench.workload import Demonstration, Texts
 from scripts.daemons import dragon
 from tests.daemons.conftest import starts
@@ -127,11 +128,10 @@ def demonstration() -> Demonstration:
 def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) -> None:
     plan = Plan(vocabularies=(5000,), positions=4, questions=1, tokens=5)
     found = wire.measure(plan, demonstration)
-    assert {traffic.vocabulary for traffic in found} == {demonstration.decoder.vocabulary, 5000}
-    raw = [traffic for traffic in found if traffic.mode.codec == "raw" and traffic.vocabulary == 5000]
-    race = [traffic for traffic in found if traffic.mode.codec == "race"]
-    assert all(4 * 5000 < traffic.down["Draft"] < 4 * 5000 + 100 for traffic in raw)
-    assert all(traffic.down["Draft"] < 200 for traffic in race)
+    assert {row["vocabulary"] for row in found} == {demonstration.decoder.vocabulary, 5000}
+    raw, race = where(found, codec="raw", vocabulary=5000), where(found, codec="race")
+    assert raw and all(4 * 5000 < row["down Draft"] < 4 * 5000 + 100 for row in raw)
+    assert race and all(row["down Draft"] < 200 for row in race)
     down, up = ([int(each) for each in way.split(" / ")] for way in wire.by_vocabulary(found))
     assert len(up) == len(down) == 2
     assert all(0 < small < large < 200 for small, large in zip(up, down, strict=True))
@@ -164,14 +164,17 @@ def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path
 
 def test_both_ways_to_step_compute_the_same() -> None:
     """Condition for comparing their times."""
-    (steps,) = measure_steps(Plan(lengths=((30, 22, 25),), tokens=4))
-    assert steps.difference < 1e-2
-    assert len(steps.slab) == len(steps.plain) == 3
+    steps = list(measure_steps(Plan(lengths=((30, 22, 25),), tokens=4)))
+    assert len(steps) == 3
+    assert all(step["difference"] < 1e-2 for step in steps)
 
 
 def test_latency_is_told_over_the_slower_side() -> None:
     report: dict[str, Any] = {
         "tokens": 10,
+        "pieces": ["a"] * 10,
+        "ttft": 0.1,
+        "seconds": 0.2,
         "per_token": 0.012,
         "inter_token": 0.011,
         "device": {"decode_ms": 8.0, "acceptance": 0.5},
@@ -179,8 +182,8 @@ def test_latency_is_told_over_the_slower_side() -> None:
         "sent": {"question": 300, "tokens": 150, "probabilities": 50},
         "received_bytes": 1500,
     }
-    answered = loopback.Answered(mode="device, T = 0", report=report, bare_steps=(6.0, 5.0))
-    to_step, to_bare = (spread.median for _, _, spread in loopback.ratios([answered]))
+    answer = {"mode": "device, T = 0", "placement": "device"} | loopback.sample(report, bare=6.0)
+    to_step, to_bare = (spread.median for _, _, spread in loopback.ratios([answer]))
     assert (to_step, to_bare) == pytest.approx((1.2, 2.0))
-    (row,) = loopback.show([answered]).rows
+    (row,) = loopback.show([answer]).rows
     assert (row[0], row[-1]) == ("device, T = 0", "150 / 20")

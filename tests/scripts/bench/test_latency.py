@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -15,10 +15,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from common.figures import COLORS, MOST_LINES
-from scripts.bench import timeline
-from scripts.bench.asking import Mode, TokensDiffer, ask
-from scripts.bench.latency import analysis, measure, prediction, suite
-from scripts.bench.latency.measure import Answered, check_identity
+from scripts.bench.asking import TokensDiffer, ask
+from scripts.bench.latency import analysis, measure, suite
+from scripts.bench.latency.measure import check_identity, sample
 from scripts.bench.latency.plan import (
     DEVICE_ONLY,
     PAPER_DEVICE,
@@ -33,8 +32,8 @@ from scripts.bench.latency.plan import (
     emulated,
 )
 from scripts.bench.measuring import NOTHING
-from scripts.bench.plan import Plan as TimelinePlan
 from scripts.bench.results import Results
+from scripts.bench.rows import Row, where
 from scripts.bench.workload import Texts
 from tests.scripts.bench.fake_pair import FakePair
 from tests.scripts.bench.published import heads
@@ -47,7 +46,6 @@ PLAN = Plan(floors=(FLOORS,), legs=(Leg(300, 1, (0.3,)), Leg(0, 1, (0.3,))))
 REPORT = {
     "tokens": TOKENS,
     "accepted": [[True, position != 4] for position in range(TOKENS)],
-    "expected": [None] * TOKENS,
     "device": {"acceptance": 1.0, "drafted": 12},
     "cloud": {"acceptance": 0.9, "drafted": 12},
     "switches": 0,
@@ -60,7 +58,7 @@ REPORT = {
 }
 
 
-def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.0, **changes: Any) -> Answered:
+def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.0, **changes: Any) -> Row:
     """An answer of ten tokens, all drafts right but one of the cloud's; `changes` are of fields and of the report."""
     times = {
         "per_token": per_token / 1e3,
@@ -68,8 +66,8 @@ def answered(mode: str, per_token: float, rtt: float = 300.0, ttft: float = 350.
         "seconds": (ttft + (TOKENS - 1) * per_token) / 1e3,
     }
     told = {name: changes.pop(name) for name in REPORT if name in changes}
-    fields: dict[str, Any] = {"floors": FLOORS.name, "rtt": rtt, "temperature": 0.3} | changes
-    return Answered(mode=mode, report=REPORT | times | told, **fields)
+    setting = {"floors": FLOORS.name, "rtt": rtt, "temperature": 0.3, "mode": mode, "question": 0, "nats": 2.0}
+    return setting | sample(REPORT | times | told, FLOORS) | changes
 
 
 class TestIdentity:
@@ -81,7 +79,7 @@ class TestIdentity:
 
     def test_another_token_stops_the_run(self) -> None:
         found = [answered(TOKEN_WISE.name, 310.0), answered(RACE_DEVICE.name, 25.0, pieces=list("abcdefghix"))]
-        with pytest.raises(TokensDiffer, match="question 0"):
+        with pytest.raises(TokensDiffer, match=r"question 0, temperature 0\.3: DRDG/TW gave"):
             check_identity(found, PLAN)
 
     def test_methods_of_another_law_may_differ(self) -> None:
@@ -96,20 +94,16 @@ class TestTurns:
 
     @pytest.fixture
     def pair(self, monkeypatch: pytest.MonkeyPatch) -> FakePair:
-        pair = FakePair()
-        for module in (measure, timeline):
-            monkeypatch.setattr(module, "filled", pair.running)
-            monkeypatch.setattr(module, "settle", lambda *known: None)
-        monkeypatch.setattr(measure, "NetLab", MagicMock())
-        monkeypatch.setattr(measure, "sinusoid", MagicMock())
-        monkeypatch.setattr(measure, "pair_of", pair.running)
-        monkeypatch.setattr(timeline, "linked", lambda *known: nullcontext((pair, None)))
-        return pair
+        monkeypatch.setattr(measure, "settle", lambda *known: None)
+        return FakePair(REPORT | {"per_token": 0.01, "ttft": 0.1, "seconds": 0.2})
+
+    def timed(self, pair: Any, plan: Plan) -> list[Row]:
+        return list(measure.measure(pair, MagicMock(), self.TEXTS, FLOORS, plan, print))
 
     def test_every_mode_has_read_every_document_before_anything_is_timed(self, pair: FakePair) -> None:
         modes = (DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE)
         plan = replace(PLAN, modes=modes, legs=(Leg(300, 9, (0.3,)),))
-        timed = list(measure.measure(FLOORS, plan, print, self.TEXTS, {}))
+        timed = self.timed(pair, plan)
         before = pair.asked[: -len(timed)]
         assert [(question, fields.get("sources"), fields.get("method")) for question, fields in before] == [
             (question, mode.fields.get("sources"), mode.fields.get("method"))
@@ -122,26 +116,10 @@ class TestTurns:
         """The slow one answers three questions; the two others share the first place at the six that are left."""
         modes = (TOKEN_WISE, RACE_DEVICE, RACE_MIRRORED)
         plan = replace(PLAN, modes=modes, slow=(TOKEN_WISE,), legs=(Leg(300, 9, (0.3,)),))
-        timed = list(measure.measure(FLOORS, plan, print, self.TEXTS, {}))
-        first = [next(each.mode for each in timed if each.question == number) for number in range(9)]
+        timed = self.timed(pair, plan)
+        first = [where(timed, question=number)[0]["mode"] for number in range(9)]
         assert first[:3] == [mode.name for mode in modes]
         assert Counter(first[3:]) == {RACE_DEVICE.name: 3, RACE_MIRRORED.name: 3}
-
-    def test_pipelines_are_drawn_of_what_was_read_before(
-        self, pair: FakePair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        traced: list[tuple[str, str]] = []
-
-        def trace(pair: FakePair, question: str, plan: TimelinePlan, mode: Mode) -> str:
-            traced.append((question, mode.name))
-            return mode.name
-
-        monkeypatch.setattr(timeline, "_ask", trace)
-        monkeypatch.setattr(timeline, "_sample", str)
-        timeline.measure(timeline.SHORT, Results("timeline", tmp_path, short=True), self.TEXTS)
-        assert pair.asked == [(question, {"max_tokens": 1}) for question in self.TEXTS.questions]
-        first = [next(mode for asked, mode in traced if asked == question) for question in self.TEXTS.questions]
-        assert first[:5] == [mode.name for mode in (*timeline.MODES, timeline.MODES[0])]
 
     def test_what_the_device_decided_alone_is_no_measurement(self) -> None:
         pair: Any = FakePair({"degraded": [3], "notes": ["The cloud was silent."]})
@@ -157,7 +135,7 @@ class TestAnalysis:
             answered("paper/greedy", 60.0),
             answered(RACE_DEVICE.name, 30.0, ttft=420.0),
         ]
-        table = analysis.ratios(found, PLAN)
+        table = analysis.ratios(found)
         told = {str(row[0]): row[-1] for row in table.rows}  # of the shortest floors
         assert told["race/device over the limit"] == "1.49 (≤ 2)"  # the context makes a step a little longer
         assert told["DRDG/TW over race/device"] == "10.0 (≥ 8)"
@@ -169,30 +147,30 @@ class TestAnalysis:
     def test_ratios_of_whole_answers_count_the_first_token(self) -> None:
         """Of ten tokens: 350 + 9 x 300 over 350 + 9 x 30 milliseconds."""
         found = [answered(TOKEN_WISE.name, 300.0), answered(RACE_DEVICE.name, 30.0)]
-        told = {str(row[0]): row[-1] for row in analysis.whole_ratios(found, PLAN).rows}
+        told = {str(row[0]): row[-1] for row in analysis.whole_ratios(found).rows}
         assert told["DRDG/TW over race/device"] == "4.9 (≥ 8)"
-        assert told["race/device over the limit"] == f"{62 / FLOORS.limit(found[0].context):.2f} (≤ 2)"
+        assert told["race/device over the limit"] == f"{62 / found[0]['limit']:.2f} (≤ 2)"
         assert not any("TTFT" in name for name in told)
 
     def test_the_document_has_the_tables_that_are_printed(self) -> None:
         found = [answered(mode.name, 30.0) for mode in PLAN.modes]
-        assert analysis.by_method(found, PLAN).heads == heads("latency", "Whole answers")
-        assert analysis.ratios(found, PLAN).heads == heads("latency", "Ratios after the first token")
-        assert analysis.whole_ratios(found, PLAN).heads == heads("latency", "Ratios of whole answers")
-        assert analysis.by_entropy({1.0: found}, PLAN).heads == heads("latency-long", "Whole answers")
-        assert analysis.in_short(found, PLAN).heads == heads("latency-long", "In short")
-        (row,) = analysis.by_method(found, PLAN).rows
+        assert analysis.by_method(found).heads == heads("latency", "Whole answers")
+        assert analysis.ratios(found).heads == heads("latency", "Ratios after the first token")
+        assert analysis.whole_ratios(found).heads == heads("latency", "Ratios of whole answers")
+        assert analysis.by_entropy(found).heads == heads("latency-long", "Whole answers")
+        assert analysis.in_short(found).heads == heads("latency-long", "In short")
+        (row,) = analysis.by_method(found).rows
         assert row == ["20/10", "0.3", *["62 (30)"] * 6]
 
     def test_in_short_the_quicker_of_two_placements_counts(self) -> None:
         found = [answered(PAPER_DEVICE.name, 90.0), answered(PAPER_GREEDY.name, 60.0), answered(RACE_DEVICE.name, 30.0)]
-        (row,) = analysis.in_short(found, replace(PLAN, modes=(PAPER_DEVICE, PAPER_GREEDY, RACE_DEVICE))).rows
+        (row,) = analysis.in_short(found).rows
         assert row == ["20 / 10", NOTHING, "89 (89-89)", "62 (62-62)", NOTHING, NOTHING]
 
     def test_whole_answers_are_compared_with_the_slower_sides_steps(self) -> None:
         found = [answered(RACE_DEVICE.name, 30.0), answered(RACE_DEVICE_CHAIN.name, 50.0)]
-        (row,) = analysis.over_limit({2.0: found}, replace(PLAN, modes=(*PLAN.modes, RACE_DEVICE_CHAIN))).rows
-        limit = FLOORS.limit(found[0].context)
+        (row,) = analysis.over_limit(found).rows
+        limit = found[0]["limit"]
         whole = (350.0 + 9 * 30.0) / TOKENS
         over = f"{whole / limit:.2f}"
         assert row[:3] == ["20/10", "2", f"{over} ({over}-{over}) (≤ 1.2)"]
@@ -203,29 +181,13 @@ class TestAnalysis:
         assert Floors(20, 10).limit(1000) == pytest.approx(34)
         assert emulated(10.0) == {"emulate_decode_ms": 10.0, "emulate_context_us": 7.0, "emulate_prompt_ms": 0.2}
         found = [answered(RACE_DEVICE.name, 30.0, prompt_tokens=995)]
-        assert str(analysis.table(found, PLAN).rows[0][7]) == "0.88"
+        assert str(analysis.every(found).rows[0][7]) == "0.88"
 
     def test_a_row_for_every_method_and_setting(self) -> None:
         found = [answered(mode.name, 30.0, rtt=leg.rtt) for mode in PLAN.modes for leg in PLAN.legs]
-        table = analysis.table(found, PLAN)
+        table = analysis.every(found)
         assert len(table.rows) == len(found)
         assert {row[8] for row in table.rows} == {"1.00 / 0.90"}
-
-
-class TestPrediction:
-    def test_one_rejection_costs_a_round_trip(self) -> None:
-        found = [answered(mode.name, 30.0) for mode in (TOKEN_WISE, RACE_DEVICE_CHAIN, RACE_DEVICE)]
-        modes = (*PLAN.modes, RACE_DEVICE_CHAIN)
-        token_wise, race = prediction.predict(
-            found, replace(PLAN, modes=modes)
-        )  # the simulator knows nothing of branches
-        assert token_wise.simulated == pytest.approx(311 + 2, rel=0.03)
-        # The first token and the one after the rejection take a round trip, the others a step of the slower side.
-        assert race.simulated == pytest.approx((2 * 312 + 7 * 20) / TOKENS, rel=0.1)
-
-    def test_without_a_record_of_both_sides_there_is_no_prediction(self) -> None:
-        unseen = [[True, None]] * TOKENS
-        assert prediction.predict([answered(TOKEN_WISE.name, 30.0, accepted=unseen)], PLAN) == []
 
 
 @dataclass
@@ -248,7 +210,7 @@ def test_every_method_is_drawn_and_no_panel_is_crowded(tmp_path: Path) -> None:
         for floors, leg, mode in product(plan.floors, plan.legs, plan.modes)
     ]
     results = KeptPanels("latency", tmp_path)
-    suite.draw(results, found, plan)
+    suite.draw(results, analysis.ordered(found, plan), plan)
     assert results.panels.keys() == {"per-token", "ttft"}
     columns = len(plan.floors)
     for name, panels in results.panels.items():

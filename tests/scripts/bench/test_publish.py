@@ -13,8 +13,7 @@ from scripts.bench import __main__ as bench
 from scripts.bench import measuring
 from scripts.bench import publish as publishing
 from scripts.bench.publish import BEGIN, publish, published
-from scripts.bench.quality.corpus import TEXT_FOLDER
-from scripts.bench.results import Results
+from scripts.bench.results import TEXT_FOLDER, Results
 from scripts.daemons import ROOT
 
 STAMP = re.compile(r"<!-- end: (?:by hand in )?commit (?P<began>[0-9a-f]+)(?:-dirty)?(?: to (?P<ended>[0-9a-f]+))?")
@@ -134,9 +133,9 @@ def test_a_suite_without_its_texts_keeps_no_other_from_being_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(TEXT_FOLDER, raising=False)
-    suites = ["quality", "retrieval", "large-library", "questions", "real-perplexity"]
-    bench.main(["--folder", str(tmp_path), "--short", *suites, "dssd-tables"])
-    assert (tmp_path / "dssd-tables.json").is_file()
+    suites = ["retrieval", "questions"]
+    bench.main(["--folder", str(tmp_path), "--short", *suites, "methods-work"])
+    assert (tmp_path / "methods-work.json").is_file()
     said = capsys.readouterr().err
     assert [name for name in suites if f"{name}: nothing was measured: " not in said] == []
     assert [name for name in suites if (tmp_path / f"{name}.json").exists()] == []
@@ -144,12 +143,12 @@ def test_a_suite_without_its_texts_keeps_no_other_from_being_measured(
 
 def test_short_runs_are_not_published(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        bench.main(["--short", "--publish", "dssd-tables"])
+        bench.main(["--short", "--publish", "methods-work"])
     assert "not to be published" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
 )
 def test_documents_ask_suites_that_there_are_and_have_their_tables(path: Path) -> None:
     text = path.read_text("utf-8")
@@ -166,7 +165,7 @@ def test_measured_commits_are_those_of_this_history() -> None:
         pytest.skip("this checkout has no history")
     stamps = {
         commit
-        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+        for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
         for stamp in STAMP.finditer(path.read_text("utf-8"))
         for commit in stamp.groups()
         if commit

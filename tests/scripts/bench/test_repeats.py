@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from scripts.bench.repeats import Repeated, first_difference, show
+from scripts.bench.repeats import first_difference, show
 
 
 def test_table_counts_answers_that_differ() -> None:
-    same = Repeated("bfloat16", 0.0, 0, "both sides", "device", 6, None)
-    other = Repeated("bfloat16", 0.0, 0, "both sides", "greedy", 6, 3)
-    (row,) = show([same, other]).rows
+    same = {
+        "type": "bfloat16",
+        "temperature": 0.0,
+        "group": "both sides",
+        "way": "device",
+        "tokens": 6,
+        "differs": None,
+    }
+    (row,) = show([same, same | {"way": "greedy", "differs": 3}]).rows
     assert list(row) == ["bfloat16", "0", "both sides", 2, 2, "12", 1]
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.quality.corpus import TEXT_FOLDER
-from scripts.bench.results import NoText, Results
-from scripts.bench.retrieval import large
+from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.retrieval.questions import questions
 from scripts.bench.retrieval.suite import run
 
@@ -42,23 +40,3 @@ def test_without_proposals_it_says_what_to_do(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(TEXT_FOLDER, str(tmp_path))
     with pytest.raises(NoText, match=r"pep-\*\.rst"):
         run(Results("retrieval", tmp_path / "bench", short=True))
-
-
-def test_a_large_library(proposals: Path, tmp_path: Path) -> None:
-    results = Results("large-library", tmp_path / "bench", short=True)
-    large.run(results)
-    once, searches = results.record["tables"].values()
-    assert [row[0] for row in once["rows"]] == [
-        "filling",
-        "an index that is there at once",
-        "training the lists",
-        "taking them",
-        "writing the index file",
-        "reading the index file",
-        "opening the library",
-        "publishing a snapshot",
-        "opening the snapshot",
-    ]
-    assert {row[0] for row in searches["rows"]} >= {"vectors, 10 hits, 1 thread", "words, 64 hits", "adding a document"}
-    found = [float(row[3]) for row in searches["rows"] if row[0].startswith("vectors")]
-    assert min(found) > 0.9  # so few are searched as a whole

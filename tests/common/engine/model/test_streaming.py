@@ -23,7 +23,7 @@ from common.engine.model.packed import Item, PackedPass
 from common.engine.weights import plan
 from common.engine.weights.plan import Streaming
 from common.engine.weights.store import WeightStore
-from scripts.bench.inflated import inflate
+from tests.common.engine.inflated import inflate
 from tests.common.engine.model.streamed_models import (
     KV,
     LAYERS,

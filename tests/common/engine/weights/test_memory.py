@@ -15,7 +15,7 @@ import pytest
 
 from common.engine.model.weight_files import weight_files
 from common.engine.weights.file import BLOCK_BYTES, WeightFiles, runs
-from scripts.bench.inflated import inflate
+from tests.common.engine.inflated import inflate
 from tests.common.engine.kv.storing import other_process
 from tests.common.engine.model.tiny_models import DEMO
 from tests.common.engine.weights import measured

@@ -14,8 +14,8 @@ from common.methods.catalog import METHODS
 from device.engine import DeviceEngine
 from device.interface import AnswerEvent, Finished, TokenEvent
 from device.settings import DeviceSettings
-from scripts.bench.inflated import inflate
 from scripts.generations import Iterated
+from tests.common.engine.inflated import inflate
 
 NOTES = {
     "rabbit": "My rabbit is called Yarszis.",

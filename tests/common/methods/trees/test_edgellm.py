@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from common.answer.errors import RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
@@ -17,7 +19,6 @@ from common.methods.trees.history import TreeHistory
 from common.methods.trees.machine.times import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
-from scripts.bench.edgellm.measure import random_model
 from tests.cloud.town import Resident, Town
 from tests.common.methods.trees.edge_device import (
     BUDGET,
@@ -58,7 +59,14 @@ def slow(tmp_path_factory: pytest.TempPathFactory, large: Path) -> Iterator[Edge
 
 @pytest.fixture(scope="module")
 def random_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_model(tmp_path_factory.mktemp("random"))
+    """The bundled draft model with random weights: it never agrees."""
+    folder = tmp_path_factory.mktemp("random")
+    generator = torch.Generator().manual_seed(3)
+    tensors = load_file(EMBEDDED_DRAFT / "model.safetensors")
+    made = {name: torch.randn(each.shape, generator=generator) * 0.05 for name, each in tensors.items()}
+    save_file(made, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text((EMBEDDED_DRAFT / "config.json").read_text())
+    return folder
 
 
 class TestIdentity:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.quality.corpus import TEXT_FOLDER
 from scripts.bench.questions.judge import right
 from scripts.bench.questions.notes import NOTES
 from scripts.bench.questions.public import ASKED, PEPS, read
 from scripts.bench.questions.questions import OF_DEVICE, QUESTIONS, Question, first_of_each
-from scripts.bench.results import NoText
+from scripts.bench.results import TEXT_FOLDER, NoText
 
 PUBLIC = Path(os.environ.get(TEXT_FOLDER, "/nowhere")) / "peps"
 ANSWERED = [each for each in QUESTIONS if each.parts]

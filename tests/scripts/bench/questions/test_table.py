@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import re
 from typing import Any, get_args
-
-import pytest
 
 from scripts.bench.measuring import mean_interval
 from scripts.bench.questions.questions import Kind, Question
-from scripts.bench.questions.suite import HEADS, HEADS_UNANSWERED, Answered, judged, table, unanswered
+from scripts.bench.questions.suite import IN_SHORT, judged, table, unanswered
+from scripts.bench.rows import Row
 from tests.scripts.bench.published import heads
 
 FOLD = Question("both", "When, and which attribute?", (("26 October",), ("fold",)), ("gap",), "clocks", 495)
@@ -24,34 +21,34 @@ def response(text: str, **report: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}}], "dragon": known | report}
 
 
-def answer(text: str, question: Question = FOLD, row: str = "first", **report: Any) -> Answered:
-    return judged(row, 0, question, response(text, **report))
+def answer(text: str, question: Question = FOLD, way: str = "first", number: int = 0, **report: Any) -> Row:
+    return {"way": way, "number": number} | judged(question, response(text, **report))
 
 
 def test_an_answer_is_judged() -> None:
     whole = answer(" It was 26 October; the attribute is fold.")
-    assert (whole.right, whole.abstains, whole.doubted) == (True, False, False)
-    assert (whole.found, whole.ttft, whole.per_token) == (("clocks", "pep-0495"), 200, 80)
-    assert not answer("It was 26 October.").right
-    assert not answer("It was 26 October; fold, or gap.").right
-    assert answer("I don't know.").abstains
-    assert answer("26 October", unmatched=True).doubted
-    assert answer("26 October", citations=[]).doubted, "no document says this"
-    assert not answer("26 October", citations=None).doubted, "nothing is known of single tokens"
-    assert answer("26", tokens=1).per_token is None
+    assert (whole["right"], whole["abstains"], whole["doubted"]) == (True, False, False)
+    assert (whole["found"], whole["ttft"], whole["per_token"]) == ("clocks, pep-0495", 200, 80)
+    assert not answer("It was 26 October.")["right"]
+    assert not answer("It was 26 October; fold, or gap.")["right"]
+    assert answer("I don't know.")["abstains"]
+    assert answer("26 October", unmatched=True)["doubted"]
+    assert answer("26 October", citations=[])["doubted"], "no document says this"
+    assert not answer("26 October", citations=None)["doubted"], "nothing is known of single tokens"
+    assert answer("26", tokens=1)["per_token"] is None
 
 
 def test_nobody_is_never_right() -> None:
-    assert not answer("It was 26 October.", Question("nobody", "When?")).right
+    assert not answer("It was 26 October.", Question("nobody", "When?"))["right"]
 
 
 def test_rows_are_compared_question_by_question() -> None:
     right, refusing = "26 October, fold", "I don't know."
     questions = [Question(kind, "When?", FOLD.parts if kind != "nobody" else ()) for kind in get_args(Kind)]
-    first = [answer(text, each) for text, each in zip((right, refusing, right, refusing), questions, strict=True)]
-    other = [answer(right, each, "other", unmatched=True, ttft=0.4) for each in questions]
+    said = zip((right, refusing, right, refusing), questions, strict=True)
+    first = [answer(text, each, number=number) for number, (text, each) in enumerate(said)]
+    other = [answer(right, each, "other", number, unmatched=True, ttft=0.4) for number, each in enumerate(questions)]
     found = table([*first, *other])
-    assert found.heads == list(HEADS)
     lines = [dict(zip(found.heads, row, strict=True)) for row in found.rows]
     assert [line["read as"] for line in lines] == ["first", "other"]
 
@@ -92,27 +89,14 @@ def test_unanswered_questions_are_counted_by_the_side_that_they_are_near() -> No
 
 
 def test_the_documents_have_these_columns() -> None:
-    assert heads("questions", "Questions judged") == list(HEADS)
-    assert heads("questions", "Questions that nobody answers") == list(HEADS_UNANSWERED)
+    assert heads("questions", "Questions judged") == table([answer("26")]).heads
+    assert heads("questions", "Questions that nobody answers") == unanswered([answer("26")]).heads
+    assert heads("questions", "In short") == list(IN_SHORT)
 
 
-class TestMeanInterval:
-    def test_it_holds_the_mean(self) -> None:
-        assert mean_interval([1.0, 1.0]) == "1.00"
-        assert mean_interval([0.0, 1.0] * 50).startswith("0.50 [0.4")
-
-    def test_it_is_told_by_another_scale(self) -> None:
-        """By its ends, too."""
-        halved, same = math.log(0.5), 0.0
-        assert mean_interval([halved, halved], shown=math.exp) == "0.50"
-        plain, told = (mean_interval([halved, same] * 8, signed=True, shown=by) for by in (None, math.exp))
-        (first, second) = ([float(number) for number in re.findall(r"[+-][\d.]+", each)] for each in (plain, told))
-        assert len(first) == 3
-        assert second == pytest.approx([math.exp(number) for number in first], abs=0.01)
-
-    def test_differences_have_signs(self) -> None:
-        assert mean_interval([0.0, 0.0], signed=True) == "+0.00"
-        assert mean_interval([-1.0, 0.0] * 50, signed=True).startswith("-0.50 [-0.6")
-        with_both = mean_interval([-1.0, 1.0] * 8, signed=True)
-        assert " to +" in with_both
-        assert "[-" in with_both
+def test_a_mean_difference_has_a_sign_and_an_interval() -> None:
+    assert mean_interval([0.0, 0.0]) == "+0.00"
+    assert mean_interval([0.0, 1.0] * 50).startswith("+0.50 [+0.4")
+    assert mean_interval([-1.0, 0.0] * 50).startswith("-0.50 [-0.6")
+    with_both = mean_interval([-1.0, 1.0] * 8)
+    assert "[-" in with_both and " to +" in with_both

@@ -1,1 +1,0 @@
-"""Answers of a target that is larger than its memory, by how drafts for it are made."""

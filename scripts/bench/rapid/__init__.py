@@ -1,1 +1,0 @@
-"""The suite `rapid`: long contexts that are drafted from a part of themselves."""

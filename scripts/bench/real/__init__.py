@@ -1,1 +1,0 @@
-"""The suite `real`: the default language model on text that people wrote."""

@@ -1,1 +1,0 @@
-"""Costs of document weights, and their effect on answers."""
