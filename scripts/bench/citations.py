@@ -1,12 +1,12 @@
 """The suite `citations`: footnotes of the default model's answers, judged, and what it says where no note knows.
 
 A third of the questions is answered by one note each, a third by what any model has read, a third by nobody. A footnote
-is right if its question is about the note that it names, and the note has the words that it quotes.
+is to the point if its question is about the note that it names. A number that is cited is wrong unless the right answer
+has it.
 """
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +20,7 @@ from scripts.bench.results import Results
 from scripts.bench.rows import Row
 from scripts.bench.rows import table as tabulate
 from scripts.daemons import Pair, fill_library
+from scripts.demo.judge import words
 
 TOKENS: Final = 32
 SHORT: Final = 2  # questions of each kind
@@ -47,26 +48,26 @@ NOTES: Final[Mapping[str, str]] = {
     "garden": "The apple tree was planted in 2011. It is a Boskoop.",
 }
 OF_NOTES: Final = (
-    ("bicycle", "How many gears does my Brompton have?"),
-    ("viola", "When is the viola lesson?"),
-    ("allotment", "What number is the allotment?"),
-    ("dentist", "What is the dentist called?"),
-    ("cat", "What is the cat called?"),
-    ("boiler", "What should the pressure of the boiler be?"),
-    ("passport", "When does the passport run out?"),
-    ("wifi", "What is the guest network called?"),
-    ("car", "At which garage does the car get winter tyres?"),
-    ("holiday", "When does the summer holiday begin?"),
-    ("choir", "Who conducts the choir?"),
-    ("insurance", "What is the policy number of the household insurance?"),
-    ("plants", "Where does the basil stand?"),
-    ("school", "In which room is the parents' evening?"),
-    ("bread", "At how many degrees does the sourdough bake?"),
-    ("library", "What number is the library card?"),
-    ("neighbour", "Who is the neighbour upstairs?"),
-    ("printer", "Which toner does the printer take?"),
-    ("doctor", "On which day is the blood test?"),
-    ("garden", "When was the apple tree planted?"),
+    ("bicycle", "How many gears does my Brompton have?", "six"),
+    ("viola", "When is the viola lesson?", "Monday at five"),
+    ("allotment", "What number is the allotment?", "47"),
+    ("dentist", "What is the dentist called?", "Doctor Haller"),
+    ("cat", "What is the cat called?", "Pixel"),
+    ("boiler", "What should the pressure of the boiler be?", "1.6 bar"),
+    ("passport", "When does the passport run out?", "9 August 2029"),
+    ("wifi", "What is the guest network called?", "Lindenhof"),
+    ("car", "At which garage does the car get winter tyres?", "Brandt"),
+    ("holiday", "When does the summer holiday begin?", "26 July"),
+    ("choir", "Who conducts the choir?", "Ines"),
+    ("insurance", "What is the policy number of the household insurance?", "8812"),
+    ("plants", "Where does the basil stand?", "on the balcony"),
+    ("school", "In which room is the parents' evening?", "room 204"),
+    ("bread", "At how many degrees does the sourdough bake?", "240 degrees"),
+    ("library", "What number is the library card?", "5560"),
+    ("neighbour", "Who is the neighbour upstairs?", "Mister Okafor"),
+    ("printer", "Which toner does the printer take?", "TN-2410"),
+    ("doctor", "On which day is the blood test?", "Friday at seven"),
+    ("garden", "When was the apple tree planted?", "2011"),
 )
 OF_COMMON_KNOWLEDGE: Final = (
     "What is the capital of France?",
@@ -113,8 +114,9 @@ OF_NOBODY: Final = (
     "Where are the ski boots?",
 )
 NOTE: Final = (
-    "Doubted: `dragon ask` says before the answer that no document is close to the question, or below it that no "
-    "document says this."
+    "Verbatim: every quote of the footnote is a span of its note. Wrong numbers: numbers, in digits or in words, that "
+    "stand in a quote and not in the right answer. Doubted: `dragon ask` says before the answer that no document is "
+    "close to the question, or below it that the answer is not from the documents."
 )
 
 
@@ -124,35 +126,44 @@ def run(results: Results) -> None:
         data = Path(folder)
         fill_library(data, "device", NOTES)
         flags = {"model": default_model(), "models": default_models(), "search": "hybrid"}
-        with Pair(data, device=flags, cloud=flags) as pair:
+        with Pair(data, device=flags | {"unmatched": "warn"}, cloud=flags) as pair:
             rows = results.measured(cases(SHORT if results.short else None), partial(ask, pair))
     results.table("Footnotes, judged", table(rows), NOTE)
 
 
 def cases(most: int | None) -> list[Row]:
     """Questions of each kind, `most` of them; one of a note is about the note that it names."""
-    asked: list[Row] = [{"kind": "of a note", "note": note, "question": question} for note, question in OF_NOTES[:most]]
+    asked: list[Row] = [
+        {"kind": "of a note", "note": note, "question": question, "answer": answer}
+        for note, question, answer in OF_NOTES[:most]
+    ]
     for kind, questions in (("of common knowledge", OF_COMMON_KNOWLEDGE), ("of nobody", OF_NOBODY)):
-        asked += [{"kind": kind, "note": "", "question": question} for question in questions[:most]]
+        asked += [{"kind": kind, "note": "", "question": question, "answer": ""} for question in questions[:most]]
     return asked
 
 
 def ask(pair: Pair, case: Row) -> Iterator[Row]:
     """The judged answer to a question."""
     answer = pair.complete(case["question"], sources="device", temperature=0, max_tokens=TOKENS)
-    yield judge(case["note"], answer["choices"][0]["message"]["content"], answer["dragon"])
+    yield judge(case["note"], case["answer"], answer["choices"][0]["message"]["content"], answer["dragon"])
 
 
-def judge(note: str, text: str, report: Mapping[str, Any]) -> Row:
-    """Counts footnotes: all, those whose words their note has, and those of `note` among these."""
-    found = [(report["sources"][each["source"]]["title"], " … ".join(each["quotes"])) for each in report["citations"]]
-    own = [title for title, quoted in found if _words(quoted) <= _words(NOTES[title])]
+def judge(note: str, answer: str, text: str, report: Mapping[str, Any]) -> Row:
+    """Counts footnotes: all, those that are verbatim, those of `note`, and numbers in them that `answer` lacks."""
+    found = [(report["sources"][each["source"]]["title"], each["quotes"]) for each in report["citations"]]
+    marked = "".join(
+        "".join(report["pieces"][first:end]) + " "
+        for _, quotes in found
+        for quote in quotes
+        for first, end in quote["tokens"]
+    )
     return {
         "text": text,
-        "quotes": "; ".join(f"{title}: {quoted}" for title, quoted in found),
+        "quotes": "; ".join(f"{title}: {quote['text']}" for title, quotes in found for quote in quotes),
         "footnotes": len(found),
-        "in the note's words": len(own),
-        "and to the point": own.count(note),
+        "verbatim": sum(all(quote["text"] in NOTES[title] for quote in quotes) for title, quotes in found),
+        "to the point": sum(title == note for title, _ in found),
+        "wrong numbers": len(_numbers(marked) - _numbers(answer)),
         "doubted": doubted(report),
     }
 
@@ -165,7 +176,7 @@ def doubted(report: Mapping[str, Any]) -> bool:
 def table(rows: Sequence[Row]) -> Table:
     """A line for each kind of question, and one for all."""
     named = [{**row, "": f"questions {row['kind']}"} for row in rows] + [{**row, "": "all"} for row in rows]
-    counts = ("footnotes", "in the note's words", "and to the point", "doubted")
+    counts = ("footnotes", "verbatim", "to the point", "wrong numbers", "doubted")
     return tabulate(named, [""], {"answers": len} | {head: partial(_sum, head) for head in counts})
 
 
@@ -173,5 +184,6 @@ def _sum(field: str, rows: list[Row]) -> int:
     return sum(row[field] for row in rows)
 
 
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
+def _numbers(text: str) -> set[str]:
+    """The numbers of a text, small ones in words, too."""
+    return {word for word in words(text) if any(map(str.isdecimal, word))}
