@@ -132,14 +132,16 @@ def pivot(
     column stays where a short run has no rows for it.
     """
     rows = list(rows)
-    if not isinstance(across, Mapping):
-        found = dict.fromkeys(row[column] for row in rows) if across is None else across
-        across = {_text(value): value for value in found}
+    if isinstance(across, Mapping):
+        named = dict(across)
+    else:
+        those = (row[column] for row in rows) if across is None else across
+        named = {_text(value): value for value in those}
 
     def at(value: object) -> Cell:
         return lambda those: cell(found) if (found := where(those, **{column: value})) else None
 
-    return table(rows, index, {head: at(value) for head, value in across.items()})
+    return table(rows, index, {head: at(value) for head, value in named.items()})
 
 
 def lines(axes: Axes, rows: Iterable[Row], x: str, y: Value, hue: str, numbers: Mapping[str, int]) -> None:

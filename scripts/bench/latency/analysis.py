@@ -184,18 +184,20 @@ def _ratios(rows: Sequence[Row], asked: Sequence[Ratio], timed: str) -> Table:
     cells = groups(rows, "floors", "temperature", "mode")
     temperatures = sorted({row["temperature"] for row in rows})
 
+    def found(ratio: Ratio, floors: str, temperature: float) -> float | None:
+        def middle(of: str, mode: Mode) -> float:
+            return Spread.of(values(cells[floors, temperature, mode.name], of)).median
+
+        try:
+            return ratio.of(middle, timed)
+        except KeyError:
+            return None
+
     def shown(ratio: Ratio, floors: str) -> str:
-        told = []
-        for temperature in temperatures:
-            try:
-                found = ratio.of(
-                    lambda of, mode, t=temperature: Spread.of(values(cells[floors, t, mode.name], of)).median, timed
-                )
-            except KeyError:
-                continue
-            told.append(f"{found:.{ratio.digits}f}")
+        known = [each for each in (found(ratio, floors, t) for t in temperatures) if each is not None]
+        told = " / ".join(f"{each:.{ratio.digits}f}" for each in known)
         aim = f" ({ratio.aims[floors]})" if floors in ratio.aims else ""
-        return f"{' / '.join(told)}{aim}" if told else NOTHING
+        return f"{told}{aim}" if told else NOTHING
 
     lines = [[ratio.name, *(shown(ratio, floors) for floors in HARDWARE)] for ratio in asked]
     return Table(["ratio (aim)", *(f"{floors} ms" for floors in HARDWARE)], lines)

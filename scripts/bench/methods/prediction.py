@@ -78,4 +78,4 @@ def _left_to_target(row: Row) -> int:
 
 def chunk(row: Row) -> float:
     """Mean tokens of a proposal."""
-    return max(1.0, row["drafted"] / max(1, row["proposals"]) if row["ahead"] else row["proposed"])
+    return float(max(1.0, row["drafted"] / max(1, row["proposals"]) if row["ahead"] else row["proposed"]))

@@ -53,7 +53,7 @@ def test_rows_are_compared_question_by_question() -> None:
     assert [line["read as"] for line in lines] == ["first", "other"]
 
     def shares(head: str) -> list[str]:
-        return [line[head].split()[0] for line in lines]
+        return [str(line[head]).split()[0] for line in lines]
 
     assert shares("cloud's right") == ["0.00", "1.00"]
     assert shares("against the first") == ["+0.00", "+0.33"]
