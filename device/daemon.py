@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -29,13 +30,25 @@ log = logging.getLogger(__name__)
 DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
 
 
-def run(settings: DeviceSettings) -> None:
-    """Serve until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
+def _nobody() -> None:
+    """Tells nobody."""
+
+
+def run(settings: DeviceSettings, listening: Callable[[], object] = _nobody) -> None:
+    """Serve until told to stop. `listening` is called when clients can connect. Does not return.
+
+    A start that fails is one line on stderr and exit code 2.
+    """
     with serving("dragon device", settings) as (stack, manager):
-        _serve(settings, stack, manager)
+        _serve(settings, stack, manager, listening)
 
 
-def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) -> None:
+def _serve(
+    settings: DeviceSettings,
+    stack: ExitStack,
+    manager: ServiceManager,
+    listening: Callable[[], object] = _nobody,
+) -> None:
     """Serve until `Stopped`; the `stack` ends it then: clients are told first, then the cloud, then the threads end."""
     stay_alone(settings, stack)
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
@@ -44,6 +57,7 @@ def _serve(settings: DeviceSettings, stack: ExitStack, manager: ServiceManager) 
     _judge_way(options)
     startup = Startup(manager.status)
     server = stack.enter_context(_listening(options, startup))
+    listening()
     with importing():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
         from common.daemon.side import SideRuntime
         from device.engine import DeviceEngine

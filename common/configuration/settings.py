@@ -238,6 +238,11 @@ class Settings(BaseSettings):
         return self.data / f"{self.role}.lock"
 
     @property
+    def starting(self) -> Path:
+        """File by which whoever starts the role's daemon is present until the daemon listens."""
+        return self.data / f"{self.role}.starting"
+
+    @property
     def document_store(self) -> Path:
         """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
         return self.data / "document-kv"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from common.estimates.cost import best_aggregator
 from common.estimates.estimates import Estimates
 from common.estimates.hand_over import best_after, best_first
-from common.sampling.noise import Purpose, uniform
 from proto.fields import Placement, Side
 
 SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
@@ -91,6 +90,8 @@ def placement_policy(
         case "cloud":
             return Fixed("cloud")
         case "random":
+            from common.sampling.noise import Purpose, uniform  # here, as it imports torch
+
             return Random(lambda position: uniform(seed, position, Purpose.PLACEMENT))
         case "greedy":
             return Greedy(role, estimates, paper, first)

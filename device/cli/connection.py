@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from common.process.presence import anybody_present
 from device.cli.daemon import Daemon
 from device.cli.failures import NOT_REACHABLE, CommandFailed, DaemonStarting, bad_input
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 KEY_VARIABLE: Final = "DRAGON_API_KEY"
 LONGEST_KEY: Final = 4096
 POLL: Final = 0.2  # seconds
-COMING: Final = 5.0  # seconds from a daemon's start, as of commands pasted together, until it listens
+GRACE: Final = 1.0  # seconds for `dragon up`, typed a moment later or on its way, to show that it starts a daemon
+COMES: Final = "The device daemon is starting."
 
 Result = TypeVar("Result")
 
@@ -46,28 +48,37 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
 
 @contextmanager
 def ready_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Iterator[Daemon]:
-    """The same daemon, when it can answer: one that is starting is waited for, and stderr says what it is at.
+    """The same daemon, when it can answer. One that is starting is waited for, and stderr says what it does.
 
-    Raises `CommandFailed`, for this machine's own daemon after `COMING` seconds without a sign of it.
+    This machine's own daemon starts for as long as a process that starts it lives. Raises `CommandFailed`, without any
+    for `GRACE` seconds.
     """
     with ExitStack() as stack:
         daemon = stack.enter_context(find_daemon(url, key_file, authority))
-        end = time.monotonic() + (COMING if url is None else 0.0)
+        place = None if url is not None else _starting()
+        end = time.monotonic() + (0.0 if place is None else GRACE)
         said = ""
         while (missing := _missing(daemon)) is not None:
-            if not isinstance(missing, DaemonStarting) and time.monotonic() > end:
+            listens = isinstance(missing, DaemonStarting)
+            if listens or (place is not None and anybody_present(place)):
+                end = time.monotonic() + GRACE  # it may end just between these two looks
+                text = str(missing) if listens else COMES
+                if text != said:
+                    print(text, file=sys.stderr, flush=True)
+                    said = text
+            elif time.monotonic() > end:
                 raise missing
-            text = (
-                str(missing) if isinstance(missing, DaemonStarting) else f"Waiting for a device daemon at {daemon.url}."
-            )
-            if text != said:
-                print(text, file=sys.stderr, flush=True)
-                said = text
             time.sleep(POLL)
-            if not isinstance(missing, DaemonStarting):
+            if not listens:
                 stack.close()
                 daemon = stack.enter_context(find_daemon(url, key_file, authority))  # which has a new key then
         yield daemon
+
+
+def _starting() -> Path:
+    from device.cli.settings import load_device
+
+    return load_device().starting
 
 
 def asked(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 
 import typer
 
+from common.process.presence import present
 from common.process.python import python_environment
 from device.cli.settings import load_device
 
@@ -20,9 +22,11 @@ def device(context: typer.Context) -> None:
         print(flags_help(DeviceSettings))
         return
     settings = load_device(context.args)
-    from device.daemon import run
+    with ExitStack() as starting:
+        starting.enter_context(present(settings.starting))  # before the imports, which take a second
+        from device.daemon import run
 
-    run(settings)
+        run(settings, starting.close)
 
 
 def cloud(context: typer.Context) -> None:

@@ -42,4 +42,4 @@ def answer_failed(text: str) -> CommandFailed:
 
 def not_reachable(url: str) -> CommandFailed:
     """Nothing listens at `url`."""
-    return CommandFailed(f"no device daemon answers at {url}; start one with `dragon device`", NOT_REACHABLE)
+    return CommandFailed(f"no device daemon answers at {url}; start one with `dragon up`", NOT_REACHABLE)

@@ -12,9 +12,9 @@ def status(
     ca: options.Authority = None,
 ) -> None:
     """Show the device daemon and its link to the cloud."""
-    from device.cli.connection import find_daemon
+    from device.cli.connection import asked
+    from device.cli.daemon import Daemon
     from device.cli.render import as_json_text, status_table, strip_controls
 
-    with find_daemon(url, api_key_file, ca) as daemon:
-        value = daemon.status()
+    value = asked(url, api_key_file, ca, Daemon.status)
     print(as_json_text(value) if as_json else strip_controls(status_table(value)))

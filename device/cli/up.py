@@ -6,12 +6,16 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from common.process.presence import present
 from device.cli.failures import CommandFailed, answer_failed, bad_input
+from device.cli.settings import load_device
 
 if TYPE_CHECKING:
     from common.process.together import Together
@@ -38,11 +42,20 @@ def up() -> None:
 
     Both take their settings. Ctrl-C stops both.
     """
+    device = load_device()
+    with ExitStack() as starting:
+        # At once: whoever asks a question now waits for the daemon, rather than giving up.
+        starting.enter_context(present(device.starting))
+        _up(device, starting.close)
+
+
+def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
+    """Run both daemons. `serving` is called when both answer. Raises `CommandFailed`."""
     from common.process.python import child_command
     from common.process.stopping import Stopped
     from common.process.together import Together
 
-    plan = _planned()
+    plan = _planned(device)
     for address in (urlsplit(plan.url), urlsplit(plan.bind)):
         if _listens(address.hostname, address.port):
             raise bad_input(
@@ -59,6 +72,7 @@ def up() -> None:
         with Together(commands, _print_line) as both:
             signals.begin()
             _wait_until_ready(both, plan)
+            serving()
             while True:
                 _check(both)
                 time.sleep(POLL)
@@ -66,11 +80,10 @@ def up() -> None:
         print("both daemons have stopped", flush=True)
 
 
-def _planned() -> Plan:
+def _planned(device: DeviceSettings) -> Plan:
     from common.configuration.configuration import DEFAULT
-    from device.cli.settings import cloud_settings, load_device, local_url
+    from device.cli.settings import cloud_settings, local_url
 
-    device = load_device()
     cloud, of_cloud = cloud_settings()
     flags: dict[str, list[str]] = {"device": [], "cloud": []}
     bind, met = _meeting(device, cloud["bind"], of_cloud["bind"] != DEFAULT)

@@ -154,7 +154,7 @@ class TestFailures:
     def test_no_daemon(self, dragon: Dragon, command: list[str]) -> None:
         url = f"http://127.0.0.1:{closed_port()}"
         done = dragon(*command, "--url", url)
-        line = f"dragon: no device daemon answers at {url}; start one with `dragon device`\n"
+        line = f"dragon: no device daemon answers at {url}; start one with `dragon up`\n"
         assert (done.returncode, done.stdout, done.stderr) == (3, "", line)
 
     @pytest.mark.parametrize("url", ["ftp://localhost", "http://[::1", "http://x:y"])

@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 from device.cli import up
+from device.cli.connection import COMES
 from device.cli.failures import CommandFailed
+from device.cli.settings import load_device
 from device.cli.up import Plan
 from tests.common.process.test_child import gone
 from tests.device.cli.conftest import Dragon, closed_port
@@ -32,7 +34,7 @@ def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pl
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(f"DRAGON_{name}", str(value))
-            return up._planned()
+            return up._planned(load_device())
 
     return plan
 
@@ -145,6 +147,18 @@ def test_both_answer_and_one_that_ends_takes_the_other_along(
         assert any(line.startswith("cloud  | ") and "cloud ready" in line for line in lines)
         assert any(line.startswith("device | ") and "device ready" in line for line in lines)
         assert all(gone(each) for each in daemons.values())
+
+
+@pytest.mark.walkthrough
+@pytest.mark.timeout(3 * WAIT)
+def test_a_question_that_is_asked_at_once_is_answered(
+    dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another terminal, at the same moment: neither knows which one is first."""
+    with started(dragon, tmp_path, monkeypatch), dragon.start("ask", "Which game sells best?", "--max-tokens=4") as ask:
+        output, errors = ask.communicate(timeout=WAIT)
+    assert ask.returncode == 0 and output, errors
+    assert errors.startswith((f"{COMES}\n", "The device daemon is starting: "))
 
 
 @pytest.mark.walkthrough

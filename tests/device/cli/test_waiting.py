@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from device.cli import up
+from common.process.presence import anybody_present
+from device import daemon
+from device.cli import connection, up
 from device.cli.connection import ready_daemon
 from device.cli.daemon import SILENCE_PATIENCE
-from device.cli.failures import CommandFailed
+from device.cli.failures import BAD_INPUT, NOT_REACHABLE, CommandFailed, bad_input
+from device.cli.settings import load_device, local_url
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings
-from tests.device.cli.conftest import Dragon
+from tests.common.process.test_presence import at_work
+from tests.device.cli.conftest import Dragon, closed_port
 from tests.device.table_engine import TableEngine
 
 LOOKS = 6  # at a daemon before it can answer
@@ -87,6 +94,102 @@ def test_the_start_of_both(
         up._wait_until_ready(both, up.Plan([], [], DeviceSettings(data_dir=tmp_path), port, server.url, bind))
     assert f"the device at {server.url}" in capsys.readouterr().out
     assert lines() == []
+
+
+class TestThisMachinesOwnDaemon:
+    """Which nobody, or somebody, starts."""
+
+    @pytest.fixture
+    def settings(self, dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> DeviceSettings:
+        monkeypatch.setenv("DRAGON_DEVICE_PORT", str(closed_port()))
+        return load_device()
+
+    def test_nobody_starts_one(self, dragon: Dragon, settings: DeviceSettings) -> None:
+        for command in (("ask", "q"), ("status",), ("trace", "q")):
+            done = dragon(*command)
+            assert (done.returncode, done.stdout) == (NOT_REACHABLE, "")
+            assert (
+                done.stderr
+                == f"dragon: no device daemon answers at {local_url(settings)}; start one with `dragon up`\n"
+            )
+
+    def test_one_that_starts_is_waited_for_until_it_listens(
+        self,
+        settings: DeviceSettings,
+        engine: TableEngine,
+        pauses: list[float],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """For longer than the grace: the clock goes on by a minute between two looks."""
+        with ExitStack() as stack:
+            starter = stack.enter_context(at_work(settings.starting))
+
+            def sleep(seconds: float) -> None:
+                pauses.append(seconds)
+                if len(pauses) == LOOKS:
+                    server = stack.enter_context(HttpServer(HttpOptions(port=settings.port)))
+                    server.serve(engine)
+                    starter.kill()
+                    starter.wait()
+
+            monkeypatch.setattr("time.sleep", sleep)
+            now = itertools.count(time.monotonic(), 60.0)
+            monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: next(now)))
+            with ready_daemon(None) as daemon:
+                assert daemon.status()["model"]
+        assert len(pauses) == LOOKS
+        assert capsys.readouterr().err == f"{connection.COMES}\n"
+
+    def test_a_starter_that_dies_is_waited_for_no_longer(
+        self, settings: DeviceSettings, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with at_work(settings.starting) as starter:
+
+            def sleep(seconds: float) -> None:
+                pauses.append(seconds)
+                if len(pauses) == LOOKS:
+                    starter.kill()
+                    starter.wait()
+
+            monkeypatch.setattr("time.sleep", sleep)
+            with pytest.raises(CommandFailed, match="start one with `dragon up`"), ready_daemon(None):
+                pass
+            assert len(pauses) >= LOOKS
+
+    def test_a_daemon_is_on_its_way_until_it_listens(
+        self, dragon: Dragon, settings: DeviceSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[bool] = []
+
+        def serve(settings: DeviceSettings, stack: ExitStack, manager: object, listening: Callable[[], object]) -> None:
+            seen.append(anybody_present(settings.starting))
+            listening()
+            seen.append(anybody_present(settings.starting))
+
+        monkeypatch.setattr(daemon, "_serve", serve)
+        assert dragon("device").returncode == 0
+        assert seen == [True, False]
+
+    def test_both_are_on_their_way_until_they_answer(
+        self, dragon: Dragon, settings: DeviceSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also while nothing but the settings was read, which takes a process of its own."""
+        seen: list[bool] = []
+
+        def planned(device: DeviceSettings) -> up.Plan:
+            seen.append(anybody_present(device.starting))
+            raise bad_input("stop here")
+
+        monkeypatch.setattr(up, "_planned", planned)
+        assert dragon("up").returncode == BAD_INPUT
+        assert seen == [True] and not anybody_present(settings.starting)
+
+    def test_another_address_has_no_starter_here(self, settings: DeviceSettings, pauses: list[float]) -> None:
+        failure = pytest.raises(CommandFailed, match="no device daemon")
+        with at_work(settings.starting), failure, ready_daemon(local_url(settings)):
+            pass
+        assert not pauses
 
 
 @pytest.mark.parametrize("page", [b"<html>unavailable</html>", b"\xff\xfe", b"[]"])
