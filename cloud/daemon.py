@@ -11,8 +11,9 @@ from cloud.settings import CloudSettings
 from common.configuration.settings import is_loopback
 from common.daemon.daemon import THREADS_END, allow_descriptors, cloud_keys, serving, stay_alone
 from common.daemon.watchdog import Watchdog
+from common.engine.model.imports import importing_models
 from common.metrics.server import MetricsServer
-from common.process.garbage import importing, keep_loaded
+from common.process.garbage import keep_loaded
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -42,7 +43,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         serve_by_workers(settings, keys, stack, manager, scraped)
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
-        with importing():  # here, as torch takes seconds, and a port that is taken already is told of at once
+        with importing_models():  # here, as torch takes seconds, and a port that is taken already is told of at once
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
             from common.daemon.ticker import Ticker
@@ -65,6 +66,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     manager.ready(f"serving devices on {link.address}")
     stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
+    side.measure_when_idle()
     until_told()
 
 

@@ -11,7 +11,8 @@ from common.answer.request import Request
 from common.configuration.settings import is_loopback
 from common.daemon.daemon import THREADS_END, device_keys, serving, stay_alone
 from common.daemon.watchdog import Watchdog
-from common.process.garbage import importing, keep_loaded
+from common.engine.model.imports import importing_models
+from common.process.garbage import keep_loaded
 from common.process.service_manager import ServiceManager
 from common.process.startup import Startup
 from common.process.stopping import until_told, within
@@ -58,7 +59,7 @@ def _serve(
     startup = Startup(manager.status)
     server = stack.enter_context(_listening(options, startup))
     listening()
-    with importing():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
+    with importing_models():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
         from common.daemon.side import SideRuntime
         from device.engine import DeviceEngine
 
@@ -87,6 +88,7 @@ def _serve(
     manager.ready(f"serving on {server.url}")
     stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
     log.info("device ready on %s", server.url)
+    side.measure_when_idle()
     until_told()
 
 

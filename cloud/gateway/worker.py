@@ -26,7 +26,8 @@ def main() -> None:
     from cloud.settings import CloudSettings
     from common.configuration.caches import keep_caches
     from common.daemon.daemon import THREADS_END, serving
-    from common.process.garbage import importing, keep_loaded
+    from common.engine.model.imports import importing_models
+    from common.process.garbage import keep_loaded
     from common.process.stopping import until_told, within
     from common.process.vital import end_process
     from common.transport.keys import KeyPair
@@ -36,7 +37,7 @@ def main() -> None:
     keys = None if given["keys"] is None else ChannelKeys(given["keys"][0], KeyPair(*given["keys"][1:]))
     keep_caches(settings)
     with serving(f"dragon cloud (worker {number})", settings, number) as (stack, _):
-        with importing():
+        with importing_models():
             from cloud.gateway.gpus import keep_to, take_gpu
             from cloud.gateway.worker_link import WorkerLink
             from cloud.sessions import Sessions
@@ -70,6 +71,7 @@ def main() -> None:
         if (niceness := os.nice(0)) > 0:
             log.warning("its niceness is %d: whatever else runs on this machine goes first", niceness)
         link.ready(side.decoder.vocabulary)
+        side.measure_when_idle()
         until_told()
 
 

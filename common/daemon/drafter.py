@@ -47,6 +47,7 @@ def load_drafter(
         dtype=settings.dtype,
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
         kv_bytes=kv_limit(settings.kv_bytes) if budget is None else KV_IN_BUDGET,
+        proofs=settings.profiles,
     )
     if not target.understands(decoder):
         decoder.close()

@@ -16,16 +16,16 @@ from common.configuration.configuration import ConfigurationError
 from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.model.profile import profile_decode
+from common.engine.model.profile import DecodeProfile, profile_decode
 from common.estimates.estimators import DecodeLine
-from common.estimates.profile_store import ProfileKey, ProfileStore
-from common.process.neighbours import Neighbours, usable_cores
+from common.estimates.profile_store import KeptLine, ProfileKey, ProfileStore
 
 log = logging.getLogger(__name__)
 
 REPEATS = 5  # steps at each context length
-START_LENGTHS, START_LONGEST = 3, 512  # what a daemon without a profile measures: a start must not take long
-START_SECONDS = 20.0  # for that
+OWN_LENGTHS, OWN_LONGEST = 3, 512  # what a daemon measures
+ROUGH_SECONDS = 0.5  # that a start may take for a rough line, where there is none yet
+ROUGH = 1e6  # cores; stands for a rough line, which any measured one is better than
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,11 @@ def profile(
     """
     if len(contexts) < 2:
         raise ValueError("a decode line needs two context lengths or more")
-    measured = profile_decode(decoder, rows, contexts, repeats, reached=reached, seconds=seconds)
+    return fitted(rows, profile_decode(decoder, rows, contexts, repeats, reached=reached, seconds=seconds))
+
+
+def fitted(rows: int, measured: DecodeProfile) -> OfflineProfile:
+    """The line of measured steps with `rows` documents."""
     lengths = tuple(int(length) for length in np.unique(measured.contexts))
     # Medians, because a machine that does something else makes steps longer and never shorter.
     medians = tuple(float(np.median(measured.seconds[measured.contexts == length])) for length in lengths)
@@ -86,35 +90,28 @@ def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
 
 
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
-    """The decode line of `decoder` with `rows` documents: from `folder`, or measured now in short.
+    """The decode line of `decoder` with `rows` documents: the best one in `folder`, else a rough one.
 
-    It is kept there, unless the machine was busy with something else. Raises `ConfigurationError` where keys and values
-    of so many documents have no room.
+    A rough one is level, of a few steps, and kept: a daemon measures a better one while it has nothing to do
+    (`idle_profile`). Raises `ConfigurationError` where keys and values of so many documents have no room.
     """
-    line = ProfileStore(folder).load(_key(decoder, rows))
-    if line is not None:
-        return line
-    lengths = evenly(START_LENGTHS, min(decoder.max_context - 1, START_LONGEST))
-    log.info("measuring decode steps with %d documents, once, for %g seconds at most", rows, START_SECONDS)
-    started = time.monotonic()
+    if (kept := kept_line(decoder, rows, folder)) is not None:
+        return kept.line
     try:
-        with Neighbours() as others:
-            measured = profile(decoder, rows, lengths, seconds=START_SECONDS)
+        measured = profile(decoder, rows, measured_lengths(decoder), seconds=ROUGH_SECONDS)
     except (KvMemoryFullError, KvAllocationError) as error:
         raise ConfigurationError(f"an answer from {rows} documents has no room: {no_room(error)}") from None
-    log.info("measured: a step takes %.1f ms, after %.1f s", 1e3 * measured.medians[0], time.monotonic() - started)
-    if measured.contexts != tuple(lengths):
-        log.warning("the machine is too slow, or too busy, to measure more; the next start measures again")
-        return measured.line
-    if others.crowded(decoder.threads):
-        text = "other programs took %.1f of %d cores meanwhile; the next start measures again"
-        log.warning(text, others.cores, usable_cores())
-        return measured.line
+    log.info("a decode step takes about %.1f ms; it is measured when there is nothing to do", 1e3 * measured.medians[0])
     try:
-        keep(decoder, rows, measured.line, folder)
+        keep(decoder, rows, measured.line, folder, ROUGH)
     except OSError as error:
         log.warning("the decode profile can't be kept: %s", error.strerror)
     return measured.line
+
+
+def measured_lengths(decoder: Decoder) -> list[int]:
+    """Context lengths that a daemon measures."""
+    return evenly(OWN_LENGTHS, min(decoder.max_context - 1, OWN_LONGEST))
 
 
 def pass_seconds(decoder: Decoder) -> float:
@@ -128,9 +125,14 @@ def pass_seconds(decoder: Decoder) -> float:
     return time.perf_counter() - started
 
 
-def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path) -> None:
-    """Store the line where `profiled_line` finds it. Raises `OSError`."""
-    ProfileStore(folder).save(_key(decoder, rows), line)
+def kept_line(decoder: Decoder, rows: int, folder: Path) -> KeptLine | None:
+    """The best line in `folder` so far; None where there is none."""
+    return ProfileStore(folder).load(_key(decoder, rows))
+
+
+def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path, lacked: float = 0.0) -> None:
+    """Store the line where `profiled_line` finds it, and the cores that it `lacked`. Raises `OSError`."""
+    ProfileStore(folder).save(_key(decoder, rows), KeptLine(line, lacked))
 
 
 def _key(decoder: Decoder, rows: int) -> ProfileKey:

@@ -19,6 +19,7 @@ from common.daemon.drafter import load_drafter
 from common.daemon.failures import as_failure
 from common.daemon.fair_thread import FairThread
 from common.daemon.format_line import FormatLine
+from common.daemon.idle_profile import IdleProfile
 from common.daemon.local_target import load_local_target
 from common.daemon.model_runtime import ModelRuntime, Start
 from common.daemon.offline import profiled_line
@@ -106,7 +107,7 @@ class SideRuntime:
         self._retrieval = TaskThread("retrieval", died)
         self._formats = FormatLine(died)
         self.messages = FairThread("messages", died)  # takes in those of other sides that take long
-        startup.at("measuring decode steps")
+        startup.at("estimating decode steps")
         line = profiled_line(self.decoder, settings.documents, settings.profiles)
         minimum = _minimum(settings)
         if minimum is not None:
@@ -129,6 +130,18 @@ class SideRuntime:
         self.histories = Histories()
         self._watcher = FolderWatcher(settings, self.library) if watches else None
         self._follower = Follower(settings.library, place, self._opened, self._replace) if snapshots else None
+        self._measuring: list[IdleProfile] = []
+
+    def measure_when_idle(self) -> None:
+        """Measure the steps of this side's models anew while there is nothing to do, where that could be better."""
+        # One daemon of this machine at a time: they would have each other's cores.
+        turns = self.settings.data_dir / "measuring.lock"
+        models = {id(model.decoding): model.decoding for model in (self.target, self.drafter) if model is not None}
+        for decoding in models.values():
+            if decoding.decoder.streamed is None:
+                self._measuring.append(
+                    IdleProfile(decoding, self.settings.documents, self.settings.profiles, turns, self.died)
+                )
 
     def _opened(self, folder: Path) -> Library:
         settings = self.settings
@@ -216,6 +229,8 @@ class SideRuntime:
             self._watcher.close()
         if self._follower is not None:
             self._follower.close()
+        for measuring in self._measuring:
+            measuring.close()
         self.messages.close()
         self._formats.close()
         self._retrieval.close()

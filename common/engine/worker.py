@@ -89,6 +89,11 @@ class Worker:
         self._wake.set()
 
     @property
+    def idle(self) -> bool:
+        """Whether there is no job, as of now. On any thread."""
+        return not self._jobs and not self._new
+
+    @property
     def row_seconds(self) -> float:
         """Seconds that one token more in a row of an answer costs all answers that are running, together."""
         return self.times.row * max(1, self._running)

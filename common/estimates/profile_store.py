@@ -1,4 +1,4 @@
-"""Offline decode profiles on disk, so that a daemon measures its model once and not at every start."""
+"""Offline decode profiles on disk: a daemon starts with the best one so far, and measures no model at a start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.estimates.estimators import DecodeLine
 from common.process.durable_files import replacing
 from common.process.private_files import private_folder
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST_BYTES = 2**16  # of a profile, which has some hundred
 # What no machine measures, in seconds of a step without context, seconds per token of it, and tokens squared.
 _LONGEST, _STEEPEST, _WIDEST = 3600.0, 60.0, 2.0**48
@@ -30,23 +30,32 @@ class ProfileKey:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptLine:
+    """A profile, and the cores that its measurement lacked, as other programs had them: 0 is as good as can be."""
+
+    line: DecodeLine
+    lacked: float = 0.0
+
+
 class ProfileStore:
     """One small JSON file per profile in `folder`, which is made when the first one is saved."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, key: ProfileKey) -> DecodeLine | None:
+    def load(self, key: ProfileKey) -> KeptLine | None:
         """The profile of `key`. None where there is none or the file is damaged, which is logged: measure it again."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
                 content = json.loads(file.read(_MOST_BYTES))
             found = content["line"]
-            if content == _written(key, found):
+            if content == _written(key, found, content["lacked"]):
                 line = DecodeLine(*(float(found[name]) for name in ("numerator", "denominator", "intercept")))
-                if _is_possible(line):
-                    return line
+                lacked = float(content["lacked"])
+                if _is_possible(line) and lacked >= 0.0:
+                    return KeptLine(line, lacked)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -54,11 +63,11 @@ class ProfileStore:
         log.warning("the decode profile %s is damaged, or of another release: it is measured again", path)
         return None
 
-    def save(self, key: ProfileKey, line: DecodeLine) -> None:
+    def save(self, key: ProfileKey, kept: KeptLine) -> None:
         """Replace the profile of `key`; a crash leaves the old one or the new one. Raises `OSError`."""
         private_folder(self._folder)
         with replacing(self._path(key)) as file:
-            file.write(json.dumps(_written(key, asdict(line)), indent=1).encode())
+            file.write(json.dumps(_written(key, asdict(kept.line), kept.lacked), indent=1).encode())
 
     def _path(self, key: ProfileKey) -> Path:
         # Model identities hold slashes and colons.
@@ -66,9 +75,9 @@ class ProfileStore:
         return self._folder / f"decode-{digest[:32]}.json"
 
 
-def _written(key: ProfileKey, line: dict[str, Any]) -> dict[str, Any]:
+def _written(key: ProfileKey, line: dict[str, Any], lacked: float) -> dict[str, Any]:
     """A file's content, with the checksum of what matters in it."""
-    told = {"format": _FORMAT, "key": asdict(key), "line": line}
+    told = {"format": _FORMAT, "key": asdict(key), "line": line, "lacked": lacked}
     return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
 
 

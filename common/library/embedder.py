@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.errors import ModelError
+from common.engine.model.imports import importing_models
 from common.engine.model.quiet import quiet_loading
 from common.library import checkpoint
 from common.library.chunks import Chunker
 from common.library.errors import EmbedderError
 from common.library.modules import check_modules
-from common.process.garbage import importing
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -186,7 +186,7 @@ def _locate(model: str) -> Path:
 
 
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
-    with importing():  # for seconds, which listing a library doesn't pay for
+    with importing_models():  # for seconds, which listing a library doesn't pay for
         from sentence_transformers import SentenceTransformer
         from transformers import AutoConfig, AutoModel
 

@@ -28,9 +28,9 @@ class Neighbours:
         seconds = time.monotonic() - self._began
         self.cores = max(0.0, _others() - self._others) / seconds if seconds > 0 else 0.0
 
-    def crowded(self, threads: int) -> bool:
-        """Whether `threads` threads of this process had to wait for a core."""
-        return self.cores + threads > usable_cores() + _SLACK
+    def lacked(self, threads: int) -> float:
+        """Cores that `threads` threads of this process had to wait for; 0 where each had one."""
+        return max(0.0, self.cores + threads - usable_cores() - _SLACK)
 
 
 def usable_cores() -> int:

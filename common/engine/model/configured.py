@@ -58,6 +58,7 @@ def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
         threads=settings.threads or threads_of(settings.shares_machine),
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
         kv_bytes=kv_limit(settings.kv_bytes),
+        proofs=settings.profiles,
     )
 
 

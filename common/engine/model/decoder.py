@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -23,12 +24,14 @@ from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, loa
 from common.engine.model.ordered import OrderedAttention
 from common.engine.model.packed import Item, PackedPass
 from common.engine.model.products import ANY_ROWS, can_pack, order_products, row_blocks
-from common.engine.model.rotation import find_rotation
+from common.engine.model.proofs import Proof, Proofs
+from common.engine.model.rotation import find_turns, rotation_of
 from common.engine.model.same_bits import find_exactness
 from common.engine.model.source import numbers_source
 from common.engine.model.streaming import StreamedLayers
 from common.engine.weights.plan import Streaming
 from common.engine.weights.store import Interrupt, Waiting
+from proto.fields import Exactness
 
 DOCUMENT_CACHE_BYTES = 512 * 2**20
 
@@ -47,8 +50,12 @@ class Decoder:
         document_cache_bytes: int = DOCUMENT_CACHE_BYTES,
         document_store: StoreOptions | None = None,
         kv_bytes: int | None = None,
+        proofs: Path | None = None,
     ) -> None:
-        """Take over a loaded model. Raises `ModelError` if packed passes change what it computes."""
+        """Take over a loaded model. Raises `ModelError` if packed passes change what it computes.
+
+        What was proven of this model on this machine is read from the folder `proofs`, and kept there.
+        """
         self._model = loaded.model
         self._cache_keyword = cache_keyword(loaded.model)
         self.architecture = type(loaded.model).__name__
@@ -73,10 +80,15 @@ class Decoder:
             order_products(loaded.model, self._blocks, pack=loaded.streamed is None and can_pack())
         self.memory = KvMemory(self.layout, self.max_context)
         sparing = self.streamed is not None
-        with leading_layers(loaded, self.layout) if sparing else nullcontext():
-            check_agreement(self, loaded.window, sparing)
-            self.exactness = find_exactness(self, sparing)
-        self.rotation = find_rotation(loaded, self.layout, self._plain)  # None: no document can be moved in its row
+        kept = None if proofs is None or sparing else Proofs(proofs, loaded, self._blocks)
+        if (proof := None if kept is None else kept.load()) is None:
+            with leading_layers(loaded, self.layout) if sparing else nullcontext():
+                check_agreement(self, loaded.window, sparing)
+                proof = Proof(find_exactness(self, sparing), find_turns(loaded, self.layout, self._plain))
+            if kept is not None:
+                kept.save(proof)
+        self.exactness: Exactness = proof.exactness
+        self.rotation = rotation_of(loaded, proof.turns)  # None: no document can be moved in its row
         self.memory = KvMemory(self.layout, self.max_context, limit_on(self.torch_device, kv_bytes))
         self._source = source
         store = None if stored is None else DocumentStore(stored, source, self.layout)
@@ -95,6 +107,7 @@ class Decoder:
         document_store: StoreOptions | None = None,
         kv_bytes: int | None = None,
         streaming: Streaming | None = None,
+        proofs: Path | None = None,
     ) -> Decoder:
         """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
 
@@ -118,7 +131,7 @@ class Decoder:
             streaming = streaming.beside(kv_bytes + document_cache_bytes)
         loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming)
         try:
-            return cls(loaded, document_cache_bytes, document_store, kv_bytes)
+            return cls(loaded, document_cache_bytes, document_store, kv_bytes, proofs)
         except BaseException:
             if loaded.streamed is not None:
                 loaded.streamed.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
+from common.engine.model.packed import Item
 
 _WARM_UP = 3  # first steps pay for memory and kernel selection
 _AT_ONCE = 64  # tokens of each row that are read between two looks at the clock
@@ -36,10 +37,30 @@ def profile_decode(
     reached: Callable[[int], object] = lambda context: None,
     seconds: float = math.inf,
 ) -> DecodeProfile:
+    """Measure without a pause; see `measuring`."""
+    steps = measuring(decoder, rows, contexts, repeats, clock, reached, seconds)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            measured: DecodeProfile = done.value
+            return measured
+
+
+def measuring(
+    decoder: Decoder,
+    rows: int,
+    contexts: Sequence[int],
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+    reached: Callable[[int], object] = lambda context: None,
+    seconds: float = math.inf,
+) -> Generator[None, None, DecodeProfile]:
     """Time `repeats` one-token steps of `rows` dummy documents at every context length, given in tokens.
 
     `reached` is told each length once it is measured. After `seconds`, no more is measured than one step at the length
     that is reached by then: a machine that is busy, or slow, tells less, and not later.
+    It yields between two passes. A measurement that is closed then gives its memory back.
     The documents are not kept in the document cache. Raises `ContextError` if a length doesn't fit the model,
     `ValueError` for lengths below 1 or not increasing.
     """
@@ -57,7 +78,7 @@ def profile_decode(
     # Dummy rows are all query: query tokens never enter the document cache.
     end = clock() + seconds
     first = min(lengths[0], _AT_ONCE)
-    held, _ = decoder.open([[]] * rows, [_DUMMY_TOKEN] * first, lengths[-1] - first + 1)
+    held = decoder.take_rows([[]] * rows, [_DUMMY_TOKEN] * first, lengths[-1] - first + 1)
 
     def timed_step() -> float:
         start = clock()
@@ -69,15 +90,21 @@ def profile_decode(
 
     measured: list[tuple[int, float]] = []
     try:
+        decoder.forward([Item(held, [_DUMMY_TOKEN] * first)])
+        yield
         for _ in range(_WARM_UP):
             if clock() < end:
                 timed_step()
+                yield
         for length in lengths:
             while length > held.context and clock() < end:
                 decoder.step(held, [_DUMMY_TOKEN] * min(length - held.context, _AT_ONCE))
+                yield
             measured.append((held.context, timed_step()))
+            yield
             while len(measured) % repeats and clock() < end:
                 measured.append((held.context, timed_step()))
+                yield
             if clock() >= end:
                 break
             reached(length)

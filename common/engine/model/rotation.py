@@ -17,6 +17,8 @@ from transformers import Cache
 from common.engine.kv.layout import DocumentStates, Layout
 from common.engine.model.loading import LoadedModel
 
+# For each layer the turns of its keys and of its values: which of the model's frequencies, and if pairs interleave.
+Turns = list[list[tuple[int, bool]]]
 Run = Callable[[Tensor, Cache, Tensor], object]  # a plain pass over tokens `[1, n]` at positions `[1, n]`
 
 # Norm of what a turned key lacks to the one computed at that place, as a share: rounding, in all layers below.
@@ -66,9 +68,11 @@ class Rotation:
 
 
 @torch.inference_mode()
-def find_rotation(loaded: LoadedModel, layout: Layout, run: Run) -> Rotation | None:
-    """The rotation of `loaded`, from passes that `run` makes; None where its positions can't be moved, or where that
-    is not known: they are learned, or change with the length, or a pass would read its weights from disk.
+def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
+    """The turns of `loaded`, from passes that `run` makes.
+
+    None where its positions can't be moved, or where that is not known: they are learned, or change with the length, or
+    a pass would read its weights from disk.
     """
     if loaded.streamed is not None or _CHANGING & set(_kinds(loaded)):
         return None
@@ -83,13 +87,22 @@ def find_rotation(loaded: LoadedModel, layout: Layout, run: Run) -> Rotation | N
         except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
             return None
     known = list(_angles(loaded))
-    layers: list[tuple[Turn, Turn]] = []
+    layers: Turns = []
     for layer in range(len(layout.layers)):
         turns = [_turn([kept.states[layer][part] for kept in read], known, layout.dtype) for part in (0, 1)]
         if turns[0] is None or turns[1] is None:
             return None
-        layers.append((turns[0], turns[1]))
-    return Rotation(tuple(layers))
+        layers.append([turns[0], turns[1]])
+    return layers
+
+
+def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
+    """The rotation that consists of `turns`; None without any."""
+    if turns is None:
+        return None
+    known = list(_angles(loaded))
+    made = [[Turn(known[place], interleaved) for place, interleaved in layer] for layer in turns]
+    return Rotation(tuple((keys, values) for keys, values in made))
 
 
 class _KeptStates(Cache):
@@ -112,15 +125,15 @@ class _KeptStates(Cache):
         return query_length, 0
 
 
-def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -> Turn | None:
+def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -> tuple[int, bool] | None:
     """The turn that makes what the model has further on of what it has at the beginning, the first of `read`."""
     here, *there = read
-    for angles, interleaved in product(known, (False, True)):
+    for (place, angles), interleaved in product(enumerate(known), (False, True)):
         turn = Turn(angles, interleaved)
         if 2 * len(angles) <= here.shape[-1] and all(
             _near(turn.turned(here, move), keys, dtype) for move, keys in zip(_MOVES, there, strict=True)
         ):
-            return turn
+            return place, interleaved
     return None
 
 

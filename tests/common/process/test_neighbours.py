@@ -35,11 +35,11 @@ def test_others_are_counted_and_this_process_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "threads", "crowded"),
-    [(0.0, 2, False), (0.2, 2, False), (1.0, 1, False), (1.0, 2, True), (1.5, 1, True)],
+    ("others", "threads", "lacked"),
+    [(0.0, 2, 0.0), (0.2, 2, 0.0), (1.0, 1, 0.0), (1.0, 2, 0.75), (1.5, 1, 0.25)],
 )
-def test_what_counts_as_crowded(monkeypatch: pytest.MonkeyPatch, others: float, threads: int, crowded: bool) -> None:
+def test_cores_that_threads_lack(monkeypatch: pytest.MonkeyPatch, others: float, threads: int, lacked: float) -> None:
     monkeypatch.setattr(neighbours, "usable_cores", lambda: 2)
     watched = Neighbours()
     watched.cores = others
-    assert watched.crowded(threads) is crowded
+    assert watched.lacked(threads) == lacked

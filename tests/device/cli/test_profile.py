@@ -14,11 +14,11 @@ import pytest
 
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.offline import OfflineProfile, evenly, profiled_line
+from common.daemon.offline import ROUGH, OfflineProfile, evenly, keep, kept_line, profiled_line
 from common.engine.model.configured import threads_of
 from common.engine.model.decoder import Decoder
 from common.estimates.estimators import DecodeLine
-from common.process.neighbours import Neighbours
+from common.estimates.profile_store import KeptLine
 from tests.common.engine.model.tiny_models import load_pair
 from tests.device.cli.conftest import ROOT, Dragon
 
@@ -38,7 +38,7 @@ def test_lines_are_printed_and_kept_for_the_daemon(dragon: Dragon, tmp_path: Pat
     assert rows == ["8", "40"] * 2
     assert picture.read_bytes().startswith(b"\x89PNG")
 
-    kept = sorted((tmp_path / "profile").iterdir())
+    kept = sorted((tmp_path / "profile").glob("decode-*"))
     assert len(kept) == 2
     decoder = Decoder.load(
         str(EMBEDDED_MODEL),
@@ -48,7 +48,7 @@ def test_lines_are_printed_and_kept_for_the_daemon(dragon: Dragon, tmp_path: Pat
     )
     line = profiled_line(decoder, 2, tmp_path / "profile")
     assert (1e3 * line.intercept, 1e6 * line.slope) == pytest.approx([float(heads[1][i]) for i in (1, 2)], abs=0.006)
-    assert sorted((tmp_path / "profile").iterdir()) == kept  # nothing was measured again
+    assert sorted((tmp_path / "profile").glob("decode-*")) == kept  # nothing was measured again
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_rows_without_room_take_nothing_from_the_others(dragon: Dragon, tmp_path
     done = dragon("profile", *SHORT, "--documents", "64", "--documents", "2", **little)
     assert (done.returncode, done.stdout[:11], done.stderr.count("\n")) == (2, "2 documents", 1)
     assert "kv_bytes allows for" in done.stderr and "fewer --documents" in done.stderr
-    assert len(list((tmp_path / "profile").iterdir())) == 4
+    assert len(list((tmp_path / "profile").glob("decode-*"))) == 4
 
 
 def test_a_start_whose_documents_have_no_room_says_so(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_lengths_are_even_and_end_at_the_longest() -> None:
     assert evenly(6, 4) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("crowded", [False, True])
-def test_a_first_start_measures_and_keeps_what_nobody_disturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded: bool
-) -> None:
-    monkeypatch.setattr(Neighbours, "crowded", lambda others, threads: crowded)
+def test_a_first_start_keeps_a_rough_line_for_the_next(tmp_path: Path) -> None:
     decoder = load_pair("llama", tmp_path).decoder
     line = profiled_line(decoder, 3, tmp_path / "profile")
-    assert (tmp_path / "profile").exists() is not crowded
-    assert (profiled_line(decoder, 3, tmp_path / "profile") == line) is not crowded
+    kept = kept_line(decoder, 3, tmp_path / "profile")
+    assert kept == KeptLine(line, ROUGH)
+    assert profiled_line(decoder, 3, tmp_path / "profile") == line
+    better = DecodeLine.of(1e-5, 0.5, 100.0)
+    keep(decoder, 3, better, tmp_path / "profile", 1.5)
+    assert profiled_line(decoder, 3, tmp_path / "profile") == better  # though it lacked cores
