@@ -43,6 +43,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
         serve_by_workers(settings, keys, stack, manager, scraped)
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
+        startup.at("importing libraries")
         with importing_models():  # here, as torch takes seconds, and a port that is taken already is told of at once
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
@@ -63,6 +64,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     stack.callback(sessions.close)
     if scraped is not None:
         scraped.serve(sessions.metrics.text)
+    startup.over(settings.last_start(settings.role))
     manager.ready(f"serving devices on {link.address}")
     stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)

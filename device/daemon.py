@@ -59,6 +59,7 @@ def _serve(
     startup = Startup(manager.status)
     server = stack.enter_context(_listening(options, startup))
     listening()
+    startup.at("importing libraries")
     with importing_models():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
         from common.daemon.side import SideRuntime
         from device.engine import DeviceEngine
@@ -85,6 +86,7 @@ def _serve(
     keep_loaded()
     server.serve(engine)
     of_link = {} if link is None else {"link": link.ask}
+    startup.over(settings.last_start(settings.role))
     manager.ready(f"serving on {server.url}")
     stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
     log.info("device ready on %s", server.url)

@@ -242,6 +242,10 @@ class Settings(BaseSettings):
         """File by which whoever starts the role's daemon is present until the daemon listens."""
         return self.data / f"{self.role}.starting"
 
+    def last_start(self, role: Literal["device", "cloud"]) -> Path:
+        """File with the stages of the last start of the role's daemon, and their seconds."""
+        return self.data / f"{role}.start.json"
+
     @property
     def document_store(self) -> Path:
         """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""

@@ -91,7 +91,6 @@ class SideRuntime:
         startup.at("loading the language model")
         self.decoder = load_decoder(settings, startup)
         self.tokenizer = self.decoder.tokenizer
-        startup.at("loading the embedding model")
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         scorer = load_scorer(settings, self.tokenizer, self.embedder)
         startup.at("opening the library")
@@ -102,6 +101,7 @@ class SideRuntime:
                 " folder with the gateway's"
             )
         self.library = self._opened(place)  # another one for each snapshot
+        startup.at("loading the embedding model")
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval", died)

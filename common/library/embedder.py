@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.errors import ModelError
-from common.engine.model.imports import importing_models
+from common.engine.model.imports import importing_models, without_compiler
 from common.engine.model.quiet import quiet_loading
 from common.library import checkpoint
 from common.library.chunks import Chunker
@@ -185,6 +185,7 @@ def _locate(model: str) -> Path:
     return folder.resolve()
 
 
+@without_compiler()
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
     with importing_models():  # for seconds, which listing a library doesn't pay for
         from sentence_transformers import SentenceTransformer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -63,11 +63,20 @@ def findings(facts: Facts) -> list[Finding]:
         found += of_library(facts.library, facts.role)
     if facts.machine is not None:
         found += of_machine(facts.machine, facts)
+    if facts.start:
+        found.append(of_start(facts.start))
     if facts.year < FIRST_YEAR:
         found.append(
             Finding("warn", "clock", f"this machine's clock says that it is {facts.year}", "set the clock; see `date`")
         )
     return [*found, *of_packages(facts.packages)]
+
+
+def of_start(stages: Sequence[tuple[str, float]]) -> Finding:
+    """Tells where the time of the last start went."""
+    whole = sum(seconds for _, seconds in stages)
+    parts = ", ".join(f"{work} {seconds:.1f}" for work, seconds in stages)
+    return Finding("ok", "start", f"the last one took {whole:.1f} s: {parts}")
 
 
 def of_settings(settings: SettingsFile, role: Side) -> Finding:

@@ -140,3 +140,4 @@ class Facts:
     models: tuple[Model, ...] = ()
     library: LibraryState | None = None
     machine: Machine | None = None
+    start: tuple[tuple[str, float], ...] = ()  # stages of the last start, and their seconds

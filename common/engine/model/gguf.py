@@ -34,7 +34,8 @@ _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
 _LOCK = "import.lock"
 _WORK = ".import-"  # with which the names of folders begin in which imports are made
-_BAR = re.compile(r"(\d{1,3})%\|")  # of tqdm
+_CONVERTED = re.compile(r"converted (\d\.\d+)")  # a line of the conversion
+_WRITING = "writing"  # the last one
 
 log = logging.getLogger(__name__)
 
@@ -160,12 +161,13 @@ def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
     ) as conversion:
         assert conversion.stderr is not None and conversion.stdout is not None
         try:
-            # Its bars end lines by a carriage return, which reads as a line's end here.
             for line in conversion.stderr:
-                if bar := _BAR.search(line):
-                    startup.at(work, int(bar[1]) / 100)
+                if converted := _CONVERTED.fullmatch(line.strip()):
+                    startup.at(work, float(converted[1]))
                     if shown:
                         print(f"\r{startup}", end="", file=sys.stderr, flush=True)
+                elif line.strip() == _WRITING:
+                    startup.at("writing the imported model")
             said = conversion.stdout.read()
         except BaseException:  # as when this process is told to stop
             conversion.kill()

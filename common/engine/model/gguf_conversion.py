@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ def convert(file: Path, folder: Path) -> None:
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     config: Any = AutoConfig.from_pretrained(file.parent, **options)
     check_architecture(file.name, config)  # before anything that takes long
@@ -50,14 +52,15 @@ def convert(file: Path, folder: Path) -> None:
     metadata = {key.removeprefix(begin): field.contents() for key, field in stated.items()}
     divisors = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == _FREQUENCIES), None)
     complete(config, metadata, divisors)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        file.parent,
-        config=config,
-        dtype=torch.float32,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
-        **options,
-    )
+    with _told(sum(int(tensor.n_bytes) for tensor in reader.tensors)):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            file.parent,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
+            **options,
+        )
     model, report = loaded
     check_weights(file.name, model, report)
     _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
@@ -72,8 +75,31 @@ def convert(file: Path, folder: Path) -> None:
     model.generation_config.eos_token_id = sorted(ends)
     model.hf_quantizer = None  # these are plain numbers now
     del model.config.quantization_config
+    print("writing", file=sys.stderr, flush=True)
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _told(whole: int) -> Iterator[None]:
+    """Tell on stderr which share of a file's `whole` bytes of tensors has been converted, as it is."""
+    import gguf
+
+    convert: Any = gguf.dequantize
+    done = 0
+
+    def telling(data: Any, kind: Any) -> Any:
+        nonlocal done
+        numbers = convert(data, kind)
+        done += data.nbytes
+        print(f"converted {min(done / whole, 1.0):.3f}", file=sys.stderr, flush=True)
+        return numbers
+
+    gguf.dequantize = telling  # which Transformers imports at each call
+    try:
+        yield
+    finally:
+        gguf.dequantize = convert
 
 
 def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:

@@ -1,36 +1,76 @@
-"""Imports what runs models, without parts that no daemon uses: they take a quarter of its seconds.
+"""Imports what runs models, without parts that no daemon uses: they take half of its seconds.
 
-Transformers imports a solver of scipy for losses, and accelerate and torch.distributed for models on several machines,
-where these are installed. Sentence-transformers imports scikit-learn for a distance that nothing here computes.
+Transformers imports torch's compiler, a solver of scipy for losses, and what runs models on several machines.
+Sentence-transformers imports scikit-learn for a distance. Nothing here compiles, trains or computes that.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from common.process.garbage import importing
 
-_ABSENT: Final = ("scipy", "sklearn", "accelerate", "torch_distributed")  # for transformers, in this process
-_HOLLOW: Final[dict[str, tuple[str, ...]]] = {
+_PACKAGE: Final = "transformers"
+# Of it, all that is imported while the compiler is left out.
+_IMPORTED: Final = ("modeling_utils", "masking_utils", "generation.utils", "models.auto.modeling_auto")
+_ABSENT: Final = ("scipy", "sklearn", "torch_distributed")  # for transformers, in this process
+_COMPILER: Final = "torch._dynamo"
+_MARKS: Final = ("disable", "allow_in_graph")  # of `torch.compiler`
+# Modules of which sentence-transformers imports these names.
+_UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "sklearn": (),
     "sklearn.metrics": ("pairwise_distances",),
     "scipy.sparse": ("coo_matrix",),
 }
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def importing_models() -> Iterator[None]:
     """Import inside what uses transformers or sentence-transformers. What was left out can be imported afterwards."""
-    with importing(), ExitStack() as stack:
-        if "transformers.modeling_utils" not in sys.modules:
-            _forget_packages()
-        if "sentence_transformers" not in sys.modules:
-            stack.enter_context(_hollow_modules())
+    with importing():
+        if not any(f"{_PACKAGE}.{name}" in sys.modules for name in _IMPORTED):
+            _import_transformers()
+        with _hollow({name: dict.fromkeys(names, _left_out) for name, names in _UNUSED.items()}):
+            yield
+
+
+def _import_transformers() -> None:
+    import torch
+
+    _forget_packages()
+    compiler: Any = torch.compiler
+    marks = {name: getattr(compiler, name) for name in _MARKS}
+    try:
+        for name in _MARKS:
+            setattr(compiler, name, _unmarked)
+        with without_compiler():
+            for name in _IMPORTED:
+                import_module(f"{_PACKAGE}.{name}")
+    except Exception as error:  # another release needs more of the compiler
+        log.debug("transformers is imported as a whole: %s", error)
+        for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+            del sys.modules[name]
+    finally:
+        for name, mark in marks.items():
+            setattr(compiler, name, mark)
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Torch imports no compiler inside, where it only wants to mark a function for it."""
+    import torch
+
+    with _hollow({_COMPILER: {}}, Path(torch.__path__[0]).parent):
         yield
 
 
@@ -39,40 +79,68 @@ def _forget_packages() -> None:
     import torch
     from transformers.utils import import_utils
 
-    kept: Any = import_utils._is_package_available, torch.distributed.is_available
-    import_utils._is_package_available = lambda name, *arguments, **options: (  # type: ignore[assignment]
+    looking: Any = import_utils
+    distributed: Any = torch.distributed
+    kept = looking._is_package_available, distributed.is_available
+    looking._is_package_available = lambda name, *arguments, **options: (
         (False, "N/A") if name in _ABSENT else kept[0](name, *arguments, **options)
     )
-    torch.distributed.is_available = lambda: False
+    distributed.is_available = lambda: False
     try:
         for name in _ABSENT:
             with suppress(AttributeError):  # of another release, which then imports what it likes
-                looked: Any = getattr(import_utils, f"is_{name}_available")
+                looked = getattr(looking, f"is_{name}_available")
                 looked.cache_clear()
                 looked()
     finally:
-        import_utils._is_package_available, torch.distributed.is_available = kept
+        looking._is_package_available, distributed.is_available = kept
 
 
 @contextmanager
-def _hollow_modules() -> Iterator[None]:
-    """Modules that are not imported yet have their names, and nothing behind them."""
-    made = [name for name in _HOLLOW if name not in sys.modules]
+def _hollow(modules: Mapping[str, Mapping[str, Any]], root: Path | None = None) -> Iterator[None]:
+    """Modules that nobody has imported have these names, and any other one that is a mark; and no code.
+
+    Parts of a package can be imported if it is below `root`.
+    """
+    made = [name for name in modules if name not in sys.modules]
     for name in made:
-        module = sys.modules[name] = ModuleType(name)
+        module: Any = ModuleType(name)
         module.__spec__ = ModuleSpec(name, None, is_package=True)
-        module.__path__ = []
-        for each in _HOLLOW[name]:
-            setattr(module, each, _missing(f"{name}.{each}"))
+        module.__path__ = [] if root is None else [str(root.joinpath(*name.split(".")))]
+        module.__getattr__ = _mark
+        vars(module).update(modules[name])
+        _place(name, module)
     try:
         yield
     finally:
         for name in made:
-            del sys.modules[name]
+            _place(name, None)
 
 
-def _missing(name: str) -> Callable[..., Any]:
-    def left_out(*_: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"{name} is left out of this process")
+def _place(name: str, module: ModuleType | None) -> None:
+    """Put a module where its importers look; None: take it away."""
+    above, _, last = name.rpartition(".")
+    if module is not None:
+        sys.modules[name] = module
+        if above in sys.modules:
+            setattr(sys.modules[above], last, module)
+        return
+    del sys.modules[name]
+    if above in sys.modules:
+        with suppress(AttributeError):
+            delattr(sys.modules[above], last)
 
-    return left_out
+
+def _mark(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _unmarked
+
+
+def _unmarked(function: Any = None, *_: Any, **options: Any) -> Any:
+    """A mark that leaves the function as it is."""
+    return _unmarked if function is None else function
+
+
+def _left_out(*_: Any, **options: Any) -> Any:
+    raise NotImplementedError("this is left out of the process: common/engine/model/imports.py")

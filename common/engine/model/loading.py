@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -24,6 +25,7 @@ from common.engine.model.architecture import check_architecture, check_places, c
 from common.engine.model.attention import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.engine.model.declared_sizes import DECODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
+from common.engine.model.imports import without_compiler
 from common.engine.model.location import locate
 from common.engine.model.model_files import read_settings
 from common.engine.model.resident import read_whole
@@ -38,6 +40,8 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 # Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
 # position tables and causal masks are in no file. 256 MiB in float32.
 _NOT_STORED = 2**26
+
+_SHORT = 2**16  # numbers of a range
 
 _Made = TypeVar("_Made", bound=nn.Module)
 
@@ -61,6 +65,7 @@ class LoadedModel:
         return model_identity(self.model, self.tokenizer, samples)
 
 
+@without_compiler()
 def load_model(
     folder_or_hub_id: str,
     tokenizer: str | None,
@@ -204,7 +209,7 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
     `make` raises.
     """
     with torch.device("meta"), initialization.no_init_weights():
-        model = make()
+        model = _made(make)
     needed = sum(part.numel() for part in {id(part): part for part in (*model.parameters(), *model.buffers())}.values())
     if needed > 2 * stored.numbers * _packed(model) + _NOT_STORED:
         raise ModelError(
@@ -212,6 +217,36 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
             " they don't belong together"
         )
     return model
+
+
+def _made(make: Callable[[], _Made]) -> _Made:
+    """What `make` builds on the device `meta`.
+
+    Torch imports its compiler to compute with ranges there, which takes two seconds. So short ranges, and the tables of
+    positions that come of them, are on the CPU until the model is made.
+    """
+    try:
+        with _ShortRanges():
+            model = make()
+    except RuntimeError:  # it computes with these and with what is on `meta`
+        return make()
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = buffer.to("meta")
+    return model
+
+
+class _ShortRanges(TorchFunctionMode):
+    """Makes short ranges on the CPU."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        plain = function is torch.arange and "device" not in options and "out" not in options
+        if plain and args and all(isinstance(each, int | float) and abs(each) <= _SHORT for each in args):
+            return function(*args, device="cpu", **options)
+        return function(*args, **options)
 
 
 def _packed(model: nn.Module) -> int:

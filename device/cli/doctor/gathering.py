@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.process.startup import last_start
 from device.cli.doctor import ports
 from device.cli.doctor.models import is_remote_encoder, of_models
 from device.cli.failures import CommandFailed
@@ -51,6 +52,7 @@ def gather(role: Side, file: Path | None) -> Facts:
         tuple(of_models(settings, own)),
         _library(settings),
         gathering.of_machine(settings, _processes(own)),
+        tuple(last_start(settings.last_start(role))),
     )
 
 

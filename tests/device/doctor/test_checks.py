@@ -48,6 +48,13 @@ MACHINE = Machine(9 * GB, "/d", 9 * GB, 2 * GB, False)
 FACTS = Facts("device", SETTINGS, (), 2026)
 
 
+def test_the_last_start_is_told_by_stages() -> None:
+    found = findings(replace(FACTS, start=(("importing", 4.0), ("loading", 2.25))))
+    (told,) = [each for each in found if each.topic == "start"]
+    assert (told.level, told.text) == ("ok", "the last one took 6.2 s: importing 4.0, loading 2.2")
+    assert not [each for each in findings(FACTS) if each.topic == "start"]
+
+
 def only(found: Any) -> Finding:
     (finding,) = [found] if isinstance(found, Finding) else list(found)
     return finding
