@@ -244,7 +244,7 @@ class Settings(BaseSettings):
 
     def last_start(self, role: Literal["device", "cloud"]) -> Path:
         """File with the stages of the last start of the role's daemon, and their seconds."""
-        return self.data / f"{role}.start.json"
+        return self.profiles / f"{role}-start.json"
 
     @property
     def document_store(self) -> Path:

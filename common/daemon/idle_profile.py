@@ -62,8 +62,10 @@ class IdleProfile:
         while (lacked := self._lacked()) > 0.0:
             if self._closing.wait(pause):
                 return
-            with suppress(LockHeld, OSError), sole_process(self._turns):
-                self._try(lacked)
+            with suppress(LockHeld, OSError):
+                self._turns.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with sole_process(self._turns):
+                    self._try(lacked)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _lacked(self) -> float:

@@ -135,7 +135,7 @@ class SideRuntime:
     def measure_when_idle(self) -> None:
         """Measure the steps of this side's models anew while there is nothing to do, where that could be better."""
         # One daemon of this machine at a time: they would have each other's cores.
-        turns = self.settings.data_dir / "measuring.lock"
+        turns = self.settings.caches / "measuring.lock"
         models = {id(model.decoding): model.decoding for model in (self.target, self.drafter) if model is not None}
         for decoding in models.values():
             if decoding.decoder.streamed is None:

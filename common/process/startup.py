@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 from common.process.durable_files import replacing
+from common.process.private_files import private_folder
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Startup:
         """Write to `file` where the time went: the process serves."""
         self._end_stage(self._clock())
         try:
+            private_folder(file.parent)
             with replacing(file) as written:
                 written.write(json.dumps({"stages": self._stages}, indent=1).encode())
         except OSError as error:

@@ -173,6 +173,7 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
     try:
         stack.enter_context(sole_process(settings.lock))
         stack.callback(settings.lock.unlink, missing_ok=True)
+        stack.callback(settings.starting.unlink, missing_ok=True)
     except LockHeld:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
     except OSError as error:  # where a daemon could not lock it either

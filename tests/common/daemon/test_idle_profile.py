@@ -42,7 +42,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def measure(worker: Worker, folder: Path) -> IdleProfile:
-    return IdleProfile(worker, ROWS, folder / "profile", folder / "turns", pause=0.0, look=0.0)
+    return IdleProfile(worker, ROWS, folder / "profile", folder / "shared" / "turns", pause=0.0, look=0.0)
 
 
 def test_a_rough_line_is_replaced_and_a_good_one_stays(
@@ -69,7 +69,7 @@ def test_the_better_one_of_two_is_kept(worker: Worker, decoder: Decoder, busy: l
             seen.append(super()._lacked())
             return seen[-1]
 
-    Watched(worker, ROWS, tmp_path / "profile", tmp_path / "turns", pause=0.0, look=0.0).join()
+    Watched(worker, ROWS, tmp_path / "profile", tmp_path / "shared" / "turns", pause=0.0, look=0.0).join()
     assert seen == [ROUGH, 1.5, 1.5, 1.5, 1.0, 0.0]
 
 
@@ -84,7 +84,8 @@ def test_one_process_at_a_time_measures(
         return sole(file)
 
     monkeypatch.setattr(idle_profile, "sole_process", trying)
-    with sole_process(tmp_path / "turns"):
+    (tmp_path / "shared").mkdir()
+    with sole_process(tmp_path / "shared" / "turns"):
         measuring = measure(worker, tmp_path)
         assert tried.wait(60.0)
         measuring.close()

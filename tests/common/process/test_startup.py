@@ -35,5 +35,6 @@ def test_what_is_no_file_of_stages_has_none(tmp_path: Path) -> None:
 
 
 def test_where_it_can_not_be_kept_the_log_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Startup().over(tmp_path / "missing" / "start.json")
+    (tmp_path / "file").touch()
+    Startup().over(tmp_path / "file" / "start.json")
     assert "can't be written" in caplog.text
