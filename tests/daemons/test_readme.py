@@ -32,7 +32,7 @@ PATIENCE = 240.0  # seconds; what a busy machine takes to import, compile and lo
 BY_CI = {"make demo", "make test"}
 CLONING = "git clone THIS_REPOSITORY dragon && cd dragon"
 # Sections of which every line is run.
-TOLD = ("Use it", "Two machines", "Other models")
+TOLD = ("Use it", "Two machines", "Choosing a model")
 TEXTS = ROOT / "scripts/demo/texts"
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE)
@@ -214,7 +214,7 @@ def test_other_models(tmp_path: Path, terminals: ExitStack) -> None:
     machine = Machine(tmp_path / "home")
     address = f"tcp://127.0.0.1:{machine.link}"
     machine.environment |= {"DRAGON_CLOUD_BIND": address, "DRAGON_DEVICE_CLOUD": address}
-    lines = [bare(line) for line in commands()["Other models"]]
+    lines = [bare(line) for line in commands()["Choosing a model"]]
     names = [re.findall(r"--model (\S+)", line)[0] for line in lines]
     made = make_model("qwen2", tmp_path / "model")
     for name in names:  # small ones, where downloads are kept

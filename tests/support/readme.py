@@ -13,8 +13,8 @@ PROGRAMS = re.compile(
     r"(apt-get|brew|cd|chmod|cp|curl|docker|dragon|export|git|make|mkdir|npm|pip|pipx|podman|python3?|source|ssh|sudo"
     r"|systemctl|uvx?)\b"
 )
-# How the blocks begin that are none: what the demonstration prints, and the folders of the repository.
-SHOWN = ("1. How many gears", "proto/ ")
+# How the block begins that is none: what the demonstration prints.
+SHOWN = ("1. How many gears",)
 ELSEWHERE = "Elsewhere"  # the section that tests/daemons/test_wheel.py runs
 
 
