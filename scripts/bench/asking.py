@@ -50,7 +50,7 @@ def make_mode(name: str, /, *, exact: bool = False, family: str = "", **fields: 
 
 
 def answered(report: Mapping[str, Any]) -> Row:
-    """What rows keep of the device's report: times in milliseconds, sizes in bytes, and the load of the machine."""
+    """Returns the fields of a report that rows keep: times in milliseconds, sizes in bytes, and the machine's load."""
     return {
         "tokens": int(report["tokens"]),
         "pieces": "|".join(report["pieces"]),  # the text of each token

@@ -93,7 +93,7 @@ TOGETHER: Final[Mapping[str, Fields]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What both daemons are set to and read, and what they are asked."""
+    """Settings and documents of both daemons, and the questions that they are asked."""
 
     settings: Mapping[str, object]
     documents: Mapping[Side, Mapping[str, str]]  # by name

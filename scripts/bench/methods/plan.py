@@ -14,7 +14,7 @@ VERIFY_MS: Final = 32.0  # and of a pass of the target
 
 
 def setting(mode: Mode) -> Row:
-    """What rows say of a way to ask: whether lengths follow what rounds took, and whether the device drafts on."""
+    """Returns the fields of a way to ask: also whether lengths follow rounds' times, and whether drafting goes on."""
     return {
         "mode": mode.name,
         "family": mode.family,
