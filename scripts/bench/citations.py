@@ -1,8 +1,8 @@
 """The suite `citations`: footnotes of the default model's answers, judged, and what it says where no note knows.
 
-A third of the questions is answered by one note each, a third by what any model has read, a third by nobody. A footnote
-is to the point if its question is about the note that it names. A number that is cited is wrong unless the right answer
-has it.
+A third of the questions is answered by one note each, a third by what any model has read, a third by nobody. Those of
+notes are asked again at temperature 1. A footnote is to the point if its question is about the note that it names. A
+number that is cited is wrong unless the right answer has it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from scripts.demo.judge import words
 
 TOKENS: Final = 32
 SHORT: Final = 2  # questions of each kind
+SEEDS: Final = range(10)  # of each question at temperature 1
 
 NOTES: Final[Mapping[str, str]] = {
     "bicycle": "My Brompton is green. It has six gears and was bought in Ghent in 2014.",
@@ -133,18 +134,27 @@ def run(results: Results) -> None:
 
 def cases(most: int | None) -> list[Row]:
     """Questions of each kind, `most` of them; one of a note is about the note that it names."""
-    asked: list[Row] = [
-        {"kind": "of a note", "note": note, "question": question, "answer": answer}
+    of_notes: list[Row] = [
+        {"kind": "of a note", "note": note, "question": question, "answer": answer, "temperature": 0, "seed": 0}
         for note, question, answer in OF_NOTES[:most]
     ]
-    for kind, questions in (("of common knowledge", OF_COMMON_KNOWLEDGE), ("of nobody", OF_NOBODY)):
-        asked += [{"kind": kind, "note": "", "question": question, "answer": ""} for question in questions[:most]]
-    return asked
+    others = [
+        {"kind": kind, "note": "", "question": question, "answer": "", "temperature": 0, "seed": 0}
+        for kind, questions in (("of common knowledge", OF_COMMON_KNOWLEDGE), ("of nobody", OF_NOBODY))
+        for question in questions[:most]
+    ]
+    drawn = [
+        {**case, "kind": "of a note, at temperature 1", "temperature": 1, "seed": seed}
+        for case in of_notes
+        for seed in SEEDS[:most]
+    ]
+    return [*of_notes, *others, *drawn]
 
 
 def ask(pair: Pair, case: Row) -> Iterator[Row]:
     """The judged answer to a question."""
-    answer = pair.complete(case["question"], sources="device", temperature=0, max_tokens=TOKENS)
+    law = {"temperature": case["temperature"], "seed": case["seed"], "max_tokens": TOKENS}
+    answer = pair.complete(case["question"], sources="device", **law)
     yield judge(case["note"], case["answer"], answer["choices"][0]["message"]["content"], answer["dragon"])
 
 
@@ -174,8 +184,8 @@ def doubted(report: Mapping[str, Any]) -> bool:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each kind of question, and one for all."""
-    named = [{**row, "": f"questions {row['kind']}"} for row in rows] + [{**row, "": "all"} for row in rows]
+    """A line for each kind of question."""
+    named = [{**row, "": f"questions {row['kind']}"} for row in rows]
     counts = ("footnotes", "verbatim", "to the point", "wrong numbers", "doubted")
     return tabulate(named, [""], {"answers": len} | {head: partial(_sum, head) for head in counts})
 
