@@ -72,7 +72,7 @@ def measure(data: Path, asked: Sequence[Question], tokens: int, case: Row) -> It
     Raises `RuntimeError` where the device decided tokens alone.
     """
     (way,) = [way for way in ways.WAYS if way.name == case["way"]]
-    law = {"temperature": 0, "documents": DOCUMENTS}
+    law = {"temperature": 0, "documents": DOCUMENTS, "unmatched": "warn"}
     settings = {"model": default_model(), "models": default_models(), "search": "hybrid"} | dict(way.settings)
     with pair_of(data, settings | {"patience": NO_WAIT}, settings) as pair:
         for question in asked:  # reads the documents of every question once

@@ -15,7 +15,7 @@ FOLD = Question("both", "When, and which attribute?", (("26 October",), ("fold",
 
 def response(text: str, **report: Any) -> dict[str, Any]:
     sources = [{"side": "device", "title": "clocks"}, {"side": "cloud", "title": "pep-0495"}]
-    cited = [{"source": 0, "quotes": ["26"]}]
+    cited = [{"source": 0, "quotes": [{"text": "On 26 October", "tokens": [[1, 2]], "differs": []}]}]
     known: dict[str, Any] = {"unmatched": False, "citations": cited, "sources": sources, "tokens": 9}
     known |= {"ttft": 0.2, "per_token": 0.08}
     return {"choices": [{"message": {"content": text}}], "dragon": known | report}
