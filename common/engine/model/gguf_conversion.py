@@ -95,7 +95,7 @@ def _told(whole: int) -> Iterator[None]:
         print(f"converted {min(done / whole, 1.0):.3f}", file=sys.stderr, flush=True)
         return numbers
 
-    gguf.dequantize = telling  # which Transformers imports at each call
+    gguf.dequantize = telling  # type: ignore[assignment]  # which Transformers imports at each call
     try:
         yield
     finally:

@@ -220,7 +220,7 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
 
 
 def _made(make: Callable[[], _Made]) -> _Made:
-    """What `make` builds on the device `meta`.
+    """The model that `make` builds on the device `meta`.
 
     Torch imports its compiler to compute with ranges there, which takes two seconds. So short ranges, and the tables of
     positions that come of them, are on the CPU until the model is made.

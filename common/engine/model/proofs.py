@@ -1,4 +1,4 @@
-"""What was proven of a model on this machine, on disk: a start takes no seconds to prove the same of the same again."""
+"""Proofs about a model on this machine, on disk: a start takes no seconds to prove the same of the same again."""
 
 from __future__ import annotations
 

@@ -77,11 +77,10 @@ def test_one_process_at_a_time_measures(
     worker: Worker, decoder: Decoder, busy: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = Event()
-    sole = idle_profile.sole_process
 
     def trying(file: Path) -> Any:
         tried.set()
-        return sole(file)
+        return sole_process(file)
 
     monkeypatch.setattr(idle_profile, "sole_process", trying)
     (tmp_path / "shared").mkdir()

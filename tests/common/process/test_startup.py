@@ -1,4 +1,4 @@
-"""Where the time of a start went, as it is told and kept."""
+"""The stages of a start and their seconds, as they are told and kept."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_the_start_of_both(
 
 
 class TestThisMachinesOwnDaemon:
-    """Which nobody, or somebody, starts."""
+    """A daemon that nobody, or somebody, starts."""
 
     @pytest.fixture
     def settings(self, dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> DeviceSettings:

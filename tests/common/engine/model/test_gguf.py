@@ -170,23 +170,6 @@ def test_a_changed_byte_is_found_and_mended(
     assert [path for path in copy.parent.iterdir() if path.is_dir()] == [copy]
 
 
-def test_its_progress_is_the_share_of_bytes(file: Path, tmp_path: Path) -> None:
-    """Which only grows, until all of them are converted; before and after there is none."""
-    told: list[tuple[str, float | None]] = []
-
-    class Told(Startup):
-        def at(self, work: str, share: float | None = None) -> None:
-            told.append((work, share))
-
-    imported(file, tmp_path / "progress", Told())
-    (begun, nothing), *converted, (writing, after) = told
-    assert (begun, writing) == ("importing the model, once", "writing the imported model")
-    assert nothing is None and after is None
-    shares = [share for work, share in converted if work == begun and share is not None]
-    assert len(shares) == len(converted) > 4
-    assert shares == sorted(shares) and 0.0 < shares[0] < 0.5 and shares[-1] == 1.0
-
-
 def test_two_at_a_time_do_the_work_once(together: Together) -> None:
     first, second = together.folders
     assert first == second

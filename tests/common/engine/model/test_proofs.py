@@ -13,6 +13,7 @@ from common.engine.model import proofs
 from common.engine.model.agreement import check_agreement
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
+from common.engine.model.rotation import find_turns
 from common.engine.model.same_bits import find_exactness
 from tests.common.engine.model.tiny_models import make_model
 
@@ -25,7 +26,7 @@ class Checked:
         self._checks: list[str] = []
         monkeypatch.setattr(module, "check_agreement", self._counted("agreement", check_agreement))
         monkeypatch.setattr(module, "find_exactness", self._counted("exactness", find_exactness))
-        monkeypatch.setattr(module, "find_turns", self._counted("turns", module.find_turns))
+        monkeypatch.setattr(module, "find_turns", self._counted("turns", find_turns))
 
     def _counted(self, name: str, check: Any) -> Any:
         def counted(*arguments: Any) -> Any:
