@@ -25,6 +25,7 @@ CITED_FROM: Final = 0.75  # of a word's share: a document that makes it four tim
 MOST_ATOMS: Final = 2**12  # of a passage: the rest of a longer one is not quoted
 MOST_PLACES: Final = 64  # of one word in a passage: further ones are not compared
 MOST_WORDS: Final = 128  # of an answer that are compared with a passage together
+SHORTEST_QUOTE: Final = 4  # words below which a quote goes on with the next sentence
 LONGEST_QUOTE: Final = 200  # characters to which a quote grows around the words that stand in it
 MOST_ALIKE: Final = 32  # words of an answer that are compared with all of a passage's by their spelling
 LEAST_ALIKE: Final = 4  # characters of a name or number whose spelling is compared
@@ -277,6 +278,10 @@ class _Passage:
         """Returns the sentence around a span, or as many of its whole words as a quote has room for."""
         begin = self._borders[bisect_right(self._borders, start) - 1]
         stop = next(border for border in self._borders if border >= end)
+        while len(list(pieces_of(self._text[begin:stop]))) < SHORTEST_QUOTE and stop < len(
+            self._text
+        ):  # a heading, for example
+            stop = self._borders[bisect_right(self._borders, stop)]
         spare = max(0, LONGEST_QUOTE - (end - start))
         if start - begin > spare // 2:
             begin = _whole_word(self._text, start - spare // 2, start)

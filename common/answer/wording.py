@@ -15,6 +15,15 @@ _RANGES: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 SHORTEST_NAME: Final = 5  # characters of a word with a digit that names one thing; years and amounts are shorter
+SHORTEST_WORD: Final = 4  # characters of another one
+# English words of questions and of grammar that are as long.
+_OF_GRAMMAR: Final = (
+    "about after also been before being both called does done each else ever from give have having here into just kind"
+    " know like long made make many mean more most much must name need often only other ought over said same shall"
+    " should show some such take tell than that their them then there these they thing this those under until used"
+    " very want were what when where which while whom whose will with would your"
+)
+GRAMMAR: Final = frozenset(_OF_GRAMMAR.split())
 _UNSPACED: Final = re.compile(f"[{_RANGES}]")
 _PIECE: Final = re.compile(rf"[{_RANGES}]|[^\s{_RANGES}]+")
 _PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{_RANGES}]+|[^\W{_RANGES}]+")  # of a word; 1.6 and 12:30 are one
@@ -57,15 +66,31 @@ def atoms(text: str) -> list[str]:
     return found
 
 
-def names(question: str, text: str) -> bool:
-    """Whether `text` has a word of `question` that names one thing: a date, a version, a number of an order."""
-    words_of = (question[start:end] for start, end in pieces_of(question))
-    keys = [atoms(word) for word in words_of if any(map(str.isdecimal, word))]
-    wanted = [key for key in keys if sum(map(len, key)) >= SHORTEST_NAME]
-    if not wanted:
-        return False
-    found = [atom for start, end in pieces_of(text) for atom in atoms(text[start:end])]
-    return any(found[place : place + len(key)] == key for key in wanted for place in range(len(found)))
+def named(question: str, texts: Sequence[str]) -> list[bool]:
+    """For each of the retrieved `texts`, whether it has a word that the question names one thing by.
+
+    That is a word with digits (a date, a version, a number of an order), or one that most of the other texts lack.
+    Words of questions and of grammar name nothing.
+    """
+    found = [[atom for start, end in pieces_of(text) for atom in atoms(text[start:end])] for text in texts]
+    have = [set(each) for each in found]
+    marks = [False] * len(texts)
+    for start, end in pieces_of(question):
+        key = atoms(question[start:end])
+        digits = any(map(str.isdecimal, "".join(key)))
+        if digits and sum(map(len, key)) >= SHORTEST_NAME:
+            stand = [_contains(each, key) for each in found]
+            marks = [one or other for one, other in zip(marks, stand, strict=True)]
+        for atom in key:
+            stand = [atom in each for each in have]
+            tells = atom not in GRAMMAR and not digits and (len(atom) >= SHORTEST_WORD or bool(_UNSPACED.match(atom)))
+            if tells and 0 < sum(stand) <= max(1, len(texts) // 3):
+                marks = [one or other for one, other in zip(marks, stand, strict=True)]
+    return marks
+
+
+def _contains(found: Sequence[str], key: Sequence[str]) -> bool:
+    return any(found[place : place + len(key)] == key for place in range(len(found)))
 
 
 def is_mark(character: str) -> bool:

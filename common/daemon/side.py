@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.answer.errors import RequestError
 from common.answer.report import Origin
-from common.answer.wording import names
+from common.answer.wording import named
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
 from common.daemon.drafter import load_drafter
@@ -54,6 +54,8 @@ from proto.messages import Fetch, Hello, Open
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
 OTHER_MODEL = "pip install the wheel dragon_smollm2 (docs/quick-start.md), or --model FOLDER_OR_HUB_ID"
+
+LEAST_NEAR = 0.2  # cosine of a passage and a question from which a word that both have makes them close
 
 log = logging.getLogger(__name__)
 
@@ -264,14 +266,15 @@ class SideRuntime:
         room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents, request.earlier, scope)
         passing = scope.library is not None
+        names = named(request.question, [hit.text for hit in hits])
         return [
             replace(
                 self.target.document(hit.source, hit.text, hit.similarity, room),
                 origin=Origin(hit.path, hit.place, None if passing else hit.chunk, hit.similarity),
                 passing=passing,
-                named=names(request.question, hit.text),
+                named=name and hit.similarity >= LEAST_NEAR,
             )
-            for hit in hits
+            for hit, name in zip(hits, names, strict=True)
         ]
 
     def kv_bytes(self, request: Open | Fetch) -> int:

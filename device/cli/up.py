@@ -56,11 +56,13 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
     from common.process.together import Together
 
     plan = _planned(device)
-    for address in (urlsplit(plan.url), urlsplit(plan.bind)):
-        if _listens(address.hostname, address.port):
+    ways = {plan.url: "DRAGON_DEVICE_PORT=8610", plan.bind: "DRAGON_CLOUD_BIND=tcp://127.0.0.1:8611"}
+    for address, way in ways.items():
+        place = urlsplit(address)
+        if _listens(place.hostname, place.port):
             raise bad_input(
-                f"something listens on port {address.port} of this machine already, perhaps a daemon; stop it, or"
-                f" choose another {'port of the device' if address.scheme != 'tcp' else 'bind of the cloud'}"
+                f"something listens on port {place.port} of this machine already, perhaps a daemon; stop it, or choose"
+                f" another port: {way} dragon up"
             )
     commands = {
         "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),

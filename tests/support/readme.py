@@ -15,7 +15,7 @@ PROGRAMS = re.compile(
 )
 # How the block begins that is none: what the demonstration prints.
 SHOWN = ("1. How many gears",)
-ELSEWHERE = "Elsewhere"  # the section that tests/daemons/test_wheel.py runs
+ELSEWHERE = "Without a checkout"  # the section that tests/daemons/test_wheel.py runs
 
 
 @cache

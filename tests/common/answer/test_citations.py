@@ -136,6 +136,10 @@ class TestCitations:
         (citation,) = citations(rows, pieces, [NOTE]) or []
         assert [quote.tokens for quote in citation.quotes] == [((1, 4),)]
 
+    def test_a_heading_goes_on_with_its_text(self) -> None:
+        passage = "# Dentist\n\nDr Novak, on Tuesday.\n\nBring the card."
+        assert [text for text, _, _ in quoted("My dentist", passage)] == ["# Dentist\n\nDr Novak, on Tuesday."]
+
     def test_possessives_are_words_of_their_name(self) -> None:
         assert [marked for _, marked, _ in quoted("Vance's house")] == [["Vance's"]]
 

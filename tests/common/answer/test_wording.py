@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.wording import MOST_MARKS, atoms, in_normal_form, names, pieces_of, words
+from common.answer.wording import MOST_MARKS, atoms, in_normal_form, named, pieces_of, words
 
 
 class TestWords:
@@ -66,22 +66,35 @@ class TestAtoms:
         assert all(piece and not any(map(str.isspace, piece)) for piece in pieces)
 
 
+OTHERS = ("The choir sings on Thursday.", "The cat is called Pixel.", "Bread rests for a day.")
+
+
 @pytest.mark.parametrize(
-    ("question", "text", "named"),
+    ("question", "text", "names"),
     [
         ("What happened on 2026-03-14?", "2026-03-14: the boiler was serviced.", True),
-        ("What happened on 2026-03-14?", "2026-03-15: the boiler was serviced.", False),
-        ("Which toner is TN-2410?", "It takes toner TN-2410.", True),
-        ("Which toner is TN-2410?", "The TN has 2410 pages.", False),
+        ("What happened on 2026-03-14?", "2026-03-15: it rained.", False),
+        ("Which toner is TN-2410?", "It takes TN-2410.", True),
         ("Which toner is TN-2410?", "2410 pages, and a TN", False),
         ("How large is City1918?", "CITY1918 | 40,000", True),
         ("Who won in 2024?", "It was sold in 2024.", False),
-        ("Who designed the Brompton?", "My Brompton is green.", False),
+        ("Who is my landlord?", "The landlord is Mr Okafor.", True),
+        ("Who is my landlord?", "The owner is Mr Okafor.", False),
+        ("What is it called?", "It is called the Nook.", False),
+        ("When does it open?", "When it rains.", False),
+        ("Hi!", "Hi there", False),
         ("", "", False),
     ],
 )
-def test_a_question_names_one_thing(question: str, text: str, named: bool) -> None:
-    assert names(question, text) is named
+def test_a_question_names_one_thing(question: str, text: str, names: bool) -> None:
+    assert named(question, [text, *OTHERS]) == [names, False, False, False]
+
+
+def test_a_word_that_most_texts_have_names_none_of_them() -> None:
+    texts = ["My tax office is in Bern.", "The tax is due.", "No tax on books.", "A taxi."]
+    assert named("What is my tax number?", texts) == [False] * 4
+    assert named("taxi", texts) == [False, False, False, True]
+    assert named("tax office", texts) == [True, False, False, False]
 
 
 ABOVE, BELOW, DOUBLE, VOICED = "\u0301", "\u0323", "\u0f73", "\uff9e"  # the last two are made of marks, and are none
