@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,21 @@ def start(tmp_path: Path, **values: Any) -> None:
 
 def with_tls(files: TlsFiles) -> dict[str, Any]:
     return {"tls_certificate": files.certificate, "tls_key": files.key}
+
+
+def test_clients_can_connect_before_anything_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def load() -> None:
+        told.append("imports")
+        raise Loading
+
+    monkeypatch.setattr(daemon, "_listening", lambda *_: nullcontext())
+    monkeypatch.setattr(daemon, "importing_models", load)
+    settings = DeviceSettings(data=tmp_path / "data", cloud=None)
+    with ExitStack() as stack, pytest.raises(Loading):
+        daemon._serve(settings, stack, ServiceManager(), lambda: told.append("listens"))
+    assert told == ["listens", "imports"]
 
 
 class TestRefusals:

@@ -162,12 +162,12 @@ class TestThisMachinesOwnDaemon:
     ) -> None:
         seen: list[bool] = []
 
-        def serve(settings: DeviceSettings, stack: ExitStack, manager: object, listening: Callable[[], object]) -> None:
+        def run(settings: DeviceSettings, listening: Callable[[], object]) -> None:
             seen.append(anybody_present(settings.starting))
             listening()
             seen.append(anybody_present(settings.starting))
 
-        monkeypatch.setattr(daemon, "_serve", serve)
+        monkeypatch.setattr(daemon, "run", run)
         assert dragon("device").returncode == 0
         assert seen == [True, False]
 
