@@ -251,7 +251,7 @@ class _Passage:
     def _span(self, run: Sequence[_Word], keys: Sequence[Sequence[str]], place: int) -> _Span | None:
         """Returns the span of matched words from the first to the last likely one; None where none is worth a quote."""
         likely = [number for number, word in enumerate(run) if keys[number] and word.share >= CITED_FROM]
-        if not any(_COMMON.isdisjoint(keys[number]) for number in likely):
+        if all(_COMMON.issuperset(keys[number]) for number in likely):
             return None
         first, last = likely[0], likely[-1]
         begin = place + sum(map(len, keys[:first]))

@@ -185,7 +185,7 @@ def test_nobody_to_ask(town: Town) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     line = sentence(dragon("ask", QUESTION, "--url", url, data=town.data), 3)
     assert url in line
-    assert "`dragon device`" in line
+    assert "`dragon up`" in line
 
 
 # --- the cloud; each of these tests connects the device to the one that it needs

@@ -47,7 +47,19 @@ def test_from_two_codes_to_an_answer(fresh_data: Callable[[], Path]) -> None:
         }
     # The cloud's daemon has its port from a flag, and `doctor` knows settings only.
     levels = {role: {each["topic"]: each["level"] for each in found[role]} for role in found}
-    topics = ("settings", "keys", "access", "port", "cloud", "link", "model", "tokenizer", "library", "packages")
+    topics = (
+        "settings",
+        "keys",
+        "access",
+        "port",
+        "cloud",
+        "link",
+        "model",
+        "tokenizer",
+        "library",
+        "packages",
+        "start",
+    )
     assert levels["device"] == dict.fromkeys(topics, "ok") | {"disk": levels["device"]["disk"]}
     assert levels["cloud"]["keys"] == levels["cloud"]["library"] == "ok"
     assert any("round trip" in each["text"] for each in found["device"] if each["topic"] == "link")

@@ -35,7 +35,6 @@ MOST_CHARACTERS = 256  # ids of them; a text's others stand for themselves, too,
 MOST_READ = 20
 WAIT = 60.0  # seconds until a test that waits for the engine or a process has failed: a machine may be busy
 SOURCES = (Source("device", "Diary"), Source("cloud", "Atlas"))
-PASSAGES = ("Here the cat sat.", "There the cat sat.")
 MAX_QUESTION = 2**14  # bytes
 
 
@@ -201,7 +200,7 @@ class TableGeneration:
             if stopped:
                 break
         self.ended.set()
-        self._tell(Finished(as_reason(reason), text, report(self.request, tokens, self._number)))
+        self._tell(Finished(as_reason(reason), text, report(self.request, tokens, self._number, text)))
 
     def _may(self, position: int) -> bool:
         return self.cancelled.is_set() or self._allowed is None or position < self._allowed
@@ -216,8 +215,11 @@ def as_reason(reason: str) -> FinishReason:
     return "stop" if reason == "stop" else "length" if reason == "length" else "cancelled"
 
 
-def report(request: Request, tokens: int, number: int = 0) -> Report:
-    """A plausible report of `tokens` tokens; even positions come from the diary, odd ones from the atlas."""
+def report(request: Request, tokens: int, number: int = 0, text: str = "The cat sat.") -> Report:
+    """A plausible report of `tokens` tokens; even positions come from the diary, odd ones from the atlas.
+
+    Both have the `text`.
+    """
     return Report(
         request=f"{number:08x}",
         tokens=tokens,
@@ -242,6 +244,6 @@ def report(request: Request, tokens: int, number: int = 0) -> Report:
         sampler=request.sampler,
         placement=request.placement,
         sources=SOURCES,
-        passages=PASSAGES,
+        passages=(text, text),
         attribution=tuple((0.75, 0.25) if n % 2 == 0 else (0.25, 0.75) for n in range(tokens)),
     )

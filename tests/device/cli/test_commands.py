@@ -21,8 +21,8 @@ from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
 AFTER = (
-    '[1] Diary (device): "one … three"\n'
-    '[2] Atlas (cloud): "two"\n'
+    '[1] Diary (device): "one two three"\n'
+    '[2] Atlas (cloud): "one two three"\n'
     "1,442 B left this device: the question (400 B), earlier turns (1,000 B), the answer's tokens (36 B), "
     "control messages (6 B). No text of your documents except what answers quote, and no probabilities.\n"
     "3 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 67 %, 42 bytes/token exchanged\n"

@@ -72,7 +72,7 @@ class TestDevice:
         """Settings that `device.daemon.run` is called with."""
         calls: list[DeviceSettings] = []
         daemon: Any = types.ModuleType("device.daemon")
-        daemon.run = calls.append
+        daemon.run = lambda settings, listening: calls.append(settings)
         monkeypatch.setitem(sys.modules, "device.daemon", daemon)
         return calls
 

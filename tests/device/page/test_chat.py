@@ -51,7 +51,7 @@ class TestAsking:
 
     def test_a_citation_is_reached_and_left_by_keyboard(self, visits: Open, server: HttpServer) -> None:
         visit = visits(server.url)
-        visit.ask("a b c")
+        visit.ask("ann bob cid")
         cite = visit.page.get_by_role("button", name="Source 2: Atlas, from the cloud")
         cite.focus()
         visit.page.keyboard.press("Enter")
@@ -69,7 +69,7 @@ class TestAsking:
         assert (cloud.inner_text(), cloud.evaluate(style)) == ("yours", "dotted")
 
     def test_footnotes_survive_the_markup(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
-        engine.answers["mark"] = ["**Ann**", "\n\n* a *dog*", " ends.", "\n\n`it`", "\n"]
+        engine.answers["mark"] = ["**Ann**", "\n\n* a *dog*", " ends.", "\n\n`them`", "\n"]
         visit = visits(server.url)
         visit.ask("mark")
         assert notes(answers(visit)) == ["1", "2", "1", "2"]

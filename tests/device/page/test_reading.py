@@ -86,7 +86,12 @@ def test_what_is_copied_is_the_answer(visits: Open, server: HttpServer, engine: 
 
 
 def test_a_link_keeps_the_mark_behind_it(visits: Open, server: HttpServer, engine: TableEngine) -> None:
-    engine.answers["where"] = ["See", " [the manual](https://manual.example/a)", " or", " [none](https://b.example/)"]
+    engine.answers["where"] = [
+        "See",
+        " [the manual](https://manual.example/a)",
+        " beside",
+        " [none](https://b.example/)",
+    ]
     visit = visits(server.url)
     visit.ask("where")
     assert notes(answers(visit)) == ["1", "2", "1", "2"]
