@@ -188,7 +188,7 @@ class TestUnmatched:
         near = pair.complete(QUESTION, max_tokens=2)["dragon"]
         assert not near["unmatched"] and near["closest"] > 0.4
         both, device, cloud = (
-            pair.complete("Which medicine comes from Yormcrus?", max_tokens=2, sources=sources)["dragon"]["closest"]
+            pair.complete("Which medicine is good?", max_tokens=2, sources=sources)["dragon"]["closest"]
             for sources in ("both", "device", "cloud")
         )
         assert both == max(device, cloud) and device != cloud
