@@ -155,10 +155,8 @@ class ActiveRequest:
         if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
         quoted = isinstance(message, Fetched) and self._ending.at is not None  # a text for the report
-        if quoted:
-            pass
-        elif isinstance(message, Fetched):
-            self.record.fetched_bytes += size
+        if isinstance(message, Fetched):
+            self.record.fetched_bytes += 0 if quoted else size
         elif not isinstance(message, LIFECYCLE):
             self.record.received_bytes += size
         match message:

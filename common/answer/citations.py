@@ -278,9 +278,7 @@ class _Passage:
         """Returns the sentence around a span, or as many of its whole words as a quote has room for."""
         begin = self._borders[bisect_right(self._borders, start) - 1]
         stop = next(border for border in self._borders if border >= end)
-        while len(list(pieces_of(self._text[begin:stop]))) < SHORTEST_QUOTE and stop < len(
-            self._text
-        ):  # a heading, for example
+        while stop < len(self._text) and len([*pieces_of(self._text[begin:stop])]) < SHORTEST_QUOTE:  # a heading
             stop = self._borders[bisect_right(self._borders, stop)]
         spare = max(0, LONGEST_QUOTE - (end - start))
         if start - begin > spare // 2:
