@@ -88,7 +88,7 @@ def default_model() -> str:
     """The language model that `auto` stands for: the one of an installed package, else the embedded one."""
     package = importlib.util.find_spec(MODEL_PACKAGE)
     folders = package.submodule_search_locations if package is not None else None
-    files = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
+    files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     return str(files[0] if files else EMBEDDED_MODEL)
 
 

@@ -112,7 +112,7 @@ def test_all_is_in_the_folder_and_goes_with_it(machine: Machine, tmp_path: Path)
     assert (written(machine.home), written(machine.working)) == (before, [])
     made = DeviceSettings(data_dir=machine.data), CloudSettings(data_dir=machine.data)
     known = {folder for each in made for folder in each.kept.values()}
-    locks = {each.lock for each in made}
+    locks = {file for each in made for file in (each.lock, each.starting)}
     files = [path for path in machine.data.rglob("*") if path.is_file() and path not in locks]
     assert [path for path in files if not known & {*path.parents}] == []
     assert any(path.is_relative_to(machine.data / "cache" / "numba") for path in files)

@@ -59,7 +59,8 @@ WORKERS = """
 workers() { pgrep -f "cloud[.]gateway[.]worker" | sort | xargs echo; }
 until_workers() {
     for turn in $(seq 600); do
-        [ $(workers | wc -w) = $1 ] && [ "$(workers)" != "$2" ] && break
+        seen=$(workers)
+        [ $(echo $seen | wc -w) = $1 ] && [ "$seen" != "$2" ] && break
         sleep 0.1
     done
 }
@@ -71,17 +72,17 @@ $DRAGON service install
 until_served cloud
 until_served device
 until_workers 2 ""
-first=$(workers)
+first=$seen
 echo workers $(echo $first | wc -w)
 kill -KILL ${first%% *}
 until_workers 2 "$first"
-second=$(workers)
+second=$seen
 echo workers $(echo $second | wc -w), restarts $(told cloud NRestarts)
 kill -KILL $(told cloud MainPID)
 until_restarted cloud
 until_served cloud
 until_workers 2 "$second"
-echo workers $(workers | wc -w), restarts $(told cloud NRestarts)
+echo workers $(echo $seen | wc -w), restarts $(told cloud NRestarts)
 for turn in $(seq 600); do $DRAGON status | grep --quiet connected && break; sleep 0.1; done
 $DRAGON status
 $DRAGON service uninstall
