@@ -36,5 +36,4 @@ def sentence(closeness: float, refused: bool) -> str:
         return "I don't know: no document that was found is close to the question."
     if closeness == NOTHING:
         return "No document was found: the model answers without any, and may invent."
-    closest = f"the closest: {closeness:.2f} of 1"
-    return f"No document is close to the question ({closest}): the model answers without any, and may invent."
+    return "No document is close to the question: the model answers without any, and may invent."

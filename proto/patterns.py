@@ -49,7 +49,10 @@ def _problem(pattern: str) -> str | None:
         return None
     parts = pattern.removesuffix("/").split("/")
     if not pattern.strip() or any(part in ("", ".", "..") for part in parts):
-        return "is no path below a folder that was added, as `dragon library list` shows it"
+        return (
+            "is no path below an added folder: write it as `dragon library list` shows it, without a / in front, "
+            "or * for every document"
+        )
     return None
 
 

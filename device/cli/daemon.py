@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, answer_failed, bad_input, not_reachable
+from device.cli.options import SPELT
 
 CONNECT_PATIENCE = 3.0  # seconds
 # While a request waits for a place nothing comes, for a minute at most; after that there are keep-alive comments.
@@ -218,4 +219,6 @@ def _failure(told: object) -> CommandFailed | None:
         return None
     if error.get("code") == STARTING:
         return DaemonStarting(text)
+    for name, option in SPELT.items():
+        text = text.replace(f"'{name}'", option)
     return answer_failed(text) if error.get("type") in SERVER_ERRORS else bad_input(text)

@@ -55,7 +55,7 @@ EVERYDAY = (
     "long_document",
 )
 RESEARCH = "For research"
-_SPELT = {"device_documents": ("--only", "--device-documents")}
+SPELT = {"device_documents": "--only"}  # options whose names are not those of their fields
 _SHOWN = {"device_documents": "<pattern>", "cloud_documents": "<pattern>"}
 _FILES = "--files"
 WHOLE = 1000  # characters that a command's first sentence never has
@@ -177,7 +177,8 @@ def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
     shown = _SHOWN.get(name, "<str>") if listed else None
     if name == "method":  # too many for one line, where the values of others stand
         shown, explanation = "<name>", f"{explanation}: {', '.join(METHODS)}"
-    spelt = _SPELT.get(name, ())  # none: by its name, and `--no-` before it where it is a switch
+    # None: by its name, and `--no-` before it where it is a switch.
+    spelt = (SPELT[name], f"--{name.replace('_', '-')}") if name in SPELT else ()
     annotation: Any = Annotated[taken | None, typer.Option(*spelt, help=explanation, metavar=shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

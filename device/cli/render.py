@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from common.answer.citations import Part, parts
+from device.sent_words import NAMES
 
 Json = Mapping[str, Any]
 
@@ -19,21 +20,20 @@ LABEL_WIDTH = 12
 SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
-OWN_WORDS = "Not from your documents: the model would have given this answer without them."
+OWN_WORDS = "No footnotes: this answer takes no words from the documents."
 # Embeddings, overrides and isolates make text look like another one.
 REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def summary(report: Json) -> str:
-    """Footnotes that say where the answer's parts come from, what left this device, and a line of figures: for stderr
-    after an answer.
+    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer.
 
     What this device answered without the cloud has a line of its own, before them.
     """
     why = _of_the_cloud(report)
     notes = [printable(note) for note in report["notes"] if note not in why]
-    figures = "; ".join([figures_line(report), *notes])
-    return "\n".join([*alone_lines(report), *footnotes(report), report["sent_in_words"], figures])
+    figures = "; ".join([_time_line(report), _left(report), *notes])
+    return "\n".join([*alone_lines(report), *footnotes(report), figures])
 
 
 def alone_lines(report: Json) -> list[str]:
@@ -87,6 +87,26 @@ def _quoted(quotes: Sequence[Json]) -> str:
     cut = text if len(text) <= QUOTED else f"{text[:QUOTED].rstrip()}…"
     differs = ", ".join(printable(word) for quote in quotes for word in quote["differs"])
     return f': "{cut}"' + (f" (differs from the passage: {differs})" if differs else "")
+
+
+def _time_line(report: Json) -> str:
+    """How many tokens there are, and how long they took."""
+    parts = [_count(report["tokens"], "token")]
+    if report["tokens"]:
+        parts.append(f"the first after {_seconds(report['ttft'])}")
+    if report["tokens"] > 1:
+        parts.append(f"then {_milliseconds(report['per_token'], 1000)} each")
+    if report["degraded"]:
+        parts.append(f"{len(report['degraded'])} without the cloud")
+    return ", ".join(parts)
+
+
+def _left(report: Json) -> str:
+    """How much left this device, and what it was."""
+    if not report["sent_bytes"]:
+        return "nothing left this device"
+    names = ", ".join(name for part, name in NAMES.items() if report["sent"][part])
+    return f"{report['sent_bytes']:,} B left this device: {names}"
 
 
 def figures_line(report: Json) -> str:

@@ -119,7 +119,7 @@ function Origins({ parts, notes, report, onCite }) {
           </ul>
         </details>`
       }
-      ${own && html`<p>Not from your documents: the model would have given this answer without them.</p>`}
+      ${own && html`<p>No footnotes: this answer takes no words from the documents.</p>`}
       <${Notes} report=${report} />
     </div>
   `;

@@ -27,10 +27,7 @@ from device.http.payloads import report_json, status_json
 from tests.device.table_engine import TableEngine, report
 
 PIECES = ["The", " cat", "", " sat"]
-LEFT = (
-    "1,454 B left this device: the question (400 B), earlier turns (1,000 B), the answer's tokens (48 B), "
-    "control messages (6 B). No text of your documents except what answers quote, and no probabilities."
-)
+LEFT = "1,454 B left this device: the question, earlier turns, the answer's tokens, control messages"
 
 
 def example(**changes: Any) -> dict[str, Any]:
@@ -48,9 +45,7 @@ def sources(*titles: str) -> list[dict[str, str]]:
 class TestSummary:
     def test_footnotes_and_figures(self) -> None:
         assert summary(example()) == (
-            '[1] Atlas (cloud): "The cat sat"\n'
-            f"{LEFT}\n"
-            "4 tokens, TTFT 0.20 s, 10.0 ms/token, accepted device 100 % cloud 75 %, 42 bytes/token exchanged"
+            f'[1] Atlas (cloud): "The cat sat"\n4 tokens, the first after 0.20 s, then 10.0 ms each; {LEFT}'
         )
 
     def test_without_cloud_or_tokens(self) -> None:
@@ -59,13 +54,11 @@ class TestSummary:
             tokens=0, ttft=None, device=idle, cloud=idle, sources=[], attribution=[], pieces=[],
             notes=["The cloud was\nnot reachable."],
         )  # fmt: skip
-        assert summary(empty) == (
-            f"{LEFT}\n"
-            "0 tokens, TTFT -, accepted device - cloud -, - bytes/token exchanged; The cloud was not reachable."
-        )
+        assert summary(empty) == f"0 tokens; {LEFT}; The cloud was not reachable."
+        assert summary(empty | {"sent_bytes": 0, "notes": []}) == "0 tokens; nothing left this device"
 
     def test_degraded_tokens(self) -> None:
-        assert summary(example(degraded=[2, 3])).endswith("2 tokens without the cloud")
+        assert summary(example(degraded=[2, 3])).endswith(f"2 without the cloud; {LEFT}")
 
     @pytest.mark.parametrize(
         ("degraded", "said"),
@@ -78,7 +71,7 @@ class TestSummary:
     def test_what_this_device_answered_alone_has_a_line(self, degraded: list[int], said: str) -> None:
         lines = summary(example(degraded=degraded, notes=["Ignored: 'user'.", "The cloud was away."])).split("\n")
         assert lines[0] == said
-        assert lines[-1].endswith("tokens without the cloud; Ignored: 'user'.")
+        assert lines[-1].endswith(f"{len(degraded)} without the cloud; {LEFT}; Ignored: 'user'.")
 
 
 class TestFootnotes:
@@ -135,7 +128,9 @@ class TestFullReport:
             "time        0.50 s, first token after 0.20 s, then 10.0 ms per token (median 10.0 ms)\n"
             "device      4 drafted, 4 of 4 accepted (100 %), 0 preempted, 0 stale, 0.0 ms per step\n"
             "cloud       4 drafted, 3 of 4 accepted (75 %), 0 preempted, 0 stale, 0.0 ms per step\n"
-            f"sent        {LEFT}\n"
+            "sent        1,454 B left this device: the question (400 B), earlier turns (1,000 B), "
+            "the answer's tokens (48 B), control messages (6 B). "
+            "No text of your documents except what answers quote, and no probabilities.\n"
             "network     round trip 12.5 ms, 120 bytes received (42 bytes/token exchanged), 0 bytes of documents\n"
             "decided by  method speculative, aggregation output, sampler race, placement device, seed 7, 0 switches, "
             "0 certificate failures, "
