@@ -90,7 +90,7 @@ def _quoted(quotes: Sequence[Json]) -> str:
 
 
 def _time_line(report: Json) -> str:
-    """How many tokens there are, and how long they took."""
+    """The number of tokens, and the times that they took."""
     parts = [_count(report["tokens"], "token")]
     if report["tokens"]:
         parts.append(f"the first after {_seconds(report['ttft'])}")
@@ -102,7 +102,7 @@ def _time_line(report: Json) -> str:
 
 
 def _left(report: Json) -> str:
-    """How much left this device, and what it was."""
+    """The bytes that left this device, and what they were."""
     if not report["sent_bytes"]:
         return "nothing left this device"
     names = ", ".join(name for part, name in NAMES.items() if report["sent"][part])

@@ -24,7 +24,7 @@ from scripts.demo.judge import words
 
 TOKENS: Final = 32
 SHORT: Final = 2  # questions of each kind
-SEEDS: Final = range(3)  # of each question at temperature 1
+SEEDS: Final = range(10)  # of each question at temperature 1
 
 NOTES: Final[Mapping[str, str]] = {
     "bicycle": "My Brompton is green. It has six gears and was bought in Ghent in 2014.",
