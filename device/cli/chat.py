@@ -53,6 +53,8 @@ def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
     from device.cli.answers import conversation, to_stderr
     from device.cli.render import full_report, summary
 
+    if sys.stdin.isatty():
+        to_stderr(HELP)
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
     absent = False  # the daemon, for the last question

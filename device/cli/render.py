@@ -7,6 +7,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from common.answer.citations import Part, parts
@@ -15,7 +16,7 @@ from device.sent_words import NAMES
 Json = Mapping[str, Any]
 
 MOST_FOOTNOTES = 4
-QUOTED = 120  # characters of a passage in a footnote
+QUOTED = 120  # characters of a quote in a footnote
 LABEL_WIDTH = 12
 SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
@@ -66,11 +67,10 @@ def footnotes(report: Json) -> list[str]:
         return [OWN_WORDS]
     largest = sorted(known, key=lambda each: -_marked(each))[:MOST_FOOTNOTES]
     lines = [
-        f"[{number}] {_name(report['sources'][each['source']])}{_quoted(each['quotes'])}"
-        for number, each in enumerate((each for each in known if each in largest), 1)
+        f"From {_name(report['sources'][each['source']])}{_quoted(each['quotes'])}" for each in known if each in largest
     ]
     if more := len(known) - len(lines):
-        lines.append(f"and parts from {_count(more, 'other document')}")
+        lines.append(f"and from {_count(more, 'other document')}")
     return lines
 
 
@@ -83,10 +83,9 @@ def _quoted(quotes: Sequence[Json]) -> str:
     """The quotes of a footnote, and what the answer spells otherwise."""
     if not quotes:
         return ""
-    text = " … ".join(printable(quote["text"]) for quote in quotes)
-    cut = text if len(text) <= QUOTED else f"{text[:QUOTED].rstrip()}…"
+    text = ", ".join(f'"{shorten(printable(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
     differs = ", ".join(printable(word) for quote in quotes for word in quote["differs"])
-    return f': "{cut}"' + (f" (differs from the passage: {differs})" if differs else "")
+    return f": {text}" + (f" (differs from the passage: {differs})" if differs else "")
 
 
 def _time_line(report: Json) -> str:

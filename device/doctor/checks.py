@@ -99,7 +99,7 @@ def of_keys(keys: Keys, role: Side) -> Finding:
     if keys.problem is not None:
         return Finding("wrong", "keys", keys.problem, "" if keys.kind == "shared" else f"or pair anew with {pairing}")
     if keys.kind == "shared":
-        return Finding("ok", "keys", f"those that this user's daemons share on {keys.address}")
+        return Finding("ok", "keys", f"one pair, which this user's daemons share on {keys.address}")
     if not keys.peers:
         return Finding("wrong", "keys", "nobody is trusted, so nobody is let in", f"pair the machines with {pairing}")
     return Finding("ok", "keys", f"own key {keys.fingerprint}; trusted: {', '.join(keys.peers)}")

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"Invented world: {len(invented)} questions, {needing_both} of which need both libraries; "
             f"{surprises or 'no'} unexpected answers."
         )
-    console.print(f"{time.monotonic() - started:.0f} s; all daemons have stopped.")
+    console.print(f"{time.monotonic() - started:.0f} s; all daemons have stopped. README goes on with your own documents.")
     enough = real is None or sum(asked.joint for asked in real) >= ENOUGH
     return 0 if enough and not surprises else 1
 
@@ -94,7 +94,7 @@ def about_texts(data: Path) -> list[Asked] | None:
         return None
     console.rule("[bold]Real texts, SmolLM2-135M-Instruct in both daemons")
     fill_libraries(data, {"device": TEXTS / "notes", "cloud": TEXTS / "entries"})
-    console.print("[dim]importing the model, if this is the first time ...[/]")
+    console.print("[dim]importing the model: a minute or two the first time, nothing later ...[/]")
     imported(Path(model), default_models())
     settings = {"model": model, "models": default_models(), "search": "hybrid", "documents": 2}
     return ask_all(data, settings, read_questions(TEXTS / "questions.json"))
@@ -102,7 +102,7 @@ def about_texts(data: Path) -> list[Asked] | None:
 
 def about_the_world(data: Path) -> list[Asked]:
     """Ask the embedded model about the invented world that it was trained to read."""
-    console.rule("[bold]An invented world, the embedded model")
+    console.rule("[bold]An invented world, and a tiny model that was trained to read about it")
     fill_libraries(data, SAMPLES)
     return ask_all(data, {}, read_questions(FOLDER / "questions.json"))
 
@@ -142,7 +142,7 @@ def show(pair: Pair, question: Question, sources: Literal["device", "cloud", "bo
     result: dict[str, Any] = json.loads(asked.stdout)
     answer, report = result["answer"].strip(), result["dragon"]
     right = question.is_right(answer)
-    mark = "[green]right[/]" if right else "[red]wrong[/]"
+    mark = f"[green]{escape('[right]')}[/]" if right else f"[red]{escape('[wrong]')}[/]"
     console.print(f"[{COLOURS[sources]}]{NAMES[sources]:>12}[/]  {escape(answer)}  {mark}")
     if sources == "both":
         console.print(f"{'from':>12}  {marked_quotes(report)}")

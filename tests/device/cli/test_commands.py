@@ -21,8 +21,8 @@ from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
 AFTER = (
-    '[1] Diary (device): "one two three"\n'
-    '[2] Atlas (cloud): "one two three"\n'
+    'From Diary (device): "one two three"\n'
+    'From Atlas (cloud): "one two three"\n'
     "3 tokens, the first after 0.20 s, then 10.0 ms each; "
     "1,442 B left this device: the question, earlier turns, the answer's tokens, control messages\n"
 )

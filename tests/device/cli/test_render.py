@@ -45,7 +45,7 @@ def sources(*titles: str) -> list[dict[str, str]]:
 class TestSummary:
     def test_footnotes_and_figures(self) -> None:
         assert summary(example()) == (
-            f'[1] Atlas (cloud): "The cat sat"\n4 tokens, the first after 0.20 s, then 10.0 ms each; {LEFT}'
+            f'From Atlas (cloud): "The cat sat"\n4 tokens, the first after 0.20 s, then 10.0 ms each; {LEFT}'
         )
 
     def test_without_cloud_or_tokens(self) -> None:
@@ -78,39 +78,39 @@ class TestFootnotes:
     def test_a_document_that_comes_twice_has_one(self) -> None:
         rows = [[0.1, 0.9], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
         assert footnotes(example(attribution=rows)) == [
-            '[1] Diary (device): "The cat sat"',
-            '[2] Atlas (cloud): "The cat sat"',
+            'From Diary (device): "The cat sat"',
+            'From Atlas (cloud): "The cat sat"',
         ]
 
     def test_places_are_named_and_obeyed_by_no_terminal(self) -> None:
         rows = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]
         found = footnotes(example(attribution=rows, sources=sources("car.pdf, page 3", "a\x1b[2Jb")))
-        assert found == ['[1] car.pdf, page 3 (cloud): "The cat sat"', '[2] a[2Jb (cloud): "The cat sat"']
+        assert found == ['From car.pdf, page 3 (cloud): "The cat sat"', 'From a[2Jb (cloud): "The cat sat"']
 
     def test_long_parts_are_cut_and_small_ones_counted(self) -> None:
         pieces = [*(f" word{n}" for n in range(40)), *(f" part{n}" for n in range(6))]
         rows = [[float(max(0, n - 39) == source) for source in range(7)] for n in range(46)]
         found = footnotes(example(pieces=pieces, attribution=rows, sources=sources(*"ABCDEFG")))
         assert len(found) == 5
-        assert found[0].startswith('[1] A (cloud): "word0 word1 word2 ')
+        assert found[0].startswith('From A (cloud): "word0 word1 word2 ')
         assert found[0].endswith('…"')
         assert len(found[0]) < 150
-        assert found[-1] == "and parts from 3 other documents"
+        assert found[-1] == "and from 3 other documents"
 
     def test_what_the_answer_spells_otherwise_is_told(self) -> None:
         quotes = [{"text": "Mr Teodor Vance", "tokens": [], "differs": ["Teodor"]}]
         found = footnotes(example() | {"citations": [{"source": 0, "quotes": quotes}]})
-        assert found == ['[1] Diary (device): "Mr Teodor Vance" (differs from the passage: Teodor)']
+        assert found == ['From Diary (device): "Mr Teodor Vance" (differs from the passage: Teodor)']
 
     def test_one_row_with_all_documents_names_them(self) -> None:
-        assert footnotes(example(attribution=[])) == ["[1] Diary (device)", "[2] Atlas (cloud)"]
+        assert footnotes(example(attribution=[])) == ["From Diary (device)", "From Atlas (cloud)"]
 
     def test_an_answer_that_no_document_made_likelier_says_so(self) -> None:
         assert footnotes(example(attribution=[[0.1, 0.2]] * 4)) == [OWN_WORDS]
 
     def test_what_is_hardly_likelier_is_not_cited(self) -> None:
         rows = [[0.55, 0.0], [0.55, 0.0], [0.55, 0.0], [0.0, 0.9]]
-        assert footnotes(example(attribution=rows)) == ['[1] Atlas (cloud): "The cat sat"']
+        assert footnotes(example(attribution=rows)) == ['From Atlas (cloud): "The cat sat"']
 
     def test_an_answer_of_no_document_has_none(self) -> None:
         assert footnotes(example(attribution=[[0.0, 0.0]] * 4, sources=[])) == []
