@@ -81,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"Invented world: {len(invented)} questions, {needing_both} of which need both libraries; "
             f"{surprises or 'no'} unexpected answers."
         )
-    console.print(f"{time.monotonic() - started:.0f} s; all daemons have stopped. README goes on with your own documents.")
+    console.print(
+        f"{time.monotonic() - started:.0f} s; all daemons have stopped. README goes on with your own documents."
+    )
     enough = real is None or sum(asked.joint for asked in real) >= ENOUGH
     return 0 if enough and not surprises else 1
 
