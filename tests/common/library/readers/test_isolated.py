@@ -20,8 +20,10 @@ from common.library.readers.content import Unreadable
 from common.library.readers.formats import PARSED
 from common.library.readers.isolated import IsolatedReader
 from tests.common.library.readers import files
+from tests.common.library.readers.test_golden import GOLDEN
 
 GOOD = b"<h1>Tea</h1><p>The kettle is red.</p>"
+STATEMENT = GOLDEN / "pdf/encrypted-against-changes-only-aes-256.pdf"
 DEEP = b"<div>" * 20_000 + b"words"
 
 
@@ -59,21 +61,21 @@ def test_damaged(reader: IsolatedReader, suffix: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "content"),
+    "name",
     [
-        (".pdf", files.pdf(["some words"] * 3)),
-        (".pdf", files.pdf(["some words"] * 3, password="", algorithm="AES-256")),
-        (".odt", files.opendocument("text", "<text:p>words</text:p>")),
-        (".rtf", files.rich(r"words\par ")),
-        (".docx", files.docx([("Heading1", "Travel"), ("", "words")])),
-        (".xlsx", files.xlsx({"a": [["b", "c"], [1, 2]]})),
-        (".epub", files.epub(["<p>words</p>"], "Book")),
+        "pdf/words-that-end-in-the-next-line.pdf",
+        "pdf/encrypted-against-changes-only-aes-256.pdf",
+        "odt/title.odt",
+        "rtf/tables-of-rich-text.rtf",
+        "docx/headings-are-places.docx",
+        "xlsx/sheets.xlsx",
+        "epub/title.epub",
     ],
-    ids=["pdf", "encrypted pdf", "odt", "rtf", "docx", "xlsx", "epub"],
 )
-def test_cut_short(reader: IsolatedReader, suffix: str, content: bytes) -> None:
+def test_cut_short(reader: IsolatedReader, name: str) -> None:
+    content = (GOLDEN / name).read_bytes()
     for share in (0.2, 0.5, 0.9):
-        reason = refusal(reader, suffix, content[: int(share * len(content))])
+        reason = refusal(reader, Path(name).suffix, content[: int(share * len(content))])
         assert reason is None or reason.startswith("it ")
     goes_on(reader)
 
@@ -112,10 +114,9 @@ def test_entities_that_multiply(suffix: str) -> None:
 
 def test_an_encrypted_pdf(reader: IsolatedReader) -> None:
     """It is deciphered within the limits of the process."""
-    statement = files.pdf(["Balance: 31 euros."], password="", algorithm="AES-256")
-    assert "31 euros" in reader.read(".pdf", statement).sections[0].text
+    assert "31 euros" in reader.read(".pdf", STATEMENT.read_bytes()).sections[0].text
     with pytest.raises(Unreadable, match="it needs a password"):
-        reader.read(".pdf", files.pdf(["secret"], password="word", algorithm="AES-256"))
+        reader.read(".pdf", (GOLDEN / "pdf/needs-a-password-aes-256.pdf").read_bytes())
     goes_on(reader)
 
 
@@ -130,7 +131,7 @@ def test_an_encrypted_pdf_that_unpacks_to_too_much() -> None:
 
 def test_an_encrypted_pdf_whose_key_takes_for_ever() -> None:
     """A dictionary of encryption with numbers that nobody means."""
-    good = files.pdf(["words"], password="", algorithm="AES-256")
+    good = STATEMENT.read_bytes()
     with closing(IsolatedReader(processor_seconds=15)) as reader:
         goes_on(reader)
         for name, value in (("/V 5", "/V 9"), ("/R 6", "/R 7"), ("/Length 256", "/Length 99"), ("/R 6", "/R 2")):
@@ -144,8 +145,7 @@ def test_rows_that_are_repeated(reader: IsolatedReader) -> None:
     """Each of a thousand rows says that it is a million. A sheet has no more than that in all."""
     cell = "<table:table-cell><text:p>x</text:p></table:table-cell>"
     row = f'<table:table-row table:number-rows-repeated="999999">{cell}</table:table-row>'
-    sheet = f"<table:table>{row * 1000}</table:table>"
-    (section,) = reader.read(".ods", files.opendocument("spreadsheet", sheet)).sections
+    (section,) = reader.read(".ods", files.sheet(row * 1000)).sections
     assert section.text.count("x") == 2**20
     goes_on(reader)
 

@@ -8,7 +8,7 @@ from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from tests.common.library.conftest import Write
-from tests.common.library.readers import files
+from tests.common.library.readers.test_golden import GOLDEN
 from tests.common.library.toy_embedder import ToyEmbedder
 
 PARAGRAPH = " ".join(f"word{number}" for number in range(30))
@@ -26,11 +26,11 @@ The car is parked. {PARAGRAPH}
 
 
 def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write, toy: ToyEmbedder) -> None:
-    write("manual.pdf", files.pdf(["The kettle is red.", "It boils in a minute."], "Kettle"))
-    write("locked.pdf", files.pdf(["secret"], password="word"))
-    write("scan.pdf", files.scanned_pdf())
+    write("manual.pdf", (GOLDEN / "pdf/words-that-end-in-the-next-line.pdf").read_bytes())
+    write("locked.pdf", (GOLDEN / "pdf/needs-a-password-rc4.pdf").read_bytes())
+    write("scan.pdf", (GOLDEN / "pdf/scanned.pdf").read_bytes())
     write("broken.docx", b"PK\x03\x04 and no more")
-    write("prices.xlsx", files.xlsx({"Cars": [["car", "price"], ["Zoe", 31_000]]}))
+    write("prices.xlsx", (GOLDEN / "xlsx/headings-below-a-title.xlsx").read_bytes())
     write("trip.rst", TRIP)
     write("code.py", "def pour():\n    return 'tea'\n")
     write("old.doc", b"\xd0\xcf\x11\xe0")
@@ -48,8 +48,8 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         }
         hits = {hit.text.split("\n")[-1].split(" word")[0]: hit.source for hit in library.search("x", 99)}
         assert hits == {
-            "The kettle is red.": "Kettle, page 1",
-            "It boils in a minute.": "Kettle, page 2",
+            "The kettle is red.": "Tea, page 1",
+            "Tea takes four minutes to draw.": "Tea, page 2",
             "car: Zoe; price: 31000": "prices",
             "Take tram 28.": "Lisbon",
             "The car is parked.": "Lisbon, Porto",
