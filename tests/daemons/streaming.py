@@ -88,12 +88,6 @@ class Stream:
             while not self._take(next(self._chunks)):
                 pass
 
-    def read_for(self, seconds: float) -> None:
-        """Take what comes in the next `seconds` or a little longer."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self.read(1)
-
     def finish(self) -> dict[str, Any]:
         """Read to the end; the report."""
         for chunk in self._chunks:

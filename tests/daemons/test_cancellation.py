@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,24 +46,6 @@ class TestClientThatLeaves:
             assert pair.status()["active"] == 1
             busy = pair.complete(QUESTION, max_tokens=TOKENS, temperature=1.0, seed=1)["dragon"]
             assert busy["degraded"] == list(range(TOKENS))  # otherwise a place on the cloud would say little
-        check_that_both_are_free(pair)
-
-    def test_while_it_waits_for_the_whole_answer(self, pair: Pair) -> None:
-        body: dict[str, Any] = {"model": "dragon", "max_tokens": ENDLESS, "temperature": 1.0, "seed": 1}
-        data = json.dumps(body | {"messages": [{"role": "user", "content": QUESTION}]}).encode()
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", pair.http_port)) as client:
-            client.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
-            wait_until(lambda: pair.status()["active"] == 1, "the answer runs")
-        check_that_both_are_free(pair)
-
-    def test_again_and_again(self, pair: Pair) -> None:
-        """Nothing of an answer stays behind, however far it got."""
-        served = pair.status()["served"]
-        for pieces in range(8):
-            with Stream(pair.url, QUESTION, max_tokens=ENDLESS, temperature=1.0, seed=pieces) as stream:
-                stream.read(1 + pieces % 3)
-        wait_until(lambda: pair.status()["served"] == served + 8, "all are over")
         check_that_both_are_free(pair)
 
 

@@ -31,7 +31,6 @@ BEGUN = 5  # pieces of text after which an answer is in full swing
 UNDER_WAY = 80  # more pieces than the cloud can be ahead
 # Tokens of an answer. Harm is done to the long ones: a busy machine may do it seconds late, or be slow to mend it.
 LONG = 320  # at the device's pace 8 s
-HOLE = 500
 SHORT = 60
 FLOOD = 1000  # messages that an attack takes at least
 SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7}
@@ -227,23 +226,6 @@ class TestCloud:
 
 
 class TestNetwork:
-    def test_black_hole_of_four_seconds(self, place: Place) -> None:
-        """Longer than a connection lives without a sign of life."""
-        with running(place.pair, HOLE) as stream:
-            place.proxy.black_hole(True)
-            try:
-                stream.read_for(4.0)
-            finally:
-                place.proxy.black_hole(False)
-            report = stream.finish()
-        degraded = report["degraded"]
-        assert report["tokens"] == HOLE
-        assert degraded[0] >= BEGUN
-        assert degraded[-1] < HOLE - 1
-        assert report["disagreements"] == 0
-        place.repair()
-        together(place.pair)
-
     def test_connections_that_are_cut_again_and_again(self, place: Place) -> None:
         """With patience, they cost time and change no token."""
         expected = place.patient.complete(QUESTION, max_tokens=SHORT, **SAMPLED)

@@ -95,20 +95,6 @@ class TestIdentity:
 
 
 class TestEffects:
-    def test_a_forbidden_word_is_avoided_and_a_favoured_one_said(self, pair: Pair) -> None:
-        plain = text(answer(pair))
-        ids = TOKENIZER.encode(f" {plain}")
-        banned = text(answer(pair, logit_bias={str(ids[0]): -100}))
-        assert not banned.startswith(plain.split()[0])
-        favoured = TOKENIZER.encode(" x")[-1]
-        assert set(text(answer(pair, logit_bias={str(favoured): 100}, max_tokens=5)).strip()) == {"x"}
-
-    def test_penalties_keep_an_answer_from_repeating_itself(self, pair: Pair) -> None:
-        word = TOKENIZER.encode(" x")[-1]
-        favoured = {"logit_bias": {str(word): 24}, "max_tokens": 16}
-        often = text(answer(pair, **favoured)).count("x")
-        assert text(answer(pair, **favoured, frequency_penalty=2)).count("x") < often
-
     def test_formats_hold_for_any_seed_and_several_answers_at_a_time(self, pair: Pair) -> None:
         def ask(seed: int) -> dict[str, Any]:
             return answer(pair, response_format=SCHEMA, temperature=1.0, max_tokens=80, seed=seed)
