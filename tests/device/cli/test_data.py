@@ -15,15 +15,16 @@ from common.process.sole_process import sole_process
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings
-from tests.device.cli.conftest import Dragon, Typed
+from tests.device.cli.conftest import Dragon, Typed, closed_port
 from tests.device.table_engine import TableEngine
 
 FOLDERS = ("device/library", "device/keys", "device/uploads", "cloud/library", "local-keys", "models", "cache")
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder with a file of 3 kB in each of `FOLDERS`, where it is by default."""
+def data(dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with a file of 3 kB in each of `FOLDERS`, where it is by default; no daemon is at its port."""
+    monkeypatch.setenv("DRAGON_DEVICE_PORT", str(closed_port()))
     folder = tmp_path / "dragon"
     for name in FOLDERS:
         (folder / name).mkdir(parents=True)
