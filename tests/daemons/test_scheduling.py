@@ -46,7 +46,7 @@ def test_greedy_moves_with_the_link_and_keeps_the_tokens(slow_cloud: Pair, link:
     way in between it does not matter.
     """
     link.set_delay(NEAR)
-    wait_until(lambda: slow_cloud.status()["cloud"]["rtt_ms"] > 1500 * NEAR, "the way to be long")
+    wait_until(lambda: (slow_cloud.status()["cloud"]["rtt_ms"] or 0) > 1500 * NEAR, "the way to be long")
     with Stream(slow_cloud.url, QUESTION, **FIELDS, placement="greedy") as stream:
         stream.read(30)
         link.set_delay(0.0)
