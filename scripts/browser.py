@@ -19,7 +19,11 @@ QUIET: Final = ("--disable-background-networking", "--disable-component-update",
 
 
 class NoBrowser(RuntimeError):
-    """Something is missing; the text says what, and how to install it."""
+    """A program is missing; the text says which, and how to install it."""
+
+    def __init__(self, program: str, how: str) -> None:
+        super().__init__(f"{program} is missing: {how}")
+        self.program, self.how = program, how
 
 
 @contextmanager
@@ -28,10 +32,10 @@ def chromium() -> Iterator[Browser]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        raise NoBrowser("playwright is not installed: it is in the extra `dev`") from None
+        raise NoBrowser("playwright", "make setup") from None
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        raise NoBrowser("no Chromium was found: apt-get install chromium")
+        raise NoBrowser("Chromium", "apt-get install chromium")
     unconfined = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox refuses root
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=path, args=[*QUIET, *unconfined])

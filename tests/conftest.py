@@ -22,8 +22,15 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["DRAGON_DEVICE_MODEL"] = os.environ["DRAGON_CLOUD_MODEL"] = "embedded"
 os.environ["DRAGON_DEVICE_SEARCH"] = os.environ["DRAGON_CLOUD_SEARCH"] = "dense"
 
+import random
+from itertools import groupby
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.missing import pytest_sessionfinish
+
+__all__ = ["pytest_sessionfinish"]
 
 sys.dont_write_bytecode = False
 
@@ -67,11 +74,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files of `LONG` first; the order is the same in every process."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="run files, and tests within a file, in a random order")
 
-    def rank(item: pytest.Item) -> int:
-        place = item.nodeid.partition("tests/")[2]
-        return next((number for number, start in enumerate(LONG) if place.startswith(start)), len(LONG))
 
-    items.sort(key=rank)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files of `LONG` first, or all in the order of a seed. It is the same in every process."""
+    seed = config.getoption("seed")
+    if seed is None:
+        items.sort(key=lambda item: _rank(LONG, item))
+    else:
+        files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+        shuffled = random.Random(seed)
+        shuffled.shuffle(files)
+        for tests in files:
+            shuffled.shuffle(tests)
+        items[:] = [item for tests in files for item in tests]
+
+
+def _rank(starts: tuple[str, ...], item: pytest.Item) -> int:
+    """Index of the first of `starts` with which the place of a test begins; their number if there is none."""
+    place = item.nodeid.partition("tests/")[2]
+    return next((number for number, start in enumerate(starts) if place.startswith(start)), len(starts))

@@ -15,11 +15,12 @@ from bs4 import BeautifulSoup
 
 from scripts.browser import NoBrowser, blank, chromium
 from scripts.daemons import ROOT
+from tests.support.missing import skip_without
 
 MKDOCS = ROOT / ".venv-docs/bin/mkdocs"
 SOURCES = ("mkdocs.yml", "README.md", "CHANGELOG.md", "SECURITY.md", "scripts/site_pages.py", "docs")
 
-pytestmark = pytest.mark.skipif(not MKDOCS.exists(), reason="needs the environment of `make docs`")
+pytestmark = pytest.mark.skipif(not MKDOCS.exists(), reason="mkdocs is missing: make docs")
 
 
 def copy_sources(root: Path) -> Path:
@@ -94,4 +95,4 @@ def test_the_search_works_from_the_disk(site: Path) -> None:
             assert asked
             assert not [each for each in asked if not each.startswith((site.as_uri(), "about:", "data:"))]
     except NoBrowser as missing:
-        pytest.skip(str(missing))
+        skip_without(missing.program, missing.how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,16 @@ __all__ = ["device", "fresh_data", "libraries", "town"]
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def towns_as_before() -> Iterator[None]:
+    """A test leaves nothing to the next one in the town that they share."""
+    with ExitStack() as stack:
+        for town in Town.standing:
+            stack.enter_context(town.as_before())
+        yield
+
+
+@pytest.fixture(autouse=True)
+def unhurried(towns_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports wait for the cloud's part as long as a busy machine may be late with it."""
     monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", AT_ONCE)
 

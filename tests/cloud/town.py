@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from cloud.sessions import Sessions
 from cloud.settings import CloudSettings
@@ -38,6 +40,8 @@ AT_ONCE = 40.0  # seconds, on a busy machine; less than the devices' patience
 class Town:
     """A context manager: the cloud is up inside, devices come with `device` and `stranger`."""
 
+    standing: ClassVar[list[Town]] = []  # those that are up now
+
     def __init__(self, data: Path, **cloud: Any) -> None:
         """`cloud` are settings; `emulate_decode_ms` works as in the daemon."""
         self.data = data
@@ -47,16 +51,18 @@ class Town:
         self.link = CloudLink("tcp://127.0.0.1:0", None, self.sessions, self.cloud.link_limits)
         self.sessions.link, self.sessions.metrics.link = self.link, self.link.counters
         self._ticker = Ticker(self.sessions.tick)
-        self._closing: list[Callable[[], object]] = []
+        self._guests: list[Resident | Stranger] = []
 
     def __enter__(self) -> Town:
         self.link.start()
         self._ticker.start()
+        self.standing.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        for close in reversed(self._closing):
-            close()
+        self.standing.remove(self)
+        for guest in reversed(self._guests):
+            guest.close()
         self._ticker.close()
         self.link.close()
         self.cloud.close()
@@ -68,16 +74,20 @@ class Town:
         chosen = MODEL | {"cloud": address or self.link.address, "privacy": "balanced", "patience": 60.0} | changes
         settings = DeviceSettings(data=data, **chosen)
         resident = Resident(settings)
-        self._closing.append(resident.close)
-        resident.start()
+        self._come(resident, resident.start)
         return resident
 
     def stranger(self) -> Stranger:
         """A peer that has shaken hands and can send any message."""
         stranger = Stranger(self.link.address)
-        self._closing.append(stranger.close)
-        stranger.greet(self.cloud)
+        self._come(stranger, partial(stranger.greet, self.cloud))
         return stranger
+
+    def _come(self, guest: Resident | Stranger, greet: Callable[[], None]) -> None:
+        self._guests.append(guest)
+        others = set(self.sessions._peers)
+        greet()
+        guest.peers = set(self.sessions._peers) - others
 
     @staticmethod
     def run(task: Callable[[], object]) -> None:
@@ -87,11 +97,27 @@ class Town:
     def check_that_all_is_free(self) -> None:
         wait_until(lambda: self.sessions.open == 0, "the cloud is free", AT_ONCE)
 
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Afterwards the guests that came inside are gone, with all that they sent and held."""
+        before = len(self._guests)
+        yield
+        gone: set[Peer] = set()
+        while len(self._guests) > before:
+            guest = self._guests.pop()
+            guest.close()
+            gone |= guest.peers
+        # Until it knows that they are gone, the cloud may still read what they sent, and open sessions.
+        wait_until(lambda: gone.isdisjoint(self.sessions._peers), "the guests are gone", AT_ONCE)
+        self.check_that_all_is_free()
+        wait_until(lambda: self.cloud.decoder.memory.used_bytes == 0, "the memory is free", AT_ONCE)
+
 
 class Resident:
     """A device of the town."""
 
     def __init__(self, settings: DeviceSettings) -> None:
+        self.peers: set[Peer] = set()  # as which the cloud knows it
         self.side = make_side("device", settings, draft=settings.draft, verifying=settings.verifying)
         self.engine = DeviceEngine(settings, self.side)
         connection = self.engine.cloud.connection
@@ -133,6 +159,7 @@ class Stranger:
 
     def __init__(self, address: str) -> None:
         self.heard: list[Message] = []
+        self.peers: set[Peer] = set()  # as which the cloud knows it
         self.link = DeviceLink(address, None, self)
         self.link.start()
 

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.browser import NoBrowser, chromium
 from tests.device.page.browsing import Open, Visit, opened
+from tests.support.missing import skip_without
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def browser() -> Iterator[Any]:
         with chromium() as browser:
             yield browser
     except NoBrowser as missing:
-        pytest.skip(str(missing))
+        skip_without(missing.program, missing.how)
 
 
 @pytest.fixture

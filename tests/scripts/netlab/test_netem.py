@@ -8,6 +8,7 @@ import pytest
 
 from scripts.netlab.lab import OUTWARD, netem_options
 from scripts.netlab.setting import KILOBIT, LinkSetting
+from tests.support.missing import skip_without
 
 
 @pytest.mark.parametrize(
@@ -43,5 +44,5 @@ def test_tc_understands_it(options: list[str], understood: bool) -> None:
             ["tc", "qdisc", "add", "dev", "none", "root", "netem", *options], capture_output=True, text=True
         )
     except FileNotFoundError:
-        pytest.skip("tc is not installed")
+        skip_without("tc", "apt-get install iproute2")
     assert ("Cannot find device" in done.stderr) is understood

@@ -14,6 +14,7 @@ import pytest
 from device.cli.service import launchd, systemd
 from device.cli.service.plan import Service, outermost
 from tests.device.cli.conftest import Dragon
+from tests.support.missing import skip_without
 
 EXPOSURE = 60  # tenths, as `systemd-analyze security` counts; without the sandbox it is above 80
 ODD = Path('/srv/a folder "of" 100%/$HOME')
@@ -44,7 +45,7 @@ def own(dragon: Dragon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Drag
 
 def analyze(folder: Path, name: str, text: str, *words: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("there is no systemd-analyze")
+        skip_without("systemd-analyze", "apt-get install systemd")
     unit = folder / name
     unit.write_text(text)
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder)}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.daemons import ROOT, free_port
+from tests.support.missing import skip_without
 
 MANAGER = Path("/lib/systemd/systemd")
 DRAGON = Path(sys.executable).with_name("dragon")
@@ -109,7 +110,7 @@ def in_namespaces(script: str, **variables: str) -> subprocess.CompletedProcess[
 def manager() -> None:
     """Skips where no manager of a user's own can be run."""
     if not MANAGER.exists() or shutil.which("unshare") is None:
-        pytest.skip("there is no systemd")
+        skip_without("systemd", "apt-get install systemd")
     if not DRAGON.exists() or DRAGON.is_relative_to("/tmp") or DRAGON.is_relative_to("/home"):
         pytest.skip("`dragon` is where a service of this test does not see it")
     if in_namespaces(f"{WITH_MANAGER}\nsystemctl --user is-system-running").stdout != "running\n":
