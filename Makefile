@@ -15,9 +15,11 @@ TORCH_INDEX ?= $(INDEX_BEFORE)
 DOCS := .venv-docs
 QUIETLY := --quiet --quiet --disable-pip-version-check
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
+# The tests of a file share what is costly. SEED=n: files, and tests within a file, in a random order.
+BY_FILE := --dist=loadfile $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-walkthroughs test-suites lowest newest coverage bench soak train-policy demo-model vendor-web docs lock clean
+.PHONY: help setup demo test test-processes test-walkthroughs test-suites lowest newest coverage bench soak train-policy demo-model vendor-web docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +75,7 @@ $(STAMP): requirements.lock torch.lock model.lock pyproject.toml setup.py $(wild
 demo: $(STAMP) ## a device and a cloud answer questions together, on this machine
 	@$(BIN)/python -m scripts.demo
 
-test: $(STAMP) ## lint, format, types and tests
+test: $(STAMP) ## lint, format, types, tests in one process, one smoke test for each subsystem (5 minutes)
 	@echo "[1/4] ruff check"
 	@$(BIN)/ruff check .
 	@echo "[2/4] ruff format"
@@ -81,13 +83,16 @@ test: $(STAMP) ## lint, format, types and tests
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite and not walkthrough"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 $(BY_FILE) -m "not processes and not suite and not walkthrough"
+
+test-processes: $(STAMP) ## the other tests: daemons, attacks, faults, the page in a browser (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 $(BY_FILE) -m "processes and not suite and not walkthrough"
 
 test-walkthroughs: $(STAMP) ## install and use it as a user does: the wheel, README's lines, the demonstration (minutes)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile -m walkthrough
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=3 $(BY_FILE) -m walkthrough
 
 test-suites: $(STAMP) ## run the benchmark suites in short, to see that they work (minutes)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m suite
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 $(BY_FILE) -m suite
 
 # Both leave torch as it is locked. uv only names the versions: by itself it would take the CUDA build of torch.
 lowest: RESOLUTION := lowest-direct ## run the tests with the lowest versions that pyproject.toml allows (half an hour)
@@ -100,12 +105,12 @@ lowest newest:
 	    | grep -E '^[a-z]' | grep -Ev '^(torch|triton|nvidia|cuda|setuptools)' > .venv-$@/versions.txt
 	@rm .venv-$@/.locked # what it has are other versions now
 	@.venv-$@/bin/pip install $(QUIETLY) --no-deps -r .venv-$@/versions.txt
-	@OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest --numprocesses=4 --dist=loadfile -m "not suite and not walkthrough" $(TESTS)
+	@OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest --numprocesses=4 $(BY_FILE) -m "not suite and not walkthrough" $(TESTS)
 
 # Apart from `make test`: counting lines and branches takes half as much processor time again.
 coverage: $(STAMP) ## run the tests and print which lines and branches they leave out
 	@rm -rf .coverage && mkdir .coverage
-	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses=3 --dist=loadfile -m "not suite and not walkthrough" $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses=3 $(BY_FILE) -m "not suite and not walkthrough" $(TESTS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 bench: $(STAMP) ## measure everything, draw the figures (hours); `make bench SUITE=engine` for one, PUBLISH=1 for the docs

@@ -34,9 +34,9 @@ __all__ = ["pytest_sessionfinish"]
 
 sys.dont_write_bytecode = False
 
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
+# How long an example takes says something about the machine, not about the code. CI tries 100 examples.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, max_examples=100)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Files that take longest: with one of these last, one worker would go on alone for minutes.
@@ -55,6 +55,12 @@ LONG = (
     "device/page/test_pair.py",
     "device/test_",
 )
+
+
+# What takes processes of its own, a browser, or minutes: `make test-processes` has it.
+PROCESSES = ("attacks/", "daemons/", "device/page/", "scripts/netlab/test_lab.py")
+# One test of each subsystem with real processes, which `make test` has.
+SMOKE: tuple[str, ...] = ()
 
 
 # Until all tests are collected nothing is garbage, and afterwards none of that is.
@@ -81,6 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files of `LONG` first, or all in the order of a seed. It is the same in every process."""
+    for item in items:
+        if _rank(PROCESSES, item) < len(PROCESSES) and _rank(SMOKE, item) == len(SMOKE):
+            item.add_marker(pytest.mark.processes)
     seed = config.getoption("seed")
     if seed is None:
         items.sort(key=lambda item: _rank(LONG, item))

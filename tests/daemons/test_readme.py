@@ -29,7 +29,7 @@ from tests.support.readme import ELSEWHERE, bare, commands, programs
 BY_COMMAND = True  # in shells
 
 PATIENCE = 240.0  # seconds; what a busy machine takes to import, compile and load
-BY_CI = {"make demo", "make test"}
+BY_CI = {"make demo", "make test", "make test-processes"}
 CLONING = "git clone THIS_REPOSITORY dragon && cd dragon"
 # Sections of which every line is run.
 TOLD = ("Use it", "Two machines", "Choosing a model")
@@ -146,8 +146,8 @@ def test_every_line_is_run() -> None:
 
 
 def test_ci_runs_the_targets_of_make(tmp_path: Path) -> None:
-    for target in ("test", "test-walkthroughs"):
-        assert re.search(rf"make( [\w-]+)* {target}\b", (ROOT / ".ci/run").read_text())
+    for target in ("test", "test-processes", "test-walkthroughs"):
+        assert re.search(rf"make( [\w-]+)* {target}(\s|$)", (ROOT / ".ci/run").read_text())
     # The demonstration's tests run what `make demo` does.
     makefile = (ROOT / "Makefile").read_text()
     recipes = {name: re.findall(rf"^{name}:.*\n((?:\t.*\n)+)", makefile, re.M) for name in ("demo", "test")}
