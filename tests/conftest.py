@@ -57,10 +57,70 @@ LONG = (
 )
 
 
-# What takes processes of its own, a browser, or minutes: `make test-processes` has it.
-PROCESSES = ("attacks/", "daemons/", "device/page/", "scripts/netlab/test_lab.py")
-# One test of each subsystem with real processes, which `make test` has.
-SMOKE: tuple[str, ...] = ()
+# What takes processes of its own, a browser, or long: `make test-processes` has it.
+PROCESSES = (
+    "attacks/",
+    "cloud/gateway/test_librarian.py",
+    "common/engine/kv/test_document_store.py",
+    "common/engine/model/test_gguf_progress.py",
+    "common/engine/model/test_imports.py",
+    "common/engine/weights/test_memory.py",
+    "common/library/readers/test_isolated.py",
+    "common/library/test_commands.py",
+    "common/library/test_faults.py",
+    "common/library/test_processes.py",
+    "common/library/test_watching.py",
+    "common/methods/trees/test_edgellm_ends.py",
+    "daemons/",
+    "device/page/",
+    "scripts/netlab/test_command.py",
+    "scripts/netlab/test_lab.py",
+    "scripts/test_container.py",
+    # Laws and faults of every method, models of every format, and clouds that are late: minutes in one process.
+    "cloud/test_rapid.py",
+    "cloud/test_reconnecting.py",
+    "cloud/test_verifying.py",
+    "common/daemon/test_idle_profile.py",
+    "common/daemon/test_state_agreement.py",
+    "common/engine/kv/test_claims.py",
+    "common/engine/kv/test_memory.py",
+    "common/engine/model/test_gguf.py",
+    "common/engine/model/test_interruption.py",
+    "common/engine/model/test_streaming.py",
+    "common/engine/model/test_windows.py",
+    "common/engine/test_peer_shares.py",
+    "common/library/test_selection.py",
+    "common/methods/aggregate/test_law.py",
+    "common/methods/aggregate/test_tree.py",
+    "common/methods/drafted/test_adaptive_law.py",
+    "common/methods/drafted/test_deferred.py",
+    "common/methods/drafted/test_draft_verify.py",
+    "common/methods/drafted/test_eager.py",
+    "common/methods/drafted/test_faults.py",
+    "common/methods/drafted/test_law.py",
+    "common/methods/drafted/test_lengths.py",
+    "common/methods/drafted/test_rapid.py",
+    "common/methods/test_kv_memory.py",
+    "common/methods/test_shortlist.py",
+    "common/methods/trees/test_edgellm.py",
+    "device/test_lying_cloud.py",
+    "device/test_patience.py",
+    "scripts/simulation/test_rounds.py",
+    "scripts/simulation/test_slow_link.py",
+    "scripts/simulation/test_token_identity.py",
+)
+# What `make test` has of these nevertheless: tests in one process, and a smoke test of each subsystem.
+QUICK = (
+    "attacks/test_frames.py",
+    "attacks/test_link_attacks.py::test_a_good_session_does_not_notice[malformed-curve]",
+    "daemons/test_document_sender.py",
+    "daemons/test_free_ports.py",
+    "daemons/test_pairing.py",
+    "daemons/test_readme.py",
+    "device/page/test_chat.py::TestAsking::test_by_keyboard_alone",
+    "device/page/test_files.py",
+    "scripts/netlab/test_lab.py::TestLink::test_bytes_arrive_in_order_whatever_the_jitter",
+)
 
 
 # Until all tests are collected nothing is garbage, and afterwards none of that is.
@@ -88,7 +148,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files of `LONG` first, or all in the order of a seed. It is the same in every process."""
     for item in items:
-        if _rank(PROCESSES, item) < len(PROCESSES) and _rank(SMOKE, item) == len(SMOKE):
+        if _rank(PROCESSES, item) < len(PROCESSES) and _rank(QUICK, item) == len(QUICK):
             item.add_marker(pytest.mark.processes)
     seed = config.getoption("seed")
     if seed is None:

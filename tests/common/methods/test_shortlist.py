@@ -112,7 +112,8 @@ class TestAnswer:
         tokens, last = tokens_of(device, method="shortlist", temperature=temperature, **fields)
         assert tokens == alone
         assert (last.report.method, last.report.notes, last.report.degraded) == ("shortlist", (), ())
-        assert last.report.device.accepted > 0
+        # Where drafts take longer than they save, as on a busy machine, the policy asks for none.
+        assert last.report.device.accepted > 0 or "draft_policy" in fields
 
     def test_messages_that_are_lost_or_repeated_change_nothing(self, device: Resident, wire: Wire) -> None:
         alone, _ = tokens_of(device, sources="cloud")
