@@ -174,6 +174,7 @@ class TestRemoval:
         self, settings: DeviceSettings, library: Library, documents: OwnDocuments, tmp_path: Path
     ) -> None:
         documents.put("secret.txt", b"a secret")
+        os.utime(settings.uploads / "secret.txt", (0, 1_700_000_000))  # of a younger one the time would change later
         library.add(settings.uploads)
         secret = library.files()
         (tmp_path / "note.txt").write_text("a note")

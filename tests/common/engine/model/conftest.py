@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from common.engine.kv.document_cache import DocumentCache
 from tests.common.engine.model.tiny_models import FAMILIES, Pair, load_pair
 
 
@@ -26,3 +27,11 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """One small model (grouped-query attention), for what does not depend on the family."""
     return load_pair("llama", tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(autouse=True)
+def nothing_read_before(request: pytest.FixtureRequest) -> None:
+    """What a decoder that was broken on purpose kept of a document serves no other test."""
+    for name in {"pair", "llama"} & set(request.fixturenames):
+        decoder = request.getfixturevalue(name).decoder
+        decoder._documents = DocumentCache(decoder.document_cache.limit_bytes)
