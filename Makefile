@@ -83,7 +83,7 @@ test: $(STAMP) ## lint, format, types, tests in one process, one smoke test for 
 	@echo "[3/4] mypy"
 	@$(BIN)/mypy
 	@echo "[4/4] pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 $(BY_FILE) -m "not processes and not suite and not walkthrough"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=3 $(BY_FILE) -m "not processes and not suite and not walkthrough"
 
 test-processes: $(STAMP) ## the other tests: daemons, attacks, faults, the page in a browser (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=4 $(BY_FILE) -m "processes and not suite and not walkthrough"
