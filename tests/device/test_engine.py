@@ -49,12 +49,13 @@ def http(side: SideRuntime) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def statements(side: SideRuntime) -> list[str]:
+def statements(side: SideRuntime) -> Iterator[list[str]]:
     """Statements that the library's database executes from here on."""
     seen: list[str] = []
     connection: sqlite3.Connection = side.library._store._database._connection
     connection.set_trace_callback(seen.append)
-    return seen
+    yield seen
+    connection.set_trace_callback(None)
 
 
 def scans(statements: list[str]) -> list[str]:
