@@ -1,4 +1,4 @@
-"""The environment of `make setup`: what it is made with holds until something else is named."""
+"""The environment of `make setup` is kept until something else is named. Tests are divided by places that exist."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.daemons import ROOT
+from tests.conftest import LONG, PROCESSES, QUICK
 
 INDEX = "https://packages.example/cu"
 # Stands for an interpreter of one installation: it says which, and makes environments with it and with a pip.
@@ -155,3 +156,12 @@ def test_an_interpreter_that_is_exported_makes_the_first_environment_alone(check
         assert not any("-m venv" in line for line in checkout.setup(PYTHON=named))
     shutil.rmtree(checkout.folder / ".venv")
     assert checkout.setup(PYTHON="python3.12")[0] == "second -m venv --clear .venv"
+
+
+@pytest.mark.parametrize("place", [*LONG, *PROCESSES, *QUICK])
+def test_what_is_divided_by_place_is_there(place: str) -> None:
+    """A file that was renamed would change its target in silence."""
+    file, *names = place.partition("[")[0].split("::")
+    found = list((ROOT / "tests").glob(file if file.endswith(("/", ".py")) else f"{file}*"))
+    assert found
+    assert all(name in found[0].read_text() for name in names)
