@@ -1,4 +1,4 @@
-"""What a run says of programs that are missing, in one process and with workers."""
+"""A run tells of missing programs, in one process and with workers."""
 
 from __future__ import annotations
 

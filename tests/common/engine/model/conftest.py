@@ -31,7 +31,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 @pytest.fixture(autouse=True)
 def nothing_read_before(request: pytest.FixtureRequest) -> None:
-    """What a decoder that was broken on purpose kept of a document serves no other test."""
+    """Forgets documents: a mutant may have read them for an earlier test."""
     for name in {"pair", "llama"} & set(request.fixturenames):
         decoder = request.getfixturevalue(name).decoder
         decoder._documents = DocumentCache(decoder.document_cache.limit_bytes)
