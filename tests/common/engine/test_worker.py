@@ -19,6 +19,7 @@ from common.engine import peer_shares
 from common.engine.document_job import DocumentJob
 from common.engine.emulation import MinimumTimes
 from common.engine.kv.errors import KvTooLargeError
+from common.engine.kv.memory import KvMemory
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.packed import Item
@@ -36,8 +37,15 @@ def load(**options: Any) -> Decoder:
 
 
 @pytest.fixture(scope="module")
-def decoder() -> Decoder:
+def loaded() -> Decoder:
     return load()
+
+
+@pytest.fixture
+def decoder(loaded: Decoder, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """The loaded model with memory of its own: a worker that died gives nothing back."""
+    monkeypatch.setattr(loaded, "memory", KvMemory(loaded.layout, loaded.max_context))
+    return loaded
 
 
 @pytest.fixture
