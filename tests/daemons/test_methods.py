@@ -108,7 +108,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(fresh_data: Callable[[], Path]) -> Iterator[Place]:
+def damaged(fresh_data: Callable[[], Path]) -> Iterator[Place]:
     port = free_port()
     with FaultyProxy(port) as proxy:
         between = int(proxy.address.rpartition(":")[2])
@@ -116,6 +116,15 @@ def place(fresh_data: Callable[[], Path]) -> Iterator[Place]:
             place = Place(pair, proxy, port)
             yield place
             place.imposter.close()
+
+
+@pytest.fixture
+def place(damaged: Place) -> Place:
+    """A place whose cloud runs, whatever the test before did to it."""
+    if not damaged.pair.cloud.running:
+        damaged.pair.cloud.start()
+        damaged.pair.wait_for_cloud("connected")
+    return damaged
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(fresh_data: Callable[[], Path]) -> Iterator[Place]:
+def damaged(fresh_data: Callable[[], Path]) -> Iterator[Place]:
     data, port = fresh_data(), free_port()
     model = make_wordy_model(data / "model")
     both = {"model": model, "scorer": SCORER}
@@ -45,6 +45,14 @@ def place(fresh_data: Callable[[], Path]) -> Iterator[Place]:
         device = both | {"local_target": model, "patience": 0.5, "emulate_decode_ms": STEP_MS}
         with Pair(data, device, both, between=between, cloud_port=port) as pair:
             yield Place(pair, proxy)
+
+
+@pytest.fixture
+def place(damaged: Place) -> Place:
+    """A place whose cloud runs, whatever the test before did to it."""
+    if not damaged.pair.cloud.running:
+        damaged.pair.cloud.start()
+    return damaged
 
 
 def test_a_cloud_that_is_away_for_a_while(place: Place) -> None:

@@ -23,7 +23,7 @@ LOOKS = ((360, True), (800, False), (1280, True), (1280, False))  # every width;
 
 
 @pytest.fixture(scope="module")
-def pair(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def started(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A pair with small libraries; `browser` first, so that nothing starts where there is no browser."""
     data = tmp_path_factory.mktemp("data")
     for role, texts in (("device", NOTES | {"newspaper": NEWSPAPER}), ("cloud", ENTRIES)):
@@ -35,6 +35,15 @@ def pair(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         with Pair(data, {"patience": 60, "unmatched": "warn"}) as pair:
             pair.complete(QUESTION)  # what is compiled once
             yield pair
+
+
+@pytest.fixture
+def pair(started: Pair) -> Pair:
+    """A pair whose cloud runs, whatever the test before did to it."""
+    if not started.cloud.running:
+        started.cloud.start()
+        started.wait_for_cloud("connected")
+    return started
 
 
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
@@ -200,7 +209,6 @@ class TestLibrary:
 
 
 def test_the_device_alone_says_so(visits: Open, pair: Pair) -> None:
-    """Last, because the cloud does not come back."""
     pair.cloud.stop()
     pair.wait_for_cloud("away")
     visit = visits(pair.url)
