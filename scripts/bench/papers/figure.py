@@ -28,7 +28,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How a figure is made.
+    """A figure or table, and the functions that make it.
 
     `cases` gives what is measured, in full or in short; `ask` measures a case; `show` makes tables and a picture of all
     rows. `made` says what runs.

@@ -59,7 +59,7 @@ def of_methods(rows: list[Row]) -> None:
 
 
 def of_papers(rows: list[Row]) -> None:
-    """What the papers' equations fix comes out as printed, and what must not change a token does not."""
+    """Numbers that equations fix are the printed ones, and the exact order keeps the law of the target."""
     printed = where(rows, figure="DSSD 1")
     assert all(abs(row["ms"] - row["printed_ms"]) < 0.0051 for row in printed)
     (bits,) = where(rows, figure="QSV bits", resolution=64)
