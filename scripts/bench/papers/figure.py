@@ -47,7 +47,7 @@ def mean(rows: Iterable[Row], value: Value) -> float:
 
 
 def times(more: float, less: float) -> str:
-    """How many times as much."""
+    """Returns the ratio as text."""
     return f"{more / less:.2f}×"
 
 
