@@ -52,7 +52,7 @@ def _theory_cases(short: bool) -> Sequence[Row]:
     if short:
         return grid(rtt=(0.3,), alpha=ALPHAS, device=(0.02, 0.15), answers=(1,), tokens=(40,))
     devices = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.7)
-    return grid(rtt=(0.1, 0.3), alpha=ALPHAS, device=devices, answers=(6,), tokens=(200,))
+    return grid(rtt=(0.1, 0.3), alpha=ALPHAS, device=devices, answers=(4,), tokens=(150,))
 
 
 def _theory(_: Results, case: Row) -> Iterator[Row]:
@@ -105,7 +105,7 @@ COUNTS: Final = (1, 2, 4, 8)  # documents per side
 def _perplexity_cases(short: bool) -> Sequence[Row]:
     real = not short and default_model() != str(EMBEDDED_MODEL)
     return grid(
-        model=["default" if real else "embedded"], texts=(8 if short else None,), window=range(2 if short else 16)
+        model=["default" if real else "embedded"], texts=(8 if short else None,), window=range(2 if short else 6)
     )
 
 

@@ -67,7 +67,7 @@ ETAS: Final = (0.0, 5.0, 10.0, 20.0, 40.0)
 
 def _story_cases(short: bool) -> Sequence[Row]:
     real = not short and default_model() != str(EMBEDDED_MODEL)
-    lengths, stories, tokens = ((120,), 1, 6) if short else (LENGTHS, 4, 16)
+    lengths, stories, tokens = ((120,), 1, 6) if short else (LENGTHS, 3, 16)
     return [{"model": "default" if real else "embedded", "lengths": lengths, "stories": stories, "tokens": tokens}]
 
 
