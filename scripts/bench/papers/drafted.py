@@ -20,7 +20,7 @@ from common.sampling.lattice import quantise
 from scripts.bench.asking import Mode, make_mode
 from scripts.bench.methods.measure import measure
 from scripts.bench.methods.plan import ANY, DRAFT_MS, TARGET, VERIFY_MS, Network, Part, Plan
-from scripts.bench.papers.figure import Claim, Figure, curves, mean, times
+from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean, times
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, middle, pivot, spread, table, values, where
 from scripts.bench.workload import Reading, Texts
@@ -56,16 +56,16 @@ def _table_1(_: Results, case: Row) -> Iterator[Row]:
 def _show_table_1(results: Results, rows: list[Row]) -> list[Claim]:
     def shown(those: list[Row]) -> str:
         (row,) = those
-        return f"{row['share']:.2f} ({row['ms']:.2f}), printed {row['printed_share']:.2f} ({row['printed_ms']:.2f})"
+        return f"{row['share']:.2f} ({row['ms']:.2f}){' as printed' * _as_printed(row)}"
 
     note = "V = 50,000, 16 bits, 100 Mb/s, 20 ms."
     results.table("DSSD Table 1: 1 - α^γ (T_comm, ms)", pivot(rows, {"γ": "length"}, "alpha", shown), note)
-    same = sum(abs(row["ms"] - row["printed_ms"]) < 0.0051 and _rounded(row) for row in rows)
-    return [Claim("cells of the table, by Eq. 9", f"{len(rows)} cells", f"{same} equal")]
+    return [Claim("cells of the table, by Eq. 9", f"{len(rows)} cells", f"{sum(map(_as_printed, rows))} equal")]
 
 
-def _rounded(row: Row) -> bool:
-    return abs(row["share"] - row["printed_share"]) < 0.0051
+def _as_printed(row: Row) -> bool:
+    """Equal but for the last digit's rounding."""
+    return all(abs(row[field] - row[f"printed_{field}"]) < 0.0051 for field in ("share", "ms"))
 
 
 # --- DSSD, Table 2: communication and speed-up of DSD and DSSD over a line
@@ -235,11 +235,10 @@ def _show_laws(results: Results, rows: list[Row]) -> list[Claim]:
     )
     title = "QSV Fig. 3: distance from the target's law, and entropy (paper: S-Q loses quality, Q-S does not)"
     with results.figure("qsv-3", 2, title=title) as axes:
-        for axis, field in zip(axes, ("moved", "entropy"), strict=True):
+        shown_as = (("moved", "total variation"), ("entropy", "entropy, nats"))
+        for axis, (field, unit) in zip(axes, shown_as, strict=True):
             curves(axis, rows, "temperature", field, "way")
-        for axis, unit in zip(axes, ("total variation", "entropy, nats"), strict=True):
-            axis.set_xlabel("temperature")
-            axis.set_ylabel(unit)
+            labelled(axis, "temperature", unit)
 
     def moved(way: str, temperature: float) -> float:
         return mean(where(rows, way=way, temperature=temperature), "moved")
@@ -324,10 +323,7 @@ def _show_policies(results: Results, rows: list[Row]) -> list[Claim]:
     with results.figure("qsv-4", len(panels), title=title) as axes:
         for axis, rate in zip(axes, panels, strict=True):
             curves(axis, where(rows, rate=rate), "temperature", "per_second", "mode")
-            axis.set_title(f"uplink {rate:g} kb/s")
-            axis.set_xlabel("temperature")
-            axis.set_ylabel("tokens per second")
-            axis.set_ylim(bottom=0)
+            labelled(axis, "temperature", "tokens per second", f"uplink {rate:g} kb/s")
     rate = {mode.name: mean(where(rows, mode=mode.name), "per_second") for mode in POLICIES}
     fixed, alone = rate["Q-S"], rate[TARGET.name]
     return [

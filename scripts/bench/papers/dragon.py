@@ -31,7 +31,7 @@ from scripts.bench.latency import plan as latency
 from scripts.bench.latency.measure import measured
 from scripts.bench.latency.plan import Floors, Leg, emulated
 from scripts.bench.measuring import Table
-from scripts.bench.papers.figure import Claim, Figure, curves, mean, times
+from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean, times
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, groups, lines, pivot, spread, where
 from scripts.bench.workload import Texts
@@ -84,9 +84,7 @@ def _show_theory(results: Results, rows: list[Row]) -> list[Claim]:
                 line, dots = line_style(number) | {"marker": ""}, line_style(number) | {"linestyle": ""}
                 axis.plot(x, [row["theorem"] for row in at], label=f"Theorem 6.2, {alpha:.0%} accepted", **line)
                 axis.plot(x, [row["simulated"] for row in at], label=f"simulated, {alpha:.0%}", **dots)
-            axis.set_title(f"round trip {1e3 * rtt:g} ms")
-            axis.set_xlabel("device's decode step, ms")
-            axis.set_ylim(bottom=0)
+            labelled(axis, "device's decode step, ms", "speed-up, times", f"round trip {1e3 * rtt:g} ms")
     most = max(rows, key=lambda row: row["theorem"])
     off = [row["simulated"] / row["theorem"] - 1 for row in rows]
     return [
@@ -231,9 +229,7 @@ def _show_latency(results: Results, rows: list[Row]) -> list[Claim]:
         lines(axes[0], rows, "rtt", "whole_per_token", "mode", LATER_LINES)
         lines(axes[1], rows, "rtt", "ttft", "mode", FIRST_LINES)
         for axis, unit in zip(axes, ("ms per token", "first token, ms"), strict=True):
-            axis.set_xlabel("added round trip, ms")
-            axis.set_ylabel(unit)
-            axis.set_ylim(bottom=0)
+            labelled(axis, "added round trip, ms", unit)
 
     def at(mode: str, value: str, **setting: object) -> float:
         return mean(where(rows, mode=mode, **setting), value)
@@ -296,16 +292,12 @@ def _show_schedule(results: Results, rows: list[Row]) -> list[Claim]:
 
     index = {"acceptance, device / cloud": "regime", "extra latency, ms": "extra"}
     results.table(f"DRAGON Fig. 8: seconds for {rows[0]['tokens']} tokens", pivot(rows, index, "strategy", seconds))
-    with results.figure(
-        "dragon-8", len(REGIMES), title="DRAGON Fig. 8: time by placement (paper: its rule is nowhere behind)"
-    ) as axes:
+    title = "DRAGON Fig. 8: time by placement (paper: its rule is nowhere behind)"
+    with results.figure("dragon-8", len(REGIMES), title=title) as axes:
         for axis, regime in zip(axes, REGIMES, strict=True):
             numbers = {name: number for number, name in enumerate(STRATEGIES)}
             lines(axis, where(rows, regime=regime), "extra", "seconds", "strategy", numbers)
-            axis.set_title(regime)
-            axis.set_xlabel("extra latency, ms")
-            axis.set_ylabel("seconds")
-            axis.set_ylim(bottom=0)
+            labelled(axis, "extra latency, ms", "seconds", regime)
 
     def nowhere_behind(strategy: str) -> str:
         best = worst = 0.0

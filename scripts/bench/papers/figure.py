@@ -56,3 +56,11 @@ def curves(axis: Axes, rows: Iterable[Row], x: str, value: Value, hue: str) -> N
     for number, ((name,), those) in enumerate(groups(rows, hue).items()):
         points = sorted((at, mean(found, value)) for (at,), found in groups(those, x).items())
         axis.plot(*zip(*points, strict=True), label=name, **line_style(number))
+
+
+def labelled(axis: Axes, x: str, y: str, title: str = "") -> None:
+    """Names both axes; the upright one begins at 0."""
+    axis.set_title(title)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.set_ylim(bottom=0)

@@ -14,7 +14,7 @@ from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, defaul
 from common.engine.model.gguf import imported
 from common.figures import REFERENCE
 from scripts.bench.asking import PATIENT, Mode, answered, ask, make_mode
-from scripts.bench.papers.figure import Claim, Figure, curves, mean
+from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, pivot, share, table, where
 from scripts.bench.synthetic_model import FLAGS
@@ -152,9 +152,7 @@ def _show_stories(results: Results, rows: list[Row]) -> list[Claim]:
         curves(axis, drawn, "context", "speed_up", "mode")
         axis.axhline(1.0, **REFERENCE)
         axis.plot([120_000], [2.10], "k*", markersize=9, label="paper, 8B, self-speculation")
-        axis.set_xlabel("context, the paper's tokens")
-        axis.set_ylabel("speed-up, times")
-        axis.set_ylim(bottom=0)
+        labelled(axis, "context, the paper's tokens", "speed-up, times")
 
     def right(mode: str) -> str:
         those = where(rows, mode=mode, length=longest)
