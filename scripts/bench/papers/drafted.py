@@ -65,7 +65,8 @@ def _show_table_1(results: Results, rows: list[Row]) -> list[Claim]:
 
 def _as_printed(row: Row) -> bool:
     """Equal but for the last digit's rounding."""
-    return all(abs(row[field] - row[f"printed_{field}"]) < 0.0051 for field in ("share", "ms"))
+    off: float = max(abs(row[field] - row[f"printed_{field}"]) for field in ("share", "ms"))
+    return off < 0.0051
 
 
 # --- DSSD, Table 2: communication and speed-up of DSD and DSSD over a line
@@ -97,7 +98,12 @@ def _table_2(results: Results, case: Row) -> Iterator[Row]:
         network, link = Network(wait / 2, 1e3 * rate), (1e6 * rate, 1e-3 * wait)
         seconds = dsd_round(length, bits, *link), dssd_round(ALPHA, length, bits, *link)
         for place, name in enumerate(("DSD", "DSSD")):
-            fields = {"method": name.lower(), "top_k": 0, "draft_policy": "fixed", "draft_length": length}
+            fields: dict[str, Any] = {
+                "method": name.lower(),
+                "top_k": 0,
+                "draft_policy": "fixed",
+                "draft_length": length,
+            }
             mode = make_mode(f"{name} γ {length}", family=name, **fields)
             modes[network] = (*modes.get(network, (TARGET,)), mode)
             told[network.name, mode.name] = {
@@ -287,7 +293,8 @@ UPLINKS: Final = (Network(0.0, 40.0), Network(0.0, 400.0))  # both states of the
 
 
 def _policy(name: str, **fields: Any) -> Mode:
-    return make_mode(name, family=name, **{"method": "qsv", "resolution": 64} | fields)
+    given: dict[str, Any] = {"method": "qsv", "resolution": 64}
+    return make_mode(name, family=name, **given | fields)
 
 
 POLICIES: Final = (

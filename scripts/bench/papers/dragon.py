@@ -278,9 +278,9 @@ def _schedule_cases(short: bool) -> Sequence[Row]:
 def _schedule(_: Results, case: Row) -> Iterator[Row]:
     """Seconds of each answer; all strategies replay the same sequences of accepted drafts."""
     model, (placement, eq_6) = REGIMES[case["regime"]], STRATEGIES[case["strategy"]]
-    steps = (DecodeTime.constant(case[side] / 1e3) for side in ("device", "cloud"))
+    device, cloud = (DecodeTime.constant(case[side] / 1e3) for side in ("device", "cloud"))
     way = Way(0.002, case["extra"] / 1e3, Sinusoid())
-    scenario = Scenario(*steps, way, model, placement, case["tokens"], paper_rule=eq_6)
+    scenario = Scenario(device, cloud, way, model, placement, case["tokens"], paper_rule=eq_6)
     for number in range(case["answers"]):
         earlier = model.draw(case["tokens"], case["answers"] + number)
         yield {"number": number, "seconds": simulate(replace(scenario, earlier=earlier), number).seconds}

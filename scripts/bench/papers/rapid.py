@@ -58,7 +58,7 @@ ALONE: Final = make_mode("long context", method="long-context", sources="cloud")
 def both(eta: float, name: str = "", **fields: Any) -> Mode:
     """Rapid with this strength; without any it is plain speculative decoding."""
     name = name or ("SD" if eta == 0 else f"RAPID, η {eta:g}")
-    given = {"method": "rapid", "eta": eta, "draft_length": LENGTH, "retrieval_threshold": -1.0}
+    given: dict[str, Any] = {"method": "rapid", "eta": eta, "draft_length": LENGTH, "retrieval_threshold": -1.0}
     return make_mode(name, **given | fields)
 
 
