@@ -134,7 +134,7 @@ def _show_table_2(results: Results, rows: list[Row]) -> list[Claim]:
     }
     note = (
         "T_com: V = 50,265 of 32 bits; the printed DSSD column leaves out what comes down after a rejection. "
-        f"Speed-ups: measured with V = 2,048, so that a distribution has 8 kB; steps of {STEPS[0]:g} and "
+        f"Speed-ups: measured with V = 2,048, so that a distribution has 4 kB; steps of {STEPS[0]:g} and "
         f"{STEPS[1]:g} ms in place of an H800's; the downlink has no limit."
     )
     shown = table(rows, {"link": "link", "method": "family"}, columns)

@@ -225,7 +225,7 @@ def _show_latency(results: Results, rows: list[Row]) -> list[Claim]:
         shown = pivot(rows, {"added round trip, ms": "rtt"}, "mode", spread(value))
         results.table(f"DRAGON {title}", shown, f"Emulated steps of {rows[0]['floors']} ms, as slow as a laptop's CPU.")
     title = "DRAGON Fig. 6 and 7: time per token (paper: 42 % below token-wise), and to the first (8.6×, 15.3×)"
-    with results.figure("dragon-6-7", 2, title=title) as axes:
+    with results.figure("dragon-6-7", 1, 2, title=title) as axes:
         lines(axes[0], rows, "rtt", "whole_per_token", "mode", LATER_LINES)
         lines(axes[1], rows, "rtt", "ttft", "mode", FIRST_LINES)
         for axis, unit in zip(axes, ("ms per token", "first token, ms"), strict=True):
