@@ -23,6 +23,7 @@ from scripts.daemons import Pair, fill_library
 from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import PUBLIC, draw_questions, make_library
 
+PATIENCE: Final = 300.0  # seconds: two daemons load the real model at a time
 LENGTH: Final = 10  # of a proposal, γ of the paper
 QUESTION: Final = "What is the code of the lighthouse door?"
 # What a step of LLaMA-3.1-8B takes at 4,000 and at 122,000 tokens, from the rates of the paper's Table 2 (40.49 and
@@ -105,7 +106,7 @@ def _reading(texts: Mapping[str, str], device: Mapping[str, object], cloud: Mapp
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         fill_library(Path(folder), "cloud", texts)
         fill_library(Path(folder), "device", {"note": "The kettle is blue."})
-        with Pair(Path(folder), device, cloud) as pair:
+        with Pair(Path(folder), device, cloud, patience=PATIENCE) as pair:
             yield pair
 
 
