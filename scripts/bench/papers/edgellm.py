@@ -64,8 +64,8 @@ def inflate(folder: Path, layers: int, inner: int) -> Path:
 
 def _cases(short: bool) -> Sequence[Row]:
     if short:
-        return [{"layers": 8, "inner": 704, "mib": 88, "mbps": 400, "questions": 1, "tokens": 6}]
-    return [{"layers": 16, "inner": 5036, "mib": 112, "mbps": 300, "questions": 3, "tokens": 0}]
+        return [{"layers": 8, "inner": 704, "mib": 88, "mbps": 400, "questions": 1, "most": 6}]
+    return [{"layers": 16, "inner": 5036, "mib": 112, "mbps": 300, "questions": 3, "most": 0}]
 
 
 def _answers(results: Results, case: Row) -> Iterator[Row]:
@@ -80,7 +80,7 @@ def _answers(results: Results, case: Row) -> Iterator[Row]:
         large = {"local_target": target, "memory_budget": case["mib"] * MIB, "emulate_read_mbps": case["mbps"]}
         device = {**model, **large, "draft_model": EMBEDDED_DRAFT, "kv_bytes": 32 * MIB, "document_store_bytes": 0}
         seen: dict[tuple[str, int], str] = {}
-        pairs = ((False, (STD, *WAYS)),) if case["tokens"] else ((False, (STD,)), (True, WAYS))
+        pairs = ((False, (STD, *WAYS)),) if case["most"] else ((False, (STD,)), (True, WAYS))
         for read_ahead, ways in pairs:
             for log in (folder / "data").glob("*.log"):
                 log.unlink()
@@ -97,7 +97,7 @@ def _answers(results: Results, case: Row) -> Iterator[Row]:
 
 def _of(pair: Pair, way: Mode, texts: Texts, case: Row) -> Iterator[Row]:
     for task, tokens in TASKS.items():
-        fields: dict[str, Any] = {"temperature": 0.0, "seed": 7, "max_tokens": case["tokens"] or tokens}
+        fields: dict[str, Any] = {"temperature": 0.0, "seed": 7, "max_tokens": case["most"] or tokens}
         if task == "forced":
             fields["logit_bias"] = {"1": -100}  # the end of the sequence
         slow = way in (STD, SPL)

@@ -69,7 +69,7 @@ ETAS: Final = (0.0, 5.0, 10.0, 20.0, 40.0)
 def _story_cases(short: bool) -> Sequence[Row]:
     real = not short and default_model() != str(EMBEDDED_MODEL)
     lengths, stories, tokens = ((120,), 1, 6) if short else (LENGTHS, 3, 16)
-    return [{"model": "default" if real else "embedded", "lengths": lengths, "stories": stories, "tokens": tokens}]
+    return [{"model": "default" if real else "embedded", "lengths": lengths, "stories": stories, "most": tokens}]
 
 
 def _stories(results: Results, case: Row) -> Iterator[Row]:
@@ -91,7 +91,7 @@ def _stories(results: Results, case: Row) -> Iterator[Row]:
             for mode in modes[:2]:
                 ask(pair, QUESTION, mode, **at, max_tokens=1)  # reads the story
             for mode in modes:
-                report = ask(pair, QUESTION, mode, **at, max_tokens=case["tokens"])
+                report = ask(pair, QUESTION, mode, **at, max_tokens=case["most"])
                 yield {"length": length, "story": number, "mode": mode.name} | _answer(report, code)
             results.say(f"story {number} of {length} tokens")
 
@@ -181,7 +181,7 @@ MODELS: Final = {"self-speculation": EMBEDDED_DRAFT, "upward-speculation": EMBED
 
 
 def _drafter_cases(short: bool) -> Sequence[Row]:
-    return grid(drafter=list(MODELS)[int(short) :], questions=(1 if short else 24,), entries=(6 if short else 30,))
+    return grid(drafter=list(MODELS)[int(short) :], questions=(1 if short else 16,), entries=(6 if short else 8,))
 
 
 def _drafters(results: Results, case: Row) -> Iterator[Row]:
