@@ -45,7 +45,7 @@ SUITES = {
         "the same of eager coupled drafting, by step, pair of models and distance",
         "scripts.bench.methods.suite:run_eager",
     ),
-    "methods-work": ("what drafting and verifying costs per token beside the models", "scripts.bench.methods.work"),
+    "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }
 

@@ -47,10 +47,7 @@ class Measured:
     """A pair on texts that were drawn from its target at temperature 1: means over their drawn positions."""
 
     overlap: float
-    error: float  # standard error of the overlap; texts are independent, their positions are not
     entropy: float  # nats of the target's next-token distribution
-    draft_entropy: float
-    positions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,6 @@ class DraftPair:
     drafter: str
     wanted: float
     measured: Measured  # on other draws than those that the factor was found on, behind the same documents
-    factor: float  # of what the target's later layers write
-    parameters: int
-    draft_parameters: int
 
     @property
     def device(self) -> dict[str, object]:
@@ -97,8 +91,7 @@ def make_pair(folder: Path, overlap: float, entropy: float = ENTROPY) -> DraftPa
     logging.disable_progress_bar()
     scaled.model.save_pretrained(target)
     drafter.save_pretrained(draft)
-    sizes = scaled.model.num_parameters(), drafter.num_parameters()
-    return DraftPair(str(target), str(draft), overlap, measured, factor, *sizes)
+    return DraftPair(str(target), str(draft), overlap, measured)
 
 
 def _fitted(scaled: _Scaled, texts: torch.Tensor, overlap: float, factor: float) -> float:
@@ -170,9 +163,7 @@ class _Scaled:
     def _compare(self, states: torch.Tensor, draft_states: torch.Tensor) -> Measured:
         target, draft = (self.model.lm_head(each).softmax(-1) for each in (states, draft_states))
         overlaps = torch.minimum(target, draft).sum(-1)  # [rows, drawn]
-        error = overlaps.mean(1).std() / math.sqrt(len(overlaps))
-        entropy, draft_entropy = (float(torch.special.entr(each).sum(-1).mean()) for each in (target, draft))
-        return Measured(float(overlaps.mean()), float(error), entropy, draft_entropy, overlaps.numel())
+        return Measured(float(overlaps.mean()), float(torch.special.entr(target).sum(-1).mean()))
 
     def _later(self) -> Any:
         return self.model.model.layers[DRAFT_LAYERS:]

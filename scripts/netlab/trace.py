@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 from scripts.netlab.setting import KILOBIT, LinkSetting
 
@@ -49,47 +48,6 @@ def sinusoid(setting: LinkSetting, seconds: float, amplitude: float = AMPLITUDE,
         return replace(setting, rtt=setting.rtt * (1 + amplitude * math.sin(2 * math.pi * time / period)))
 
     return tuple(TracePoint(time, at(time)) for time in _times(seconds, RESOLUTION))
-
-
-@dataclass(frozen=True, slots=True)
-class TwoStates:
-    """A Markov chain of two uplink rates, in bytes per second.
-
-    Each state holds for `dwell` seconds. Then the slow one follows the fast one with the probability `worsens`, and the
-    fast one the slow one with `recovers`. Raises `ValueError`.
-    """
-
-    fast: float = 400 * KILOBIT
-    slow: float = 40 * KILOBIT
-    worsens: float = 0.1
-    recovers: float = 0.1
-    dwell: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (0 < self.worsens <= 1 and 0 < self.recovers <= 1):
-            raise ValueError(
-                f"the probability of a worsening and of a recovery must be above 0 and at most 1, not {self.worsens:g} "
-                f"and {self.recovers:g}"
-            )
-        _positive("dwell time", self.dwell)
-
-
-def markov(setting: LinkSetting, seconds: float, states: TwoStates, seed: int = 0) -> Trace:
-    """The uplink rate changes between two values, whatever it is in `setting`; only changes are points.
-
-    Quantize-sample-verify (§V) has an uplink of 40 and 400 kb/s, and does not say how often it changes. The first
-    state is drawn by the shares of time.
-    """
-    random = Random(seed)
-    fast = random.random() * (states.worsens + states.recovers) < states.recovers
-    points: list[TracePoint] = []
-    for time in _times(seconds, states.dwell):
-        if time > 0 and random.random() < (states.worsens if fast else states.recovers):
-            fast = not fast
-        elif points:
-            continue
-        points.append(TracePoint(time, replace(setting, uplink=states.fast if fast else states.slow)))
-    return tuple(points)
 
 
 def read_trace(path: Path) -> Trace:

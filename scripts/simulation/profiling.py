@@ -66,9 +66,9 @@ class SimulatedProfiler:
     def observe_acceptance(self, commit: Commit) -> None:
         self._measured.append(lambda: self._model.observe_acceptance(commit.expected, commit.accepted))
 
-    def judged_before(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
+    def judged_before(self, accepted: Mapping[Side, bool]) -> None:
         """Take in a verdict of an earlier answer, known from the start."""
-        self._model.observe_acceptance(expected, accepted)
+        self._model.observe_acceptance(None, accepted)
 
     def _returned(self, trip: float) -> None:
         self._outstanding -= 1

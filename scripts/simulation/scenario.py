@@ -148,7 +148,7 @@ class _Run:
 
         profiler = SimulatedProfiler(self._clock, side, own.line, other.line, round_trip)
         for position in scenario.earlier:
-            profiler.judged_before(position.expected, {"device": position.device, "cloud": position.cloud})
+            profiler.judged_before({"device": position.device, "cloud": position.cloud})
         return profiler
 
     def _side(self, role: Side) -> SimulatedSide:

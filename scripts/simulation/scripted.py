@@ -63,7 +63,7 @@ class ScriptedAggregation:
     def aggregate(
         self, role: Side, position: int, device: Scripted, cloud: Scripted, evidence: tuple[float, float]
     ) -> Decided:
-        return Decided(TARGET, expected=self.answer[position].expected)
+        return Decided(TARGET)
 
     def alone(self, view: Scripted) -> None:
         """None: a script has no probabilities."""

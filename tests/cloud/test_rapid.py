@@ -17,7 +17,6 @@ from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
 from device.settings import DeviceSettings
 from proto.messages import Fetched, Ready
-from scripts.generations import Iterated
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.cloud.long_documents import (
     ALMANAC,
@@ -38,6 +37,7 @@ from tests.cloud.long_documents import (
 )
 from tests.cloud.town import Resident, Town
 from tests.daemons.streaming import wait_until
+from tests.support.generations import Iterated
 from tests.support.sides import make_side
 
 __all__ = ["alone", "data", "device", "private", "town"]

@@ -25,8 +25,8 @@ from device.interface import Finished
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import Error, Message, Welcome
-from scripts.generations import Iterated
 from tests.daemons.streaming import wait_until
+from tests.support.generations import Iterated
 from tests.support.sides import make_side
 
 MODEL: dict[str, Any] = {

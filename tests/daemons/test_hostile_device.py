@@ -22,9 +22,9 @@ from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings
 from proto.messages import Draft, Error, Message, Open, Sync, Target
-from scripts.generations import Iterated
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
+from tests.support.generations import Iterated
 
 HOSTILE, HONEST = Peer(1, None), Peer(2, None)
 RUN_AHEAD = 2

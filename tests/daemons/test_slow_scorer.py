@@ -24,12 +24,12 @@ from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings
 from scripts.daemons import free_port
-from scripts.generations import Iterated
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.common.scoring.tiny_encoders import make_cross_encoder
 from tests.daemons.test_token_identity import LENGTH, SEED, OneProcess
 from tests.daemons.test_token_identity import QUESTIONS as ALL_QUESTIONS
 from tests.daemons.wordy_model import make_wordy_model
+from tests.support.generations import Iterated
 
 QUESTIONS = ALL_QUESTIONS[:2]
 TEMPERATURE = 1.0

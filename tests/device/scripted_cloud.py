@@ -21,10 +21,10 @@ from proto.limits import MOST_PROPOSED
 from proto.messages import Fetch, Hello, Message, Open, Welcome
 from proto.payloads.tokens import decode_tokens
 from proto.rounds import Propose, Verdict
-from scripts.generations import Iterated
 from tests.cloud.town import MODEL, Resident
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model
+from tests.support.generations import Iterated
 
 BEAT = 0.05  # seconds between two messages of a cloud that does not stop talking
 PATIENCE = 0.3  # seconds, of the device

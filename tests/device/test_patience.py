@@ -19,7 +19,6 @@ from device.interface import Finished, TokenEvent, Waiting
 from proto.digest import digest
 from proto.messages import Fetched, Message, Open, Ready, Target
 from proto.rounds import Decided, Propose
-from scripts.generations import Iterated
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -32,6 +31,7 @@ from tests.device.scripted_cloud import (
     renew,
     within,
 )
+from tests.support.generations import Iterated
 
 __all__ = ["cloud", "device", "fresh_data", "libraries"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.model.decoder import Decoder, cache_keyword
 from scripts.bench.engine.plan import Plan
-from scripts.bench.measuring import Table
-from scripts.bench.rows import Cell, Row, spread, table
+from scripts.bench.rows import Row
 
 AIM = 1.3
 
@@ -90,14 +89,3 @@ def _steps(plan: Plan, decoder: Decoder, model: PreTrainedModel, lengths: tuple[
             if number:  # the first step of either touches fresh memory
                 setting = {"lengths": "/".join(map(str, lengths)), "slab": slab, "plain": plain}
                 yield setting | {"ratio": slab / plain, "difference": difference}
-
-
-def show(rows: Iterable[Row]) -> Table:
-    """A line for each batch of rows."""
-    columns: dict[str, Cell] = {
-        "slab, ms": spread("slab", 2, tails=True),
-        "plain, ms": spread("plain", 2, tails=True),
-        "ratio": spread("ratio", 2, tails=True),
-        "largest difference of logits": lambda steps: f"{max(step['difference'] for step in steps):.1g}",
-    }
-    return table(rows, {"tokens per row": "lengths"}, columns)

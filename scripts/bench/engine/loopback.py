@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import httpx
 
-from scripts.bench.asking import Mode, acceptance, answered, ask, filled, in_turn, make_mode
+from scripts.bench.asking import Mode, answered, ask, filled, in_turn, make_mode
 from scripts.bench.engine.bare_step import BareSteps
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.engine.plan import Plan
-from scripts.bench.measuring import Spread, Table
-from scripts.bench.rows import Cell, Row, groups, spread, table, values
+from scripts.bench.measuring import Spread
+from scripts.bench.rows import Row, groups, values
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair
 
@@ -25,8 +25,6 @@ SHORTEST = 4  # tokens; the mean over fewer gaps says little
 
 FULL = Plan(questions=24, rounds=2, tokens=32, seed=9)
 SHORT = replace(FULL, questions=2, rounds=1)
-# Steps longer than the model takes: the daemons' coordination then shows by itself, however busy the machine is.
-SLOWED = replace(FULL, questions=8, rounds=1, steps=((40.0, 40.0),))
 
 
 MODES = tuple(
@@ -41,10 +39,8 @@ ASKED = (*MODES, STREAMED)
 def measure(plan: Plan) -> Iterator[Row]:
     """Start both daemons on libraries of their own, ask, and stop them."""
     texts = Texts.draw(plan.questions)
-    floors = plan.steps[0] if plan.steps else (0.0, 0.0)
-    own, cloud = ({"emulate_decode_ms": floor} if floor else {} for floor in floors)
-    device = {"privacy": "balanced", **own}
-    with filled(texts) as data, BareSteps(plan.questions) as bare, Pair(data, device, cloud) as pair:
+    device = {"privacy": "balanced"}
+    with filled(texts) as data, BareSteps(plan.questions) as bare, Pair(data, device) as pair:
         for mode in ASKED:  # what the first answer of a daemon waits for is not its latency
             _report(pair, texts.questions[0], mode, plan)
         for round_ in range(plan.rounds):
@@ -64,9 +60,7 @@ def sample(report: Mapping[str, Any], bare: float) -> Row:
     return row | {
         "step": step,
         "bare": bare,
-        "beyond": row["per_token"] - step,
         "per_token / step": row["per_token"] / step,
-        "gap / step": 1e3 * report["inter_token"] / step,
         "per_token / bare": row["per_token"] / bare,
     }
 
@@ -92,22 +86,3 @@ def ratios(rows: Sequence[Row]) -> list[tuple[str, str, Spread]]:
         for (placement,), those in groups(rows, "placement").items()
         for against, field in (("step", "step"), ("bare forward pass", "bare"))
     ]
-
-
-def show(rows: Sequence[Row]) -> Table:
-    """A line for every mode."""
-    columns: dict[str, Cell] = {
-        "answers": len,
-        "per token, ms": spread("per_token", 2, tails=True),
-        "slower step, ms": spread("step", 2, tails=True),
-        "slower bare forward pass, ms": spread("bare", 2, tails=True),
-        "beyond the step, ms": spread("beyond", 2, tails=True),
-        "per token / step": spread("per_token / step", 2, tails=True),
-        "median gap / step": spread("gap / step", 2, tails=True),
-        "per token / bare forward pass": spread("per_token / bare", 2, tails=True),
-        "acceptance device / cloud": acceptance,
-        "bytes per token down / up": lambda those: " / ".join(
-            f"{fmean(row[way] / row['tokens'] for row in those):.0f}" for way in ("received", "sent")
-        ),
-    }
-    return table(rows, ["mode"], columns)

@@ -8,9 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
 from common.answer.values import Commit, Drawn
@@ -27,7 +25,6 @@ from common.methods.aggregate.samplers.paper import PaperAggregation
 from common.methods.aggregate.samplers.race import RaceAggregation
 from common.methods.checks import TOP_P
 from common.sampling.drafting import RaceKernel
-from common.sampling.information import information
 from proto.fields import Side
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open
@@ -187,14 +184,6 @@ class Sources:
 
     logits: Source
     scoring: ScoringRun
-    gain: float = 0.0  # where it is not 0, the last row of logits has no document
-
-    def mixed(self, path: Sequence[int]) -> tuple[torch.Tensor, NDArray[np.float64]]:
-        """Logits `[docs, vocab]` and scores [docs] of the documents after `path`."""
-        logits, scores = self.logits.logits(path), self.scoring.scores(path)
-        if not self.gain:
-            return logits, scores
-        return logits[:-1], scores + self.gain * information(logits)
 
 
 class Pair:

@@ -17,4 +17,3 @@ class Plan:
     temperatures: tuple[float, ...] = ()
     vocabularies: tuple[int, ...] = ()
     positions: int = 0  # of each synthetic distribution
-    steps: tuple[tuple[float, float], ...] = ()  # of (device, cloud): emulated hardware

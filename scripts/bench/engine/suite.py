@@ -13,22 +13,17 @@ from scripts.bench.results import Results
 from scripts.bench.rows import Row, groups, values, where
 from scripts.bench.workload import Demonstration
 
-PARTS: Final = ("work", "wire", "step", "daemons", "slowed")
+PARTS: Final = ("work", "wire", "step", "daemons")
 
 
 def run(results: Results) -> None:
     """Measure all parts, and say how far each is from its aim."""
-    parts = PARTS[:-1] if results.short else PARTS
-    rows = results.measured([{"part": part} for part in parts], lambda case: measure(case["part"], results.short))
-    work, traffic, steps, answers, slowed = (where(rows, part=part) for part in PARTS)
+    rows = results.measured([{"part": part} for part in PARTS], lambda case: measure(case["part"], results.short))
+    work, traffic, steps, answers = (where(rows, part=part) for part in PARTS)
     results.table("Work per token on one side beside the model: 4 documents, K = 32", per_token.show(work))
-    results.table("Bytes per token, placement `device`, K = 32", wire.show(traffic))
     results.table("Bytes per token by codec, cloud to device", wire.by_codec(traffic))
-    results.table("Decode step, embedded model, against Transformers' StaticCache", decode_step.show(steps))
-    results.table(f"Two daemons on loopback, one thread each; load {load()}", loopback.show(answers))
-    floor = f"{loopback.SLOWED.steps[0][0]:g} ms on both sides"
-    results.table(f"The same with steps of {floor}; load {load()}", loopback.show(slowed))
-    results.table("Aims", aims(work, traffic, steps, answers), "Medians, [10 to 90 %].")
+    note = f"Medians, [10 to 90 %]; load {load()}."
+    results.table("Aims", aims(work, traffic, steps, answers), note)
 
 
 def measure(part: str, short: bool) -> Iterable[Row]:
@@ -38,7 +33,6 @@ def measure(part: str, short: bool) -> Iterable[Row]:
         "wire": partial(_wire, wire.SHORT if short else wire.FULL),
         "step": partial(decode_step.measure, decode_step.SHORT if short else decode_step.FULL),
         "daemons": partial(loopback.measure, loopback.SHORT if short else loopback.FULL),
-        "slowed": partial(loopback.measure, loopback.SLOWED),
     }
     return parts[part]()
 

@@ -12,7 +12,7 @@ from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
 from scripts.bench.engine.plan import Plan
 from scripts.bench.measuring import Table
-from scripts.bench.rows import Cell, Row, groups, middle, pivot, table, where
+from scripts.bench.rows import Row, groups, middle, pivot, where
 from scripts.bench.workload import Demonstration
 
 DOCUMENTS = 4
@@ -97,19 +97,3 @@ def by_codec(rows: Sequence[Row]) -> Table:
     return pivot(
         sorted(warm, key=lambda row: codecs.index(row["codec"])), ["codec"], "source", middle("down", ",.0f"), sources
     )
-
-
-def show(rows: Sequence[Row]) -> Table:
-    """A line for each combination."""
-    columns: dict[str, Cell] = {
-        "cloud to device, bytes per token": lambda those: _listed(those[0], "down"),
-        "device to cloud": lambda those: _listed(those[0], "up"),
-    }
-    index = {"V": "vocabulary", "distribution": "distribution", "codec": "codec", "T": "temperature"}
-    return table(rows, index, columns)
-
-
-def _listed(row: Row, way: str) -> str:
-    parts = {name: size for name, size in row.items() if name.startswith(f"{way} ")}
-    told = ", ".join(f"{name.partition(' ')[2]} {size:.1f}" for name, size in parts.items())
-    return f"{row[way]:.1f} ({told})"

@@ -19,7 +19,7 @@ from scripts.bench.latency.plan import (
     Plan,
 )
 from scripts.bench.measuring import NOTHING, Spread, Table
-from scripts.bench.rows import Cell, Row, groups, middle, pivot, spread, table, values, where
+from scripts.bench.rows import Cell, Row, groups, pivot, spread, table, values, where
 
 SHORTEST = 6  # tokens; the mean over fewer gaps says little
 
@@ -57,26 +57,6 @@ def ordered(rows: Sequence[Row], plan: Plan) -> list[Row]:
 
 def _names(modes: Sequence[Mode]) -> list[str]:
     return [mode.name for mode in modes]
-
-
-def every(rows: Sequence[Row]) -> Table:
-    """Every method at every setting."""
-
-    def over_limit(those: list[Row]) -> str:
-        per_token, limit = (Spread.of(values(those, each)).median for each in ("per_token", "limit"))
-        return f"{per_token / limit:.2f}"
-
-    columns: dict[str, Cell] = {
-        "whole answer, ms per token": spread("whole_per_token", tails=True),
-        "TTFT, ms": spread("ttft", tails=True),
-        "after the first token, ms per token": spread("per_token", tails=True),
-        "/ limit": over_limit,
-        "accepted, device / cloud": _acceptance,
-        "bytes per token": middle(lambda row: (row["sent"] + row["received"]) / row["tokens"]),
-        "answers": len,
-    }
-    index = {"floors, ms": "floors", "added RTT, ms": "rtt", "T": "temperature", "method": "mode"}
-    return table(rows, index, columns)
 
 
 def by_method(rows: Sequence[Row]) -> Table:
@@ -201,11 +181,3 @@ def _ratios(rows: Sequence[Row], asked: Sequence[Ratio], timed: str) -> Table:
 
     lines = [[ratio.name, *(shown(ratio, floors) for floors in HARDWARE)] for ratio in asked]
     return Table(["ratio (aim)", *(f"{floors} ms" for floors in HARDWARE)], lines)
-
-
-def _acceptance(rows: list[Row]) -> str:
-    """Share of the judged drafts that were right, all answers together."""
-    counts = [
-        [sum(row[f"{what}_{side}"] for row in rows) for what in ("right", "judged")] for side in ("device", "cloud")
-    ]
-    return " / ".join(f"{right / judged:.2f}" if judged else "-" for right, judged in counts)

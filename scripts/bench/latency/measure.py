@@ -88,9 +88,6 @@ def sample(report: dict[str, Any], floors: Floors) -> Row:
     limit = floors.limit(prompt + row["tokens"] / 2)
     per_token = row["whole"] / row["tokens"]  # of the whole answer, as the paper has it (§7.3)
     row |= {"whole_per_token": per_token, "limit": limit, "over_limit": per_token / limit}
-    for side, drafts in zip(("device", "cloud"), zip(*report["accepted"], strict=True), strict=True):
-        judged = [right for right in drafts if right is not None]
-        row |= {f"judged_{side}": len(judged), f"right_{side}": sum(map(bool, judged))}
     return row
 
 

@@ -10,16 +10,9 @@ from common.figures import REFERENCE
 from scripts.bench.latency import analysis
 from scripts.bench.latency.measure import measured
 from scripts.bench.latency.plan import ENTROPIES, LONG, PAPER_GREEDY, SHORT, SHORT_LONG, Plan
-from scripts.bench.measuring import INTERVALS, MEDIANS, SPREADS, Spread
+from scripts.bench.measuring import INTERVALS, MEDIANS, Spread
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, lines, values, where
-
-NOTE = (
-    f"Over the answers: {SPREADS}. The whole answer is from the request to the last token. Slower hardware is "
-    "emulated: each decode step takes at least its floor, longer with context as this model's does, a prompt's tokens "
-    "in proportion, and the forward pass still runs. After the first token, what was drafted before it makes the time "
-    "smaller than the limit where answers are short."
-)
 
 # Rows of panels: in each a family of methods, and the number of each one's line; a placement has the same line in every
 # panel. The race stands beside the best of the paper's.
@@ -44,7 +37,6 @@ def run(results: Results) -> None:
     plan = SHORT if results.short else Plan()
     rows = results.measured(grid(quickest=(True, False)), lambda case: measured(plan, results.say, **case))
     rows = analysis.ordered(rows, plan)
-    results.table("Latency by method, link and hardware", analysis.every(rows), NOTE)
     draw(results, rows, plan)
     far = where(rows, rtt=plan.farthest)
     results.table("Whole answers, ms per token", analysis.by_method(far), "In brackets after the first token.")
@@ -62,9 +54,6 @@ def run_long(results: Results) -> None:
 
     found = results.measured(grid(nats=entropies, quickest=(True, False)), ask)
     rows = [row for nats in entropies for row in analysis.ordered(where(found, nats=nats), plan)]
-    for nats in entropies:
-        title = f"Latency by method, link and hardware, synthetic model of {nats:g} nats"
-        results.table(title, analysis.every(where(rows, nats=nats)), NOTE)
     middle = min(entropies, key=lambda nats: abs(nats - MIDDLE))
     results.table("In short: whole answers, ms per token", analysis.in_short(where(rows, nats=middle)), MEDIANS)
     results.table("Whole answers by entropy, ms per token", analysis.by_entropy(rows), MEDIANS)

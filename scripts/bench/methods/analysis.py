@@ -76,28 +76,6 @@ def off(rows: list[Row]) -> str:
     return f"{median(found):.2f}" if (found := values(rows, "off")) else "nan"
 
 
-def every(rows: Sequence[Row]) -> Table:
-    """A line for every setting."""
-
-    def over_target(those: list[Row]) -> str:
-        alone = target_alone(rows, those[0]["overlap"])
-        return "-" if alone is None else f"{pace(those) / alone:.2f}"
-
-    columns: dict[str, Cell] = {
-        "tokens/s": spread("per_second", 1),
-        "/ target alone": over_target,
-        "bytes up per token": middle(per("sent"), ".1f"),
-        "down": middle(per("received"), ".1f"),
-        "accepted": verified(middle(lambda row: row["held"] or 0.0, ".2f")),
-        "rounds": verified(middle("rounds", "g")),
-        "length": verified(middle("chunk", ".1f")),
-        "ms per token, first to last": middle("per_token", ".1f"),
-        "predicted": middle("predicted", ".1f"),
-        "measured / predicted": off,
-    }
-    return table(rows, {"overlap": "overlap", "one way, uplink": "network", "method": "mode"}, columns)
-
-
 def by_method(rows: Sequence[Row]) -> Table:
     """Every method of the first pair of models on the networks of the aims; bytes where the network is fast."""
     overlap = rows[0]["overlap"]
@@ -173,17 +151,6 @@ def over_streaming(rows: Sequence[Row]) -> Cell:
         return f"{faster}; {round(median(one - own for one, own in paired(those, streamed, 'ttft', *by)))}"
 
     return shown
-
-
-def bytes_table(rows: Sequence[Row]) -> Table:
-    """Bytes per token: those that the report tells of, and those that the line carried."""
-    columns = {
-        "up, reported": middle(per("sent"), ".1f"),
-        "up, on the line": middle(per("forwarded_up"), ".1f"),
-        "down, reported": middle(per("received"), ".1f"),
-        "down, on the line": middle(per("forwarded_down"), ".1f"),
-    }
-    return table(rows, {"method": "mode"}, columns)
 
 
 def aims(rows: Sequence[Row]) -> Table:

@@ -69,7 +69,7 @@ def _drafter_alone(data: Path, models: DraftPair, texts: Texts, part: Part, plan
     with Pair(data, own | {"emulate_decode_ms": plan.draft_ms}, own) as pair:
         _ask(pair, texts, DRAFT, part.seeds[0], WARM_UP)
         for seed in part.seeds:
-            report = _ask(pair, texts, DRAFT, seed, plan.max_tokens)
+            report = _ask(pair, texts, DRAFT, seed, plan.max_tokens, plan.temperature)
             yield {"overlap": part.overlap} | setting(DRAFT) | NO_NETWORK.row | sample(report)
 
 
@@ -90,12 +90,12 @@ def _verified(
             for place, seed in enumerate(part.seeds):
                 for mode in in_turn(modes, place):
                     before = proxy.forwarded
-                    report = _ask(pair, texts, mode, seed, plan.max_tokens)
+                    report = _ask(pair, texts, mode, seed, plan.max_tokens, plan.temperature)
                     after = proxy.forwarded
                     forwarded = after["up"] - before["up"], after["down"] - before["down"]
                     yield setting(mode) | network.row | sample(report, forwarded)
             say(f"overlap {part.overlap:g}, {network.name}: done, {len(modes)} methods")
 
 
-def _ask(pair: Pair, texts: Texts, mode: Mode, seed: int, tokens: int) -> dict[str, Any]:
-    return ask(pair, texts.questions[0], mode, temperature=1.0, seed=seed, max_tokens=tokens, documents=1)
+def _ask(pair: Pair, texts: Texts, mode: Mode, seed: int, tokens: int, temperature: float = 1.0) -> dict[str, Any]:
+    return ask(pair, texts.questions[0], mode, temperature=temperature, seed=seed, max_tokens=tokens, documents=1)

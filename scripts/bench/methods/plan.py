@@ -122,6 +122,7 @@ class Plan:
     max_tokens: int = 128
     draft_ms: float = DRAFT_MS
     verify_ms: float = VERIFY_MS
+    temperature: float = 1.0
     own: float = 0.01  # seconds that daemons on a busy machine add to a round trip
 
 

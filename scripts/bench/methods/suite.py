@@ -28,7 +28,7 @@ from scripts.bench.methods.plan import (
     Plan,
     rate_name,
 )
-from scripts.bench.methods.prediction import ENCRYPTED, foreseen
+from scripts.bench.methods.prediction import foreseen
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, groups, lines, values, where
 
@@ -42,10 +42,6 @@ BEHIND: Final = "Tokens per second behind the first verdict, which comes with th
 PACED: Final = f"{BEHIND}, and measured over predicted time."
 BY_METHOD: Final = (
     f"{BEHIND}, {MEDIANS}, and over those of the target alone; bytes per token as reported, with the fast uplink."
-)
-NOTE: Final = (
-    f"{BEHIND}: {MEDIANS} over the seeds; the other columns are medians. The downlink has the uplink's delay and no "
-    f"limit of its rate. Bytes are the reported ones; the prediction adds {ENCRYPTED} that encryption costs a message."
 )
 
 
@@ -97,12 +93,6 @@ def measured(results: Results, plans: Sequence[Plan]) -> list[Row]:
 def report(results: Results, plan: Plan) -> list[Row]:
     """Measure everything in `plan`, and show it; returns the rows."""
     rows = foreseen(measured(results, [plan]), plan)
-    results.table("Methods that draft and verify", analysis.every(rows), NOTE)
-    first = plan.parts[0]
-    slow = next(iter(first.modes)).name
-    line = "On the line there are the question, passages, probes and encryption, too."
-    on_line = where(rows, overlap=first.overlap, network=slow)
-    results.table(f"Bytes per token at {slow}", analysis.bytes_table(on_line), line)
     results.table("Aims", analysis.aims(rows))
     for those in groups(rows, "overlap").values():
         draw_speed(results, [row for row in those if row["rate"]])

@@ -18,9 +18,8 @@ from scripts.bench.citations import doubted
 from scripts.bench.measuring import Table, mean_interval
 from scripts.bench.questions import ways
 from scripts.bench.questions.judge import abstains, right
-from scripts.bench.questions.notes import NOTES
 from scripts.bench.questions.public import ASKED, PEPS, read
-from scripts.bench.questions.questions import QUESTIONS, Question, first_of_each
+from scripts.bench.questions.questions import NOTES, QUESTIONS, Question, first_of_each
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, middle, paired, share, where
 from scripts.bench.rows import table as tabulate

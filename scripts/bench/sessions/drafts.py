@@ -42,12 +42,10 @@ class ScriptedDrafts:
         self._drafter = drafter
         self._vocabulary = vocabulary
         self._advantage = math.log(weight / (1.0 - weight))
-        self.made = 0
-        self.seconds = 0.0  # of processor time that all of them took
 
     def draft(self, work: DraftWork, other: float) -> LocalDraft:
         """The draft that `work` asks for, where the cloud's log h is `other`."""
-        started, worked = time.perf_counter(), time.thread_time()
+        started = time.perf_counter()
         first = ((work.digest + work.position) * _FACTOR >> 17) % self._vocabulary
         ids = np.asarray([(first + rank * _APART) % self._vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
         probabilities = torch.zeros(self._vocabulary)
@@ -56,7 +54,5 @@ class ScriptedDrafts:
         ids = ids[order]
         speeds = decode(_CODES[order]) / race_noise(self._request.seed, work.position, ids, self._request.temperature)
         view = self._drafter.drafted(work.position, probabilities, (ids, speeds))
-        self.made += 1
-        self.seconds += time.thread_time() - worked
         microseconds = int(1e6 * (time.perf_counter() - started))
         return LocalDraft(work.position, work.digest, view, other + self._advantage, microseconds)

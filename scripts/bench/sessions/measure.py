@@ -16,7 +16,7 @@ from common.answer.request import Request
 from scripts.bench.rows import Row
 from scripts.bench.sessions.bare import WARM, BareBatch
 from scripts.bench.sessions.player import Play, Played
-from scripts.bench.sessions.town import Meter, Town, Usage
+from scripts.bench.sessions.town import Meter, Town
 from scripts.bench.synthetic_model import Shape
 
 Kind = Literal["listening", "drafting"]  # a device without documents; one with drafts of its own
@@ -81,7 +81,7 @@ class Asking:
         gaps = [gap for played in found for gap in gaps_within(played, (0.0, math.inf))]
         ttft, ttft_95 = usual([played.ttft for played in found])
         timed = {"rate": tokens / seconds, "ttft": ttft, "ttft_95": ttft_95}
-        return timed | self._counted(kind, found, meter.usage, gaps)
+        return timed | self._counted(kind, found, meter.most, gaps)
 
     def steady(self, kind: Kind, sessions: int) -> Row:
         """That many sessions, which wait for each other's first token.
@@ -98,28 +98,20 @@ class Asking:
         steady = steady_time(found, self._plan.settling)
         rate = sum(within(played, steady) for played in found) / (steady[1] - steady[0])
         gaps = [gap for played in found for gap in gaps_within(played, steady)]
-        return {"rate": rate} | self._counted(kind, found, meter.usage, gaps)
+        return {"rate": rate} | self._counted(kind, found, meter.most, gaps)
 
-    def _counted(self, kind: Kind, found: Sequence[Played], usage: Usage, gaps: Sequence[float]) -> Row:
-        made = sum(played.drafts for played in found)
+    def _counted(self, kind: Kind, found: Sequence[Played], resident: int, gaps: Sequence[float]) -> Row:
         weights = [played.device_weight for played in found if played.device_weight is not None]
         differing = [played.tokens != expected for played, expected in zip(found, self._alone[kind], strict=False)]
         gap, gap_95 = usual(gaps)
         return {
             "gap": gap,  # seconds between tokens of a session
             "gap_95": gap_95,
-            "cloud": usage.cloud / usage.seconds,  # of a core
-            "players": usage.players / usage.seconds,
-            "resident": usage.resident,
+            "resident": resident,
             "differing": sum(differing),  # sessions whose tokens are not those of the same question alone
             "tokens": sum(len(played.tokens) for played in found),
             "device_weight": fmean(weights) if weights else None,
-            "drafted": sum(played.closed.drafted for played in found),  # by the cloud
-            "accepted": sum(played.closed.accepted for played in found),
             "rollbacks": sum(played.closed.rollbacks for played in found),
-            "preempted": sum(played.closed.preempted for played in found),
-            "questions": sum(played.questions for played in found),  # of the devices' certificates
-            "draft_seconds": sum(played.draft_seconds for played in found) / made if made else 0.0,
         }
 
     def _begin(self, session: int, kind: Kind, held: bool = False) -> Play:

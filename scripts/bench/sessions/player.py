@@ -43,9 +43,6 @@ class Played:
     tokens: tuple[int, ...]
     prompt_tokens: int  # of all rows of the cloud
     device_weight: float | None  # mean share of the device in the tokens' probability; None where it has no documents
-    questions: int  # that the device's certificates asked
-    drafts: int  # of the device
-    draft_seconds: float  # of processor time that all of them took
     closed: Closed
 
     @property
@@ -69,7 +66,6 @@ class Play:
     cloud_shares: list[float] = field(default_factory=list)
     evidence: dict[tuple[int, int], float] = field(default_factory=dict)  # of the cloud, by position and prefix
     prompt_tokens: int = 0
-    questions: int = 0
     closed: Closed | None = None
     failure: str = ""
     done: threading.Event = field(default_factory=threading.Event)
@@ -144,7 +140,6 @@ class Play:
 
     def post(self, message: Message) -> None:
         """Send a message of the answer to the cloud."""
-        self.questions += isinstance(message, Resolve)
         if not self.send(message):
             self.fail("the link dropped a message")
 
@@ -184,9 +179,6 @@ class Play:
             self.answer.session.committed,
             self.prompt_tokens,
             None if self.drafts is None else 1.0 - fmean(self.cloud_shares),
-            self.questions,
-            0 if self.drafts is None else self.drafts.made,
-            0.0 if self.drafts is None else self.drafts.seconds,
             self.closed,
         )
 

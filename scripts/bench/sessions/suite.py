@@ -13,13 +13,12 @@ from common.daemon.daemon import SWITCH_INTERVAL
 from common.figures import line_style
 from scripts.bench.measuring import MEDIANS, Spread, Table, load
 from scripts.bench.results import Results
-from scripts.bench.rows import Cell, Row, Value, groups, middle, over, paired, spread, table, values, where
+from scripts.bench.rows import Cell, Row, groups, over, spread, table, values, where
 from scripts.bench.sessions.measure import DOCUMENTS, KINDS, LARGER, SHORT, SHORT_LARGER, Plan, measure
 from scripts.bench.sessions.town import Town
 from scripts.bench.synthetic_model import make_model
 from scripts.bench.workload import Texts
 
-AIM, AT = 0.7, 16  # of the bare model's tokens per second, with so many sessions
 MEBIBYTE: Final = 2**20
 ENTROPY: Final = 1.0  # nats of the larger models
 SIZES: Final = "The embedded model, and random ones of its kind."
@@ -38,13 +37,11 @@ def run(results: Results) -> None:
     note = (
         f"{MEDIANS} over {plan.repeats} repeats; load {load()}. {plan.tokens} tokens per answer, {DOCUMENTS} documents "
         f"that had been read before, rows of {found[0]['prompt']} tokens before the answer. `listening`: devices "
-        f"without documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight."
+        f"without documents. `drafting`: devices with drafts of their own, of {plan.weight:.0%} weight. "
+        f"{sum(row['differing'] for row in _devices(found))} answers have other tokens than alone."
     )
     results.table("Tokens per second of all sessions", rates(found), note)
     results.table("Waits of listening devices", waits(found))
-    results.table("Latency of each session, ms: p50 / p95", latencies(found))
-    results.table("What it took", costs(found), costs_note(found))
-    results.table("Aims", aims(found, AT if AT in plan.sessions else plan.most))
     at = plans[1].most
     results.table(f"Sessions by size of the model, {at} of them, tokens per second", sizes(rows, at), SIZES)
     draw(results, found)
@@ -102,35 +99,6 @@ def waits(rows: Sequence[Row]) -> Table:
     return table(rows, ["sessions"], columns)
 
 
-def latencies(rows: Sequence[Row]) -> Table:
-    """Medians over the repeats."""
-    columns: dict[str, Cell] = {
-        "to the first token": _pair("ttft"),
-        "between tokens": lambda those: _pair("gap")(where(those, steady=False)),
-        "between tokens, steady": _steady(_pair("gap")),
-    }
-    return table(_devices(rows), {"sessions": "sessions", "devices": "kind"}, columns)
-
-
-def costs(rows: Sequence[Row]) -> Table:
-    """Medians over the repeats of the steady runs; memory of the first repeat; differences of all."""
-
-    def per(field: str, of: int = 100) -> Value:
-        return lambda row: of * row[field] / row["tokens"]
-
-    columns: dict[str, Cell] = {
-        "cloud's memory per session, MiB": lambda those: memory(where(rows, sessions=those[0]["sessions"])),
-        "cloud, of a core": _steady(middle("cloud", ".0%")),
-        "players, of a core": _steady(middle("players", ".0%")),
-        "cloud's drafts per token": _steady(middle(per("drafted", 1), ".2f")),
-        "roll-backs per 100 tokens": _steady(middle(per("rollbacks"), ".1f")),
-        "pre-empted per 100 tokens": _steady(middle(per("preempted"), ".1f")),
-        "questions per 100 tokens": _steady(middle(per("questions"), ".1f")),
-        "sessions with other tokens than alone": lambda those: sum(row["differing"] for row in those),
-    }
-    return table(_devices(rows), {"sessions": "sessions", "devices": "kind"}, columns)
-
-
 def memory(rows: list[Row]) -> str | None:
     """Memory of a session beyond the idle daemon's, which keeps the place of one; None for a single session.
 
@@ -140,31 +108,6 @@ def memory(rows: list[Row]) -> str | None:
     if (sessions := first[0]["sessions"]) < 2:
         return None
     return f"{(max(row['resident'] for row in first) - first[0]['idle']) / (sessions - 1) / MEBIBYTE:.1f}"
-
-
-def costs_note(rows: Sequence[Row]) -> str:
-    drafting = where(rows, kind="drafting")
-    weight = Spread.of([row["device_weight"] or 0.0 for row in drafting]).median
-    microseconds = 1e6 * Spread.of(values(drafting, "draft_seconds")).median
-    return (
-        f"A device's draft takes its player {microseconds:.0f} µs of processor time; its documents have {weight:.0%} "
-        "of the weight. Memory: the most resident memory of the cloud beyond the idle daemon's, by sessions; the idle "
-        "daemon keeps the place of one, which is not counted."
-    )
-
-
-def aims(rows: Sequence[Row], at: int) -> Table:
-    """The ratio at so many sessions, and equal tokens."""
-    steady = where(rows, steady=True, sessions=at)
-    lines = []
-    for kind in KINDS:
-        pairs = paired(where(steady, kind=kind), where(steady, kind="bare model"), "rate", "repeat")
-        told = Spread.of([own / bare for own, bare in pairs]).text(2)
-        lines.append([f"steady / bare at {at} sessions, {kind}", f">= {AIM:g}", told])
-    devices = _devices(rows)
-    differing, answers = (sum(row[field] for row in devices) for field in ("differing", "sessions"))
-    lines.append(["sessions with other tokens than alone", "0", f"{differing} of {answers} answers"])
-    return Table(["what", "aim", "measured"], lines)
 
 
 def draw(results: Results, rows: Sequence[Row]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,16 +17,6 @@ from scripts.bench.sessions.player import Player
 from scripts.daemons import Daemon, fill_library, free_port
 
 LOOK = 0.02  # seconds between two looks at the cloud's memory
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Time and memory that both processes took while something was measured."""
-
-    seconds: float
-    cloud: float  # processor time of the cloud, seconds
-    players: float  # of this process
-    resident: int  # bytes of the cloud's memory, the most that was seen
 
 
 class Town:
@@ -92,37 +80,24 @@ class Town:
 
 
 class Meter:
-    """A context manager; `usage` is known at its end."""
+    """A context manager; `most` are the most bytes of the cloud's memory that were seen inside."""
 
     def __init__(self, cloud: psutil.Process) -> None:
-        self.usage = Usage(0.0, 0.0, 0.0, 0)
-        self._processes = cloud, psutil.Process()
-        self._most = 0
+        self.most = 0
+        self._cloud = cloud
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="meter", daemon=True)
 
     def __enter__(self) -> Meter:
-        self._began = time.perf_counter()
-        self._before = [_processor_seconds(process) for process in self._processes]
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        seconds = time.perf_counter() - self._began
-        cloud, players = (
-            _processor_seconds(process) - before for process, before in zip(self._processes, self._before, strict=True)
-        )
         self._over.set()
         self._thread.join()
-        self.usage = Usage(seconds, cloud, players, self._most)
 
     def _look(self) -> None:
         looking = True
         while looking:
             looking = not self._over.wait(LOOK)
-            self._most = max(self._most, self._processes[0].memory_info().rss)
-
-
-def _processor_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+            self.most = max(self.most, self._cloud.memory_info().rss)

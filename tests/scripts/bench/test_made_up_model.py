@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from common.engine.model.decoder import Decoder
-from scripts.bench.positions import synthetic
 from scripts.bench.synthetic_model import make_model, nats, random_model
 
 
@@ -37,11 +36,3 @@ def test_it_is_the_same_whoever_makes_another_meanwhile() -> None:
 def test_an_entropy_that_no_vocabulary_has(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="can't have an entropy of 9 nats"):
         make_model(tmp_path, 9.0)
-
-
-@pytest.mark.parametrize("entropy", [3.0, 5.0])
-def test_synthetic_distributions_have_the_entropy_that_is_asked_for(entropy: float) -> None:
-    found = [nats(cloud) for _, cloud in synthetic(5_000, entropy, 40, seed=4, disagreement=0.6)]
-    assert sum(found) / len(found) == pytest.approx(entropy, abs=0.35)
-    with pytest.raises(ValueError, match="can't have an entropy of 9"):
-        next(synthetic(5_000, 9.0, 1, seed=4, disagreement=0.6))

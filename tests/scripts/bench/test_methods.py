@@ -173,11 +173,6 @@ class TestAims:
         assert met == "missed"
 
 
-def test_ratios_are_those_to_the_target_alone() -> None:
-    every = analysis.every(seen(answered(TARGET, 32.0), answered(AHEAD, 16.0)))
-    assert {row[2]: row[4] for row in every.rows} == {TARGET.name: "1.00", AHEAD.name: "1.92"}
-
-
 def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> None:
     table = analysis.whole_table(
         [answered(TARGET, 20.0), answered(AHEAD, 10.0, ttft=400.0), answered(TARGET, 30.0, SLOW)]

@@ -12,6 +12,7 @@ import pytest
 from scripts.bench import __main__ as bench
 from scripts.bench import measuring
 from scripts.bench import publish as publishing
+from scripts.bench.measuring import Table
 from scripts.bench.publish import BEGIN, publish, published
 from scripts.bench.results import TEXT_FOLDER, Results
 from scripts.daemons import ROOT
@@ -129,13 +130,18 @@ def test_documents_make_no_other_commit(others: int, told: str, monkeypatch: pyt
     assert measuring.code() == told
 
 
+def measure(results: Results) -> None:
+    results.table("Speed", Table(["what", "how fast"], [["a token", "10 ms"]]))
+
+
 def test_a_suite_without_its_texts_keeps_no_other_from_being_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(TEXT_FOLDER, raising=False)
     suites = ["retrieval", "questions"]
-    bench.main(["--folder", str(tmp_path), "--short", *suites, "methods-work"])
-    assert (tmp_path / "methods-work.json").is_file()
+    monkeypatch.setitem(bench.SUITES, "short", ("one table", f"{__name__}:measure"))
+    bench.main(["--folder", str(tmp_path), "--short", *suites, "short"])
+    assert (tmp_path / "short.json").is_file()
     said = capsys.readouterr().err
     assert [name for name in suites if f"{name}: nothing was measured: " not in said] == []
     assert [name for name in suites if (tmp_path / f"{name}.json").exists()] == []
@@ -143,7 +149,7 @@ def test_a_suite_without_its_texts_keeps_no_other_from_being_measured(
 
 def test_short_runs_are_not_published(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        bench.main(["--short", "--publish", "methods-work"])
+        bench.main(["--short", "--publish", "engine"])
     assert "not to be published" in capsys.readouterr().err
 
 

@@ -16,7 +16,7 @@ CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)
 
 
 def played(*times: float) -> Played:
-    return Played(0.0, times, tuple(range(len(times))), 40, None, 0, 0, 0.0, CLOSED)
+    return Played(0.0, times, tuple(range(len(times))), 40, None, CLOSED)
 
 
 class TestSteadyTime:

@@ -21,12 +21,12 @@ from tests.scripts.bench.published import marked
 pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, on a busy machine
 
 SAME_IN_SHORT = {"methods-grid": "methods"}
-IN_THE_LAB = ("latency", "latency-long")
 NOT_IN_SHORT = ("Eager answers",)  # which have a column for each distance
 OF_REAL_TEXT = ("questions",)
 PICTURES = {
     "latency": 2,
     "methods": 2,
+    "papers": 12,
     "sessions": 1,
 }
 HEAD = "PEP: {number}\nTitle: {title}\nAuthor: {author}\nStatus: {status}\n"
@@ -58,6 +58,19 @@ def of_methods(rows: list[Row]) -> None:
         assert row["tokens"] == 12
 
 
+def of_papers(rows: list[Row]) -> None:
+    """Numbers that equations fix are the printed ones, and the exact order keeps the law of the target."""
+    printed = where(rows, figure="DSSD 1")
+    assert all(abs(row["ms"] - row["printed_ms"]) < 0.0051 for row in printed)
+    (bits,) = where(rows, figure="QSV bits", resolution=64)
+    assert bits["fixed"] == 704
+    exact = [row["moved"] for row in where(rows, figure="QSV 3") if row["way"].startswith("Q-S")]
+    assert max(exact) < 1e-9
+    drafted = where(rows, figure="DSSD 2")
+    assert max(row["sent"] / row["rounds"] for row in where(drafted, family="DSSD")) < 200
+    assert min(row["sent"] / row["rounds"] for row in where(drafted, family="DSD")) > 10_000
+
+
 def of_questions(rows: list[Row]) -> None:
     assert Counter(row["way"] for row in rows) == {"a row per document": 10, "all texts in one context": 10}
     assert all(row["text"] and (row["found"] or row["doubted"]) for row in rows)  # far documents take no part
@@ -82,6 +95,7 @@ def of_sessions(rows: list[Row]) -> None:
 
 CHECKS: dict[str, Callable[[list[Row]], None]] = {
     "methods": of_methods,
+    "papers": of_papers,
     "questions": of_questions,
     "retrieval": of_retrieval,
     "sessions": of_sessions,

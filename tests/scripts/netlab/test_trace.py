@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from scripts.netlab.setting import LinkSetting
-from scripts.netlab.trace import Trace, TracePoint, TwoStates, markov, read_trace, sinusoid
+from scripts.netlab.trace import Trace, TracePoint, read_trace, sinusoid
 
 SETTING = LinkSetting(rtt=0.3, jitter=0.1, uplink=5e3, downlink=1.25e6, loss=0.02)
 
@@ -25,60 +23,6 @@ def test_the_sinusoid_is_the_papers() -> None:
     assert min(trips, key=lambda seconds: trips[seconds]) == pytest.approx(15 * math.pi, abs=0.1)
     assert trips[0.0] == 0.3
     assert max(trips) == pytest.approx(20 * math.pi, abs=0.1)
-
-
-class TestMarkov:
-    STATES = TwoStates(worsens=0.2, recovers=0.1, dwell=0.5)
-
-    def levels(self, trace: Trace, seconds: float) -> list[float | None]:
-        """The uplink rate of each dwell time."""
-        levels: list[float | None] = []
-        for point, end in zip(trace, [*(following.seconds for following in trace[1:]), seconds], strict=True):
-            levels += [point.setting.uplink] * round((end - point.seconds) / self.STATES.dwell)
-        return levels
-
-    def test_transitions_have_their_probabilities(self) -> None:
-        """20,000 dwell times of a fixed seed: each share within four standard deviations (at most .015) of its own."""
-        levels = self.levels(markov(SETTING, 10_000, self.STATES, seed=5), 10_000)
-        assert len(levels) == 20_000 and set(levels) == {50_000.0, 5000.0}
-        pairs = list(pairwise(levels))
-        for before, after, probability in ((50_000.0, 5000.0, 0.2), (5000.0, 50_000.0, 0.1)):
-            left = [following for level, following in pairs if level == before]
-            assert left.count(after) / len(left) == pytest.approx(probability, abs=0.015)
-        assert levels.count(5000.0) / len(levels) == pytest.approx(2 / 3, abs=0.03)
-
-    def test_only_the_uplink_changes_and_only_at_points(self) -> None:
-        trace = markov(SETTING, 200, self.STATES, seed=5)
-        assert {replace(point.setting, uplink=None) for point in trace} == {replace(SETTING, uplink=None)}
-        assert all(one.setting != other.setting for one, other in pairwise(trace))
-        assert trace[0].seconds == 0 and trace[-1].seconds < 200
-        assert all(point.seconds % 0.5 == 0 for point in trace)
-
-    def test_it_repeats_by_seed(self) -> None:
-        trace = markov(SETTING, 200, self.STATES, seed=5)
-        assert trace == markov(SETTING, 200, self.STATES, seed=5) != markov(SETTING, 200, self.STATES, seed=6)
-
-    def test_it_begins_by_the_shares_of_time(self) -> None:
-        """2,000 seeds: the share of slow starts within four standard deviations (.042) of two thirds."""
-        starts = [markov(SETTING, 1, self.STATES, seed)[0].setting.uplink for seed in range(2000)]
-        assert starts.count(5000.0) / 2000 == pytest.approx(2 / 3, abs=0.042)
-
-    def test_certain_transitions_alternate(self) -> None:
-        trace = markov(SETTING, 4, TwoStates(worsens=1, recovers=1))
-        assert [point.seconds for point in trace] == [0, 1, 2, 3]
-
-    @pytest.mark.parametrize(
-        ("field", "value", "sentence"),
-        [
-            ("worsens", 0.0, "of a recovery must be above 0 and at most 1, not 0 and 0.1"),
-            ("recovers", 1.5, "not 0.1 and 1.5"),
-            ("recovers", math.nan, "not 0.1 and nan"),
-            ("dwell", 0.0, "dwell time must be above 0 seconds"),
-        ],
-    )
-    def test_chains_that_mean_nothing_are_refused(self, field: str, value: float, sentence: str) -> None:
-        with pytest.raises(ValueError, match=sentence):
-            TwoStates(**{field: value})
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -148,8 +92,6 @@ def test_files_that_are_no_texts_are_refused(tmp_path: Path) -> None:
     [
         lambda: sinusoid(SETTING, 0),
         lambda: sinusoid(SETTING, 1, period=0),
-        lambda: markov(SETTING, 0, TwoStates()),
-        lambda: markov(SETTING, 9, TwoStates(slow=1.0)),
     ],
 )
 def test_traces_that_mean_nothing_are_refused(make: Callable[[], Trace]) -> None:

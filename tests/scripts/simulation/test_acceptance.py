@@ -1,27 +1,12 @@
-"""Acceptance sequences: modelled rates are met, records survive a file, nonsense is refused."""
+"""Acceptance sequences: modelled rates are met, nonsense is refused."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from pathlib import Path
 from statistics import mean
 
 import pytest
 
-from scripts.simulation.acceptance import (
-    InARow,
-    Phases,
-    Position,
-    Rates,
-    Recorded,
-    load_record,
-    save_record,
-)
-
-ANSWERS = (
-    (Position(True, False), Position(False, True, (0.25, 0.5))),
-    (Position(True, True),),
-)
+from scripts.simulation.acceptance import Rates
 
 
 class TestRates:
@@ -41,53 +26,3 @@ class TestRates:
     def test_what_can_not_be_is_refused(self, values: tuple[float, float, float]) -> None:
         with pytest.raises(ValueError, match="accept"):
             Rates(*values)
-
-
-def test_phases_take_turns() -> None:
-    phases = Phases((Rates(1.0, 0.0, 0.0), Rates(0.0, 1.0, 0.0)), 10, expectations=True)
-    drawn = phases.draw(60, 3)
-    changes = [i for i in range(1, 60) if drawn[i].device != drawn[i - 1].device]
-    assert {later - sooner for sooner, later in pairwise(changes)} == {10}
-    assert all(position.expected == (float(position.device), float(position.cloud)) for position in drawn)
-
-
-def test_short_answers_in_a_row_make_a_long_one() -> None:
-    answer = (Position(True, True), Position(True, False), Position(False, True), Position(False, False))
-    model = InARow((answer, answer[1:]))
-    drawn = model.draw(40, 1)
-    assert len(drawn) == 40
-    assert drawn == model.draw(40, 1) != model.draw(40, 2)
-    following = dict(pairwise(answer))
-    assert all(following.get(one, two) == two for one, two in pairwise(drawn))
-    assert len({two for one, two in pairwise(drawn) if one == answer[-1]}) > 1  # where the next one begins
-
-
-class TestRecord:
-    def test_survives_a_file(self, tmp_path: Path) -> None:
-        save_record(tmp_path / "record.json", ANSWERS)
-        assert load_record(tmp_path / "record.json") == Recorded(ANSWERS)
-
-    def test_the_seed_chooses_the_answer(self) -> None:
-        record = Recorded(ANSWERS)
-        assert [record.draw(1, seed) for seed in range(3)] == [ANSWERS[0][:1], ANSWERS[1], ANSWERS[0][:1]]
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "{",
-            "{}",
-            "[]",
-            "[[]]",
-            "[1]",
-            "[[[1]]]",
-            "[[[1, 2]]]",
-            "[[[1, 0, 0.5]]]",
-            "[[[1, 0, 0.5, 2]]]",
-            '[[["1", 0]]]',
-        ],
-    )
-    def test_another_file_is_refused_with_its_name(self, tmp_path: Path, text: str) -> None:
-        path = tmp_path / "record.json"
-        path.write_text(text)
-        with pytest.raises(ValueError, match=r"record\.json"):
-            load_record(path)

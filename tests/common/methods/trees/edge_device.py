@@ -14,8 +14,8 @@ from common.methods.catalog import METHODS
 from device.engine import DeviceEngine
 from device.interface import AnswerEvent, Finished, TokenEvent
 from device.settings import DeviceSettings
-from scripts.generations import Iterated
 from tests.common.engine.inflated import inflate
+from tests.support.generations import Iterated
 
 NOTES = {
     "rabbit": "My rabbit is called Yarszis.",

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts.bench.questions.judge import right
-from scripts.bench.questions.notes import NOTES
 from scripts.bench.questions.public import ASKED, PEPS, read
-from scripts.bench.questions.questions import OF_DEVICE, QUESTIONS, Question, first_of_each
+from scripts.bench.questions.questions import NOTES, QUESTIONS, Question, first_of_each
 from scripts.bench.results import TEXT_FOLDER, NoText
 
 PUBLIC = Path(os.environ.get(TEXT_FOLDER, "/nowhere")) / "peps"
@@ -36,7 +35,7 @@ def test_only_its_note_has_the_private_part(question: Question) -> None:
         assert not right(NOTES[question.note], question.parts[1:])
 
 
-@pytest.mark.parametrize("question", OF_DEVICE, ids=lambda each: each.note)
+@pytest.mark.parametrize("question", [each for each in ANSWERED if each.kind == "device"], ids=lambda each: each.note)
 def test_who_quotes_the_whole_note_answers_its_question(question: Question) -> None:
     """Whatever else stands there."""
     assert right(NOTES[question.note], question.parts, question.wrong)
