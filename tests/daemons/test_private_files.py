@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from scripts.daemons import ANSWER_PATIENCE, Daemon, dragon, free_port
-from tests.common.process.test_files import open_to_others
+from tests.common.process.test_private_files import open_to_others
 
 MENDED = "now only this user can"
 
