@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 
 from common.configuration.flags import flags_help, parse_flags
-from common.daemon.daemon import one_line_errors
-from common.process.private_files import keep_private
-from common.process.streams import open_closed_streams
+from common.daemon.start import one_line_errors
+from common.process.files import keep_private
+from common.process.machine import open_closed_streams
 
 
 def main() -> None:
-    """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
+    """Run the cloud daemon. Its flags are the settings of `cloud/daemon.py`."""
     open_closed_streams()
     keep_private()
     with one_line_errors("dragon cloud"):
-        from cloud.settings import CloudSettings
+        from cloud.daemon import CloudSettings
         from common.configuration.caches import keep_caches
         from common.configuration.configuration import load_settings
 

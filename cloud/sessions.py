@@ -6,28 +6,210 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloud.admission import Admission, Places, Taken, admit, refusal, wait
-from cloud.inbox import Inbox, Key
-from cloud.metrics import CloudMetrics, SessionNotes
-from cloud.settings import CloudSettings
-from common.answer.errors import NoPlace
-from common.answer.failures import failure_message, no_handshake, stopping, unknown_session
+from cloud.daemon import CloudSettings
+from common.answer.report import SideReport
+from common.answer.request import (
+    NO_DOCUMENT_FITS,
+    STOPPING,
+    NoPlace,
+    failure_message,
+    no_handshake,
+    stopping,
+    unknown_session,
+)
 from common.daemon import handshake
-from common.daemon.failures import as_failure
+from common.daemon.handshake import as_failure
 from common.daemon.side import SEARCH_FAILED, SideRuntime
-from common.estimates.peer_estimates import PeerEstimates
-from common.methods.catalog import opened_by
+from common.daemon.threads import FairThread
+from common.estimates.peer import PeerEstimates
+from common.methods.catalog import METHODS, opened_by
 from common.methods.interface import CloudContext, CloudHalf
+from common.metrics import exposition
+from common.metrics.answers import BUSY, OTHER, AnswerMetrics
+from common.metrics.exposition import Reading, Readings
+from common.metrics.state import link_readings, model_readings, models_of, note_build
 from common.process.log_lines import AnswerName
-from common.process.quiet_log import QuietLog
-from common.transport.interface import Peer, owner
+from common.process.threads import QuietLog
 from common.transport.keys import fingerprint
+from common.transport.sending import CountersSnapshot, Peer, owner
 from proto.errors import ProtocolError
-from proto.messages import Busy, Cancel, Close, Error, Fetch, Hello, Message, Open, ProbeReply, Sync, Welcome
+from proto.messages import (
+    Busy,
+    Cancel,
+    Close,
+    Closed,
+    Decided,
+    Draft,
+    Error,
+    Fetch,
+    Generated,
+    Hello,
+    Message,
+    Open,
+    ProbeReply,
+    Ready,
+    Sync,
+    Target,
+    Verdict,
+    Welcome,
+)
+
+# --- inbox
+# Messages of open sessions: taken in at once, or, if that takes long, when it is their device's turn.
+
+Key = tuple[Peer, int]  # peer, session
+
+CROWDED = 1.0  # seconds after which a device that sends more than is worked through for it may try again
+
+
+class Inbox:
+    """For the link's thread, which must not wait. What goes wrong ends its session, and no other."""
+
+    def __init__(
+        self,
+        thread: FairThread,
+        find: Callable[[Key], CloudHalf | None],
+        fail: Callable[[Key, CloudHalf, Exception], object],
+    ) -> None:
+        """`find` tells the session that is open, `fail` ends one."""
+        self._thread = thread
+        self._find = find
+        self._fail = fail
+
+    def deliver(self, key: Key, session: CloudHalf, message: Message, size: int) -> None:
+        """Hand a message of so many bytes to its session."""
+        if not session.slow:
+            self._guarded(key, session, partial(session.receive, message))
+        elif self._guarded(key, session, partial(session.check, message)):
+            self.later(key, session, size, partial(session.receive, message))
+
+    def later(self, key: Key, session: CloudHalf, size: int, run: Callable[[], object]) -> None:
+        """Have `run` done, which holds `size` bytes, behind what its device has sent before, unless the session ends.
+
+        A device that has too much waiting already gets `Busy`.
+        """
+
+        def unless_over() -> None:
+            if self._find(key) is session:
+                self._guarded(key, session, run)
+
+        if not self._thread.submit(owner(key[0]), size, unless_over, partial(self._fail, key, session)):
+            self._fail(key, session, NoPlace(CROWDED))
+
+    def _guarded(self, key: Key, session: CloudHalf, run: Callable[[], object]) -> bool:
+        """Whether `run` went well."""
+        try:
+            run()
+        except Exception as error:
+            self._fail(key, session, error)
+            return False
+        return True
+
+
+# --- metrics
+# The cloud's metrics: sessions of all devices together, none by device.
+
+FIRST = Draft | Target | Verdict | Decided | Generated  # messages that bring a device's answer forward
+REASONS: Final = ("closed", "cancelled", "gone")  # of the end of a session
+# Codes of `Error`, all of this side's own. Another one would be told as `OTHER`.
+KINDS: Final = (
+    BUSY,
+    "document",
+    "failed",
+    "malformed",
+    "mismatch",
+    "no-handshake",
+    NO_DOCUMENT_FITS,
+    "too-large",
+    "unknown-message",
+    "unknown-session",
+    "unservable",
+    "version",
+    OTHER,
+)
+
+
+class CloudMetrics:
+    """Notes each session once, at its end, and what devices are refused; reads the rest when asked. From any thread."""
+
+    def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
+        """`sessions` and `peers` are the numbers of those there are now; `process`: it is this daemon's alone."""
+        self.link: Callable[[], CountersSnapshot] | None = None  # counts of the link, once there is one
+        self._registry = registry = exposition.make_registry(process)
+        self._side = side
+        self._sessions = sessions
+        self._peers = peers
+        note_build(registry, side)
+        self.answers = AnswerMetrics(
+            registry, "From Open to the first draft, verdict or token", METHODS, REASONS, KINDS, ("cloud",)
+        )
+        registry.register(Readings(self._readings))
+
+    def text(self) -> bytes:
+        """All of them, in Prometheus' text format."""
+        return exposition.text(self._registry)
+
+    def sent(self, message: Message) -> None:
+        """Note a refusal or a failure that a device is told."""
+        if isinstance(message, Busy):
+            self.answers.failed(BUSY)
+        elif isinstance(message, Error) and message.code != STOPPING:
+            self.answers.failed(message.code)
+
+    def _readings(self) -> Iterator[Reading]:
+        yield Reading("dragon_num_requests_running", "Sessions that are open", float(self._sessions()))
+        yield from model_readings(models_of(self._side))
+        if self.link is not None:  # else it is the gateway's
+            yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
+            yield from link_readings(self.link())
+
+
+class SessionNotes:
+    """Figures of one session, noted while it is open."""
+
+    def __init__(self, metrics: CloudMetrics, request: Open | Fetch, settings: CloudSettings) -> None:
+        self._answers = metrics.answers
+        self._method = opened_by(request).name
+        self._placement = request.placement if isinstance(request, Open) else "device"
+        self._most_tokens = request.max_tokens if isinstance(request, Open) else settings.max_tokens
+        self._began = time.monotonic()
+        self._first = True
+        self._failed = False
+
+    def waited(self, seconds: float) -> None:
+        """Note a wait for KV memory."""
+        self._answers.waited(seconds)
+
+    def sent(self, message: Message) -> None:
+        """Look at a message of the session on its way out; nearly all are of no interest."""
+        if self._first and isinstance(message, FIRST):
+            self._first = False
+            self._answers.begun(time.monotonic() - self._began)
+        elif isinstance(message, Ready):
+            self._answers.read(message.prompt_tokens)
+        elif isinstance(message, Closed):
+            told = message
+            report = SideReport(told.drafted, told.accepted, told.rollbacks, branches=told.branches, used=told.used)
+            self._answers.drafts("cloud", report)
+        elif isinstance(message, Error | Busy):
+            self._failed = True
+
+    def closed(self, tokens: int) -> None:
+        """Note the tokens that the device says its answer has."""
+        self._answers.generated(min(tokens, self._most_tokens))
+
+    def ended(self, reason: str | None) -> None:
+        """Note the end of the session, None where its device was told of a failure."""
+        if reason is not None and not self._failed:
+            self._answers.ended(reason, time.monotonic() - self._began, self._method, self._placement)
+
+
+# --- sessions
 
 log = logging.getLogger(__name__)
 

@@ -8,21 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from common.answer.attribution import UNREAD, untold
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.failures import NO_DOCUMENT_FITS
-from common.answer.phase import Phase
-from common.answer.record import AnswerRecord
+from common.answer.patience import Stopwatch
 from common.answer.recorder import Recorder
-from common.answer.report import Record, Report, build_report
-from common.answer.request import Request
-from common.answer.sent import sent_bytes
-from common.answer.values import Commit
-from common.answer.watch import Stopwatch
-from common.daemon.failures import as_failure
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
-from common.engine.sequences import Prompt
+from common.answer.report import UNREAD, AnswerRecord, Record, Report, build_report, sent_bytes, untold
+from common.answer.request import NO_DOCUMENT_FITS, AnswerFailed, Request, RequestError
+from common.answer.values import Commit, Phase
+from common.daemon.handshake import as_failure
+from common.daemon.side import Scope, SideRuntime
+from common.engine.jobs import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
@@ -35,8 +28,7 @@ from device.settings import DeviceSettings
 from device.shown import ShownAnswer
 from device.tracing import Tracing
 from proto.errors import ProtocolError
-from proto.fields import Side
-from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready
+from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready, Side
 
 log = logging.getLogger(__name__)
 

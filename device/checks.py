@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from common.answer.errors import RequestError
-from common.answer.request import PRIVACY_LEVELS, Request
+from common.answer.request import PRIVACY_LEVELS, Request, RequestError
 from common.methods.catalog import METHODS
-from common.methods.checks import check_documents
-from common.methods.interface import Method
+from common.methods.interface import Method, check_documents
 from device.settings import DeviceSettings
-from proto.limits import LONGEST_QUESTION
+from proto.messages import LONGEST_QUESTION
 
 
 def check(request: Request, settings: DeviceSettings) -> Method:

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, get_args
 
-from common.answer import failures
+from common.answer import request as failures
 from common.answer.request import Privacy
 from common.daemon.handshake import refusal
 from common.daemon.side import SideRuntime
-from common.estimates.peer_estimates import PeerEstimates
-from common.process.quiet_log import QuietLog
-from common.transport.counters import CountersSnapshot
-from common.transport.interface import LinkStatus, Peer
+from common.estimates.peer import PeerEstimates
+from common.process.threads import QuietLog
+from common.transport.sending import CountersSnapshot, LinkStatus, Peer
 from device.interface import CloudStatus
 from proto.errors import ProtocolError, Refusal
 from proto.framing import PROTOCOL_VERSION

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Self
 
+from common.answer.patience import MOST_STEP, MOST_TRIP, Patience
 from common.answer.request import Request
 from common.answer.values import Commit
-from common.answer.watch import MOST_STEP, MOST_TRIP, Patience
 from common.daemon.side import SideRuntime
-from common.estimates.estimates import Estimates
-from common.estimates.peer_estimates import PeerEstimates
+from common.estimates.cost import Estimates
+from common.estimates.peer import PeerEstimates
 from device.cloud_connection import CloudConnection, alone
 from device.settings import DeviceSettings
 from proto.messages import Hello, Message

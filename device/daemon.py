@@ -9,14 +9,11 @@ from functools import partial
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
-from common.daemon.daemon import THREADS_END, device_keys, serving, stay_alone
-from common.daemon.watchdog import Watchdog
+from common.daemon.start import THREADS_END, Watchdog, device_keys, serving, stay_alone
 from common.engine.model.imports import importing_models
-from common.process.garbage import keep_loaded
-from common.process.service_manager import ServiceManager
-from common.process.startup import Startup
-from common.process.stopping import until_told, within
-from common.process.vital import end_process
+from common.process.lifetime import ServiceManager, Startup, until_told, within
+from common.process.machine import keep_loaded
+from common.process.threads import end_process
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
 from device.access import tls

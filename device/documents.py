@@ -26,9 +26,7 @@ from common.library.readers.formats import SUFFIXES, refusal
 from common.library.readings import Reading
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
-from common.process.durable_files import replacing
-from common.process.paths import expanded
-from common.process.private_files import private_folder
+from common.process.files import expanded, private_folder, replacing
 from device.interface import Listing
 from device.settings import DeviceSettings
 

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from common.answer.record import AnswerRecord
-from common.answer.watch import Patience, Silence
-from common.daemon.rereading import Rereading, SecondReading, longest
-from common.engine.sequences import Prompt
+from common.answer.patience import Patience, Silence
+from common.answer.report import AnswerRecord
+from common.daemon.model_runtime import Rereading, SecondReading, longest
+from common.engine.jobs import Prompt
 from proto.messages import Closed
 
 CLOSING_BYTES = 2**12  # of the cloud's part of a report that count as progress

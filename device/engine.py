@@ -10,19 +10,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from common.answer.errors import RequestError
-from common.answer.request import Request
+from common.answer.request import Request, RequestError
 from common.configuration.settings import readable_name
-from common.daemon.failures import as_failure
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
-from common.daemon.ticker import Ticker
-from common.engine.model.conversation import Conversation
-from common.engine.model.prompt import Query
-from common.engine.model.tool_words import ToolFormat
+from common.daemon.handshake import as_failure
+from common.daemon.side import Scope, SideRuntime
+from common.daemon.start import Ticker
+from common.engine.model.prompt import Conversation, Query, ToolFormat
 from common.library.hit import Hit
 from common.methods.open_message import open_message
-from common.transport.counters import CountersSnapshot
+from common.transport.sending import CountersSnapshot
 from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone

@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from common.answer.report import Report
 from common.answer.request import Privacy, Request
-from common.engine.model.conversation import Conversation
-from common.engine.model.prompt import Query
-from common.engine.model.tool_words import ToolFormat
+from common.engine.model.prompt import Conversation, Query, ToolFormat
 from common.library.hit import Hit
 from common.library.readings import Reading
 from common.library.store import FileRecord, StoredChunk
 from device.doctor.checks import Finding
-from proto.fields import Exactness
+from proto.messages import Exactness
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

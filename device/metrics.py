@@ -15,7 +15,7 @@ from common.metrics import exposition
 from common.metrics.answers import BETWEEN_TOKENS, FAILURES, AnswerMetrics, failure_kind
 from common.metrics.exposition import Reading, Readings
 from common.metrics.state import link_readings, model_readings, models_of, note_build
-from common.transport.counters import CountersSnapshot
+from common.transport.sending import CountersSnapshot
 from device.cloud_view import CloudView
 from device.interface import Finished, FinishReason
 

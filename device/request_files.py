@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.request import RequestFile
+from common.answer.request import AnswerFailed, RequestError, RequestFile
 from common.library.embedder import SentenceTransformerEmbedder, chunker_for
 from common.library.errors import LibraryError, PathError
 from common.library.library import Library
-from common.process.private_files import private_folder
+from common.process.files import private_folder
 from device.interface import always
 from device.settings import DeviceSettings
 

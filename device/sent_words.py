@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.answer.sent import SentBytes
+from common.answer.report import SentBytes
 
 NOTHING: Final = "Nothing of this answer left this device."
 NAMES: Final = {

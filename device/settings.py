@@ -12,8 +12,7 @@ from pydantic_settings import SettingsConfigDict
 
 from common.answer.request import Privacy, Unmatched
 from common.configuration.settings import Address, DraftModel, File, Folder, LocalTarget, Settings, is_loopback
-from proto.fields import Placement
-from proto.limits import MOST_ENTRIES
+from proto.messages import MOST_ENTRIES, Placement
 
 MOST_WAITING = 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}

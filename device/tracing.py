@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from common.answer.recorder import MOST_PARTS, Recorder
 from common.estimates.link_meter import LinkMeter
-from common.process.quiet_log import QuietLog
-from common.tracing.merge import Notes, merge
-from common.tracing.trace import Trace
+from common.process.threads import QuietLog
+from common.tracing.trace import Notes, Trace, merge
 from proto.errors import ProtocolError
 from proto.messages import Message, Spans
 from proto.payloads.trace import Span, decode_spans

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-from proto.limits import LONGEST_PATTERN, MOST_PATTERNS
+from proto.messages import LONGEST_PATTERN, MOST_PATTERNS
 
 TAG: Final = "tag:"
 LONGEST_TAG: Final = 64  # characters

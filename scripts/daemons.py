@@ -20,7 +20,7 @@ import httpx
 import psutil
 
 from common.transport.keys import KeyFolder
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from scripts.netlab.lab import NetLab
@@ -111,7 +111,7 @@ def fill_library(data: Path, role: str, texts: Mapping[str, str], suffix: str = 
     folder.mkdir()
     for name, text in texts.items():
         (folder / f"{name}{suffix}").write_text(text, "utf-8")
-    from cloud.settings import CloudSettings
+    from cloud.daemon import CloudSettings
     from common.library.commands import add
     from device.settings import DeviceSettings
 

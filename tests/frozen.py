@@ -5,6 +5,6 @@ Else the collector of each forked process goes through all modules, and copies t
 
 from __future__ import annotations
 
-from common.process.garbage import keep_loaded
+from common.process.machine import keep_loaded
 
 keep_loaded()

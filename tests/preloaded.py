@@ -26,7 +26,7 @@ IMPORTED: Final = [
     "device.cli.main",
     "device.daemon",
     "device.engine",
-    "common.methods.aggregate.device_answer",
+    "common.methods.aggregate.device",
     "numba",
     "sentence_transformers.models",
     "transformers.generation.utils",

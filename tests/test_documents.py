@@ -17,15 +17,14 @@ import click
 import pytest
 import typer
 
-from cloud.settings import CloudSettings
-from common.answer.report import Report, SideReport
-from common.answer.sent import SentBytes
+from cloud.daemon import CloudSettings
+from common.answer.report import Report, SentBytes, SideReport
 from common.configuration.settings import Settings, default_data_dir, default_model
-from common.daemon.daemon import BAD_INPUT as NOT_STARTED
+from common.daemon.start import BAD_INPUT as NOT_STARTED
 from common.library.readers.formats import CONVERTIBLE, READ
 from common.methods.catalog import METHODS
-from common.process.stopping import KILLED
-from common.process.vital import THREAD_DIED
+from common.process.lifetime import KILLED
+from common.process.threads import THREAD_DIED
 from device.cli.failures import ANSWER_FAILED, BAD_INPUT, NOT_REACHABLE
 from device.cli.main import INTERRUPTED, app
 from device.http.app import Api

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.machine.values import Decided
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import Decided
+from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler

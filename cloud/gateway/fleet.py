@@ -2,18 +2,156 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from cloud.gateway.channel import Channel, Kind, Note
-from cloud.gateway.processes import Launcher, WorkerProcess
-from common.answer.watch import Stopwatch
-from common.process.vital import Died
-from common.transport.interface import Peer
+from cloud.daemon import CloudSettings, receiving
+from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
+from cloud.gateway.gateway import Gateway
+from common.answer.patience import Stopwatch
+from common.configuration.configuration import ConfigurationError
+from common.configuration.settings import KV_SHARE
+from common.daemon.start import BAD_INPUT, Watchdog
+from common.library.snapshots import forget, publish
+from common.metrics import exposition
+from common.metrics.answers import BUSY
+from common.metrics.exposition import Reading, Readings
+from common.metrics.server import MetricsServer
+from common.metrics.state import link_readings
+from common.process.lifetime import ServiceManager, Startup, until_told
+from common.process.machine import child_command, cores_each, memory, python_environment
+from common.process.threads import Died, end_process
+from common.transport.cloud_link import CloudLink
+from common.transport.keys import CloudKeys
+from common.transport.sending import CountersSnapshot, Limits, Peer, largest_payload
+
+# --- processes
+# Processes of workers: what the fleet asks of them wherever they are, and those of this machine.
+
+LOADS: Final = "it loads its models"
+
+
+class WorkerProcess(Protocol):
+    """A worker's process. For one thread."""
+
+    def ended(self) -> str | None:
+        """The way in which it ended, for people; None while it runs."""
+
+    def misconfigured(self) -> bool:
+        """Whether it ended because of its settings, which all workers have."""
+
+    def leaving(self) -> bool:
+        """Whether the machine that it runs on is about to be taken away."""
+
+    def awaited(self) -> str:
+        """A sentence for people about one that does not serve yet."""
+
+    def terminate(self) -> None:
+        """Have it end in order, soon."""
+
+    def kill(self) -> None:
+        """Have it end at once. Nobody waits: the system may take long, or for ever."""
+
+
+class Launcher(Protocol):
+    """Starts processes of workers. For one thread, which lasts."""
+
+    address: str  # where the gateway listens for them: ipc, or tcp with `*` for a port that is not chosen yet
+    keys: ChannelKeys | None  # with which they connect
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        """Start the worker of this number, which connects to `address`; `place` counts those that run at a time."""
+
+    def close(self) -> None:
+        """Let go of what they were started with; they have ended."""
+
+
+def worker_command(number: int, place: int, address: str) -> list[str]:
+    """The command of a worker, which reads its settings as JSON from stdin, and ends with this process."""
+    return child_command("cloud.gateway.worker", str(number), str(place), address)
+
+
+def given_to_worker(
+    settings: Mapping[str, object], keys: ChannelKeys | None, *, snapshots: bool, workers: int = 0, gpus: float = 0.0
+) -> bytes:
+    """JSON for a worker's stdin: its `settings`, the keys with which it connects, whether it searches snapshots, and
+    how it comes by a GPU: `workers` divide those of their machine, or `gpus` are reserved for each.
+    """
+    parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
+    given = {"settings": dict(settings), "keys": parts, "snapshots": snapshots, "workers": workers, "gpus": gpus}
+    return json.dumps(given, default=str).encode()
+
+
+def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
+    """A process of this installation, which finds what it is `given` on its stdin."""
+    process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended, and its exit code says so
+        process.stdin.write(given)
+        process.stdin.close()
+    return process
+
+
+def end_for_people(code: int, where: str = "") -> str:
+    """The way in which a process ended, of which `subprocess` tells the `code`; `where` is a phrase, if it matters."""
+    if code < 0:
+        return f"was killed{where} (signal {-code})"
+    return f"ended{where} (exit code {code})"
+
+
+class LocalLauncher:
+    """Starts so many workers on this machine, with `settings`; they end with the thread that starts them."""
+
+    def __init__(self, settings: Mapping[str, object], address: str, count: int) -> None:
+        self.address = address
+        self.keys: ChannelKeys | None = None  # only this user can reach the socket
+        self._given = given_to_worker(settings, None, snapshots=False, workers=count)
+
+    def start(self, number: int, place: int, address: str) -> WorkerProcess:
+        return LocalProcess(started(worker_command(number, place, address), self._given))
+
+    def close(self) -> None:
+        """There is nothing but the processes."""
+
+
+class LocalProcess:
+    """A process that was started here."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def ended(self) -> str | None:
+        code = self._process.poll()
+        return None if code is None else end_for_people(code)
+
+    def misconfigured(self) -> bool:
+        return self._process.poll() == BAD_INPUT
+
+    def leaving(self) -> bool:
+        return False  # the gateway would be, too
+
+    def awaited(self) -> str:
+        return LOADS
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+# --- fleet
 
 log = logging.getLogger(__name__)
 
@@ -320,3 +458,169 @@ class Fleet:
         until = time.monotonic() + _ENDING
         while any(process.ended() is None for process in processes) and time.monotonic() < until:
             time.sleep(_TURN)
+
+
+# --- librarian
+# The process that keeps the library of a cloud on several machines: started, and started again when it ends.
+
+_PAUSE: Final = 10.0  # seconds until it is started again
+_LIBRARIAN_ENDING: Final = 0.3  # seconds that it has for its end
+
+
+class Librarian:
+    """Keeps it running, until closed. Answers go on without it, from the latest snapshot."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._settings = json.dumps(dict(settings), default=str).encode()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # of the process
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="librarian", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, in order where that takes no longer than a moment."""
+        with self._lock:
+            self._closing.set()
+            process = self._process
+        if process is not None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LIBRARIAN_ENDING)
+            process.kill()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                process = self._started()
+            except OSError as error:  # there is no process to be had
+                log.warning("the process that keeps the library can't be started (%s); it is tried again", error)
+                self._closing.wait(_PAUSE)
+                continue
+            if process is None:
+                return
+            code = process.wait()
+            if not self._closing.is_set():
+                log.warning("the process that keeps the library ended (exit code %d); it is started again", code)
+                self._closing.wait(_PAUSE)
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        command = child_command("cloud.gateway.librarian_process")
+        with self._lock:
+            if self._closing.is_set():
+                return None
+            self._process = process = started(command, self._settings)
+        return process
+
+
+# --- metrics
+# The metrics of a cloud with workers: the gateway's own, and each worker's with its place as a label.
+
+PATIENCE: Final = 2.0  # seconds for the workers' answers; Prometheus waits 10 by default
+
+
+class GatewayMetrics:
+    """Reads what the gateway knows, and asks workers for theirs, whenever somebody asks for the metrics."""
+
+    def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], CountersSnapshot]) -> None:
+        """`link` counts what is exchanged with devices."""
+        self._gateway = gateway
+        self._fleet = fleet
+        self._link = link
+        self._registry = exposition.make_registry(process=True)
+        self._registry.register(Readings(self._readings))
+
+    def text(self) -> bytes:
+        """All of them, in Prometheus' text format. A worker that does not answer in time is left out."""
+        workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
+        return exposition.merged(exposition.text(self._registry), workers, "worker")
+
+    def _readings(self) -> Iterator[Reading]:
+        gateway = self._gateway
+        yield Reading("dragon_workers_serving", "Workers that serve", float(self._fleet.serving))
+        ends = tuple((why, float(count)) for why, count in self._fleet.ends)
+        yield Reading("dragon_worker_ends", "Ends of workers that were not told to end", ends, "why", counts=True)
+        moved = "Sessions whose worker ended, which their devices open again"
+        yield Reading("dragon_worker_sessions_lost", moved, float(gateway.sessions_lost), counts=True)
+        yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(gateway.devices))
+        refused = ((BUSY, float(gateway.busy)),)
+        yield Reading("dragon_request_failures", "Answers that were refused", refused, "kind", counts=True)
+        yield from link_readings(self._link())
+
+
+# --- daemon
+# The cloud daemon as a gateway: keys, allow-list and address are here, models and libraries with the workers.
+
+_LONGEST_PATH: Final = 90  # bytes of a socket's; systems allow a little more
+
+
+def serve_by_workers(
+    settings: CloudSettings,
+    keys: CloudKeys | None,
+    stack: ExitStack,
+    manager: ServiceManager,
+    scraped: MetricsServer | None,
+) -> None:
+    """Serve devices by `settings.workers` processes until `Stopped`; the `stack` ends them then.
+
+    Their metrics and the gateway's are told where they are `scraped`. Raises `ConfigurationError` where no worker can
+    serve.
+    """
+    startup = Startup(manager.status)
+    with receiving(settings, keys, startup, end_process) as address:
+        if settings.ray is None:
+            forget(settings.library)
+        else:
+            startup.at("copying the library for the workers")
+            publish(settings.library)
+            stack.callback(Librarian(settings_of_worker(settings)).close)
+        fleet = Fleet(settings.workers, _launcher(settings, stack), settings.worker_silence_seconds, end_process)
+        fleet.start()
+        stack.callback(fleet.close)
+        startup.at("loading the workers' models")
+        if not fleet.until_one_serves():
+            raise ConfigurationError("no worker could be started; it has said why")
+    gateway = Gateway(fleet, settings.max_sessions_per_key)
+    limits = Limits(payload_bytes=largest_payload(fleet.vocabulary))
+    link = CloudLink(address, keys, gateway, limits, insecure=settings.insecure, died=end_process, beside=fleet.turns)
+    gateway.link = link
+    fleet.serve(gateway)
+    stack.enter_context(link)
+    stack.callback(gateway.close)
+    if scraped is not None:
+        scraped.serve(GatewayMetrics(gateway, fleet, link.counters).text)
+    manager.ready(f"serving devices on {link.address}")
+    stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
+    log.info("cloud ready on %s with workers", link.address)
+    until_told()
+
+
+def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:
+    values = settings_of_worker(settings)
+    if settings.ray is not None:
+        from cloud.gateway.ray_launcher import RayLauncher
+
+        return RayLauncher(settings.ray, values, settings.workers, values["threads"], settings.worker_gpus)
+    folder = socket_folder(settings.data / "workers")
+    stack.callback(partial(shutil.rmtree, folder, ignore_errors=True))
+    return LocalLauncher(values, f"ipc://{folder / 'workers'}", settings.workers)
+
+
+def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
+    """The settings of one worker: its part of the machine's cores and memory."""
+    values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
+    count = settings.workers
+    kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
+    values |= {"workers": 0, "ray": None, "worker_gpus": 0.0, "metrics": None}
+    values["threads"] = settings.threads or cores_each(count, settings.shares_machine)
+    values["kv_bytes"] = max(2**20, kv_bytes // count)
+    return values
+
+
+def socket_folder(folder: Path) -> Path:
+    """Make the folder of the workers' socket, this user's only. Raises `ConfigurationError` for a path too long."""
+    if len(os.fsencode(folder)) > _LONGEST_PATH:
+        raise ConfigurationError(f"data = {folder.parent}: the path is too long for the socket of workers; shorten it")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import sys
 
-from common.process.private_files import keep_private
-from common.process.streams import open_closed_streams
+from common.process.files import keep_private
+from common.process.machine import open_closed_streams
 
 
 def main() -> None:
     """Keep the library until told to stop."""
     open_closed_streams()
     keep_private()
-    from cloud.settings import CloudSettings
+    from cloud.daemon import CloudSettings
     from common.configuration.caches import keep_caches
-    from common.daemon.daemon import serving
-    from common.process.stopping import until_told
+    from common.daemon.start import serving
+    from common.process.lifetime import until_told
 
     settings = CloudSettings(**json.load(sys.stdin))
     keep_caches(settings)

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from cloud.daemon import LOCAL
 from cloud.gateway.channel import ChannelKeys
-from cloud.gateway.processes import LOADS, WorkerProcess, given_to_worker
-from cloud.settings import LOCAL
+from cloud.gateway.fleet import LOADS, WorkerProcess, given_to_worker
 from common.configuration.configuration import ConfigurationError
-from common.daemon.daemon import BAD_INPUT
-from common.process.python import child_command, python_environment
+from common.daemon.start import BAD_INPUT
+from common.process.machine import child_command, python_environment
 
 log = logging.getLogger(__name__)
 

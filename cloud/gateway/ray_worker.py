@@ -12,7 +12,7 @@ import subprocess
 import threading
 from contextlib import suppress
 
-from cloud.gateway.processes import end_for_people, started, worker_command
+from cloud.gateway.fleet import end_for_people, started, worker_command
 from common.process.version import VERSION
 
 CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives

@@ -11,8 +11,8 @@ import os
 import sys
 from functools import partial
 
-from common.process.private_files import keep_private
-from common.process.streams import open_closed_streams
+from common.process.files import keep_private
+from common.process.machine import open_closed_streams
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +22,14 @@ def main() -> None:
     number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     open_closed_streams()
     keep_private()
+    from cloud.daemon import CloudSettings
     from cloud.gateway.channel import ChannelKeys
-    from cloud.settings import CloudSettings
     from common.configuration.caches import keep_caches
-    from common.daemon.daemon import THREADS_END, serving
+    from common.daemon.start import THREADS_END, serving
     from common.engine.model.imports import importing_models
-    from common.process.garbage import keep_loaded
-    from common.process.stopping import until_told, within
-    from common.process.vital import end_process
+    from common.process.lifetime import until_told, within
+    from common.process.machine import keep_loaded
+    from common.process.threads import end_process
     from common.transport.keys import KeyPair
 
     given = json.load(sys.stdin)
@@ -38,12 +38,11 @@ def main() -> None:
     keep_caches(settings)
     with serving(f"dragon cloud (worker {number})", settings, number) as (stack, _):
         with importing_models():
+            from cloud.gateway.channel import WorkerLink
             from cloud.gateway.gpus import keep_to, take_gpu
-            from cloud.gateway.worker_link import WorkerLink
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
-            from common.daemon.ticker import Ticker
-            from common.daemon.watchdog import Watchdog
+            from common.daemon.start import Ticker, Watchdog
 
         if settings.torch_device != "cpu":
             keep_to(take_gpu(place, given["workers"]) if given["workers"] else given["gpus"] or 1.0)

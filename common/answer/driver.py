@@ -14,11 +14,10 @@ from collections.abc import Callable, Hashable, Sequence
 from statistics import median
 from typing import Generic, Protocol, TypeVar
 
-from common.answer.record import RECENT, AnswerRecord
 from common.answer.recorder import Recorder
+from common.answer.report import RECENT, AnswerRecord
 from common.answer.values import Commit, Drawn, Finish, Send, TreeWork, Withdraw
-from proto.fields import Side
-from proto.messages import Message
+from proto.messages import Message, Side
 
 
 class Observer(Protocol):

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from common.answer.values import Commit, Send, Withdraw
-from common.estimates.estimates import Estimates
-from proto.fields import Side
-from proto.messages import Message, Open, Ready, Spans, Target
+from common.estimates.cost import Estimates
+from proto.messages import Decided, Message, Open, Ready, Side, Spans, Target, Verdict
 from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode_spans
-from proto.rounds import Decided, Verdict
 
 MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
 MOST_PARTS: Final = -(-MOST_SPANS // SPANS_PER_MESSAGE)  # messages that they take

@@ -2,17 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, fields
 from itertools import pairwise, zip_longest
 from statistics import median
+from typing import Final, Self
 
-from common.answer.contributions import ContributionRows
+from common.answer.citations import cited_sources
 from common.answer.request import Request
-from common.answer.sent import SentBytes
+from common.answer.values import Commit, Mixing
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
-from proto.fields import Aggregation, Placement, Sampler, Side
+from proto.framing import PAYLOAD_LIMIT
+from proto.messages import (
+    WHOLE_SHARE,
+    Aggregation,
+    Closed,
+    Contributions,
+    Defer,
+    Draft,
+    Fetch,
+    Fetched,
+    Message,
+    Open,
+    Placement,
+    Propose,
+    Resolve,
+    Resolved,
+    Sampler,
+    Side,
+    Sync,
+    Target,
+)
+
+# --- contributions
+# The cloud's part of a report: shares of its documents in an answer, and the texts of those that it may cite.
+
+MOST_TEXT: Final = 2**20  # bytes of all texts of an answer that the device keeps
+
+
+def contribution_messages(
+    session: int, documents: int, shares: Sequence[Sequence[float]], cloud_shares: Sequence[float | None]
+) -> Iterator[Contributions]:
+    """Messages of whole rows, each small enough for any link: `shares` [positions][documents + 1].
+
+    A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
+    Without a draft at its position a row is empty; of a beginning that was decided before this session none is told.
+    """
+    if documents == 0:
+        return
+    rows = PAYLOAD_LIMIT // row_bytes(documents)
+    first = next((position for position, row in enumerate(shares) if row), len(shares))
+    for start in range(first, len(shares), rows):
+        part = slice(start, start + rows)
+        payload = b"".join(
+            _row(row, documents, share) for row, share in zip(shares[part], cloud_shares[part], strict=True)
+        )
+        yield Contributions(session, start, documents, payload)
+
+
+def text_messages(
+    session: int,
+    texts: Sequence[str],
+    pieces: Sequence[str],
+    shares: Sequence[Sequence[float]],
+    cloud_shares: Sequence[float | None],
+) -> Iterator[Fetched]:
+    """Yields the texts of the documents that the answer with these `pieces` [tokens] may cite.
+
+    A text of more than a payload's length is cut there. `shares` and `cloud_shares` are as above.
+    """
+    count = len(texts)
+    scaled = [
+        [share * (1.0 if scale is None else scale) for share in (*row[:count], *[0.0] * (count - len(row)))]
+        for row, scale in zip(shares, cloud_shares, strict=True)
+    ]
+    for index in sorted(cited_sources(scaled, pieces)):
+        text = texts[index].encode()[:PAYLOAD_LIMIT].decode(errors="ignore")
+        yield Fetched(session, index, count, 0, 1, 0.0, "", text.encode())
+
+
+def row_bytes(documents: int) -> int:
+    """Bytes of a token's row: the share of each document and that of none."""
+    return documents + 1
+
+
+def _row(shares: Sequence[float], documents: int, cloud_share: float | None) -> bytes:
+    scale = WHOLE_SHARE if cloud_share is None else WHOLE_SHARE * cloud_share
+    return bytes([_byte(scale * share) for share in shares]).ljust(documents + 1, b"\0")
+
+
+def _byte(value: float) -> int:
+    return min(max(round(value), 0), WHOLE_SHARE) if math.isfinite(value) else 0
+
+
+class ContributionRows:
+    """Rows and texts put together from messages. No message makes them more than the answer has tokens and room."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}  # of the cloud's documents that the answer may cite, by their number
+        self._text_bytes = 0
+        self._documents = 0
+        self._data = bytearray()
+        self._first: int | None = None  # position of which a row has come
+
+    @property
+    def size(self) -> int:
+        """Bytes up to the last row that has come."""
+        return len(self._data)
+
+    def add(self, message: Contributions, positions: int) -> None:
+        """Take in a part for an answer of `positions` tokens, but for rows behind those: where the device ends the
+        answer, the cloud has decided more. A part that does not fit the answer is ignored.
+        """
+        documents, payload = message.documents, message.payload
+        width = row_bytes(documents)
+        if not documents or len(payload) % width or self._documents not in (0, documents):
+            return
+        start = message.position * width
+        payload = payload[: max(0, positions * width - start)]
+        if not payload:
+            return
+        self._documents = documents
+        self._first = message.position if self._first is None else min(self._first, message.position)
+        self._data.extend(bytes(max(0, start - len(self._data))))
+        self._data[start : start + len(payload)] = payload
+
+    def add_text(self, message: Fetched, documents: int) -> None:
+        """Take in the text of one of `documents`. A text that does not fit the answer, or is no text, is ignored."""
+        self._text_bytes += len(message.payload)
+        whole = message.count == documents and message.index < documents and message.parts == 1
+        if whole and self._text_bytes <= MOST_TEXT:
+            with suppress(UnicodeDecodeError):
+                self.texts[message.index] = message.payload.decode()
+
+    def shares(self, documents: int) -> list[tuple[float, ...]]:
+        """Shares of the documents and of none, [positions][documents + 1]; empty if they came for another number of
+        documents.
+        """
+        return [tuple(value / WHOLE_SHARE for value in row) for row in self._rows(documents)]
+
+    def known(self, documents: int) -> range:
+        """Positions of which rows have come; none if they came for another number of documents."""
+        if self._first is None or documents != self._documents:
+            return range(0)
+        return range(self._first, len(self._data) // row_bytes(documents))
+
+    def _rows(self, documents: int) -> Iterator[bytes]:
+        width = row_bytes(documents)
+        data = self._data if documents == self._documents else b""
+        return (bytes(data[start : start + width]) for start in range(0, len(data), width))
+
+
+# --- sent
+# Bytes of an answer's messages to the cloud, by what they say.
+
+
+@dataclass(frozen=True, slots=True)
+class SentBytes:
+    """Each byte counts once: the parts add up to everything that left the device for one answer."""
+
+    question: int = 0  # the question, instructions, tools and settings of the answer
+    earlier_turns: int = 0  # text of the conversation before the question
+    tokens: int = 0  # decided or proposed tokens, and requests for values at their positions
+    probabilities: int = 0  # this device's drafts with their distributions and evidence, and single values
+    control: int = 0  # the end of the session, and complaints about the cloud's messages
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def total(self) -> int:
+        return sum(astuple(self))
+
+    @property
+    def exchange(self) -> int:
+        """Bytes of the messages that decide tokens."""
+        return self.tokens + self.probabilities
+
+
+def sent_bytes(message: Message, size: int, history: int, sampler: Sampler) -> SentBytes:
+    """Returns the parts of a `message` that takes `size` bytes on the wire.
+
+    `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens alone.
+    """
+    match message:
+        case Open():
+            earlier = history + len(message.earlier.encode())
+            return SentBytes(question=size - earlier, earlier_turns=earlier)
+        case Fetch():
+            earlier = len(message.earlier.encode())
+            return SentBytes(question=size - earlier, earlier_turns=earlier)
+        case Draft() | Resolved():
+            return SentBytes(probabilities=size)
+        case Propose() if sampler != "race":
+            distributions = len(message.payload)
+            return SentBytes(tokens=size - distributions, probabilities=distributions)
+        case Propose() | Defer() | Target() | Sync() | Resolve():
+            return SentBytes(tokens=size)
+        case _:
+            return SentBytes(control=size)
+
+
+# --- report
 
 NOTED_WAIT = 1.0  # seconds; who waits less for memory need not know
 
@@ -194,3 +389,154 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         unmatched=record.unmatched,
         refused=record.refused,
     )
+
+
+# --- record
+# Attribution, acceptance and decode times of an answer, noted down while it runs.
+
+RECENT = 256  # times that a median is taken over
+
+
+class AnswerRecord:
+    """Shares of this side's documents and of the cloud as a whole, by position. Guarded by the answer's lock."""
+
+    def __init__(self) -> None:
+        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty where this side made no draft
+        self.cloud_shares: list[float | None] = []
+        self.apart = True  # documents had rows of their own, or what each of them says is known since
+        self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
+        self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
+        self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
+        self._mixtures: dict[int, Mixing] = {}
+
+    def drafted(self, position: int, mixtures: Sequence[Mixing]) -> None:
+        """Note drafts from `position` on, whose mixtures are kept until their positions are decided."""
+        for place, mixture in enumerate(mixtures, position):
+            self._mixtures[place] = mixture
+
+    def remote_decode(self, microseconds: int) -> None:
+        """Note the time that the other side reports for one of its decode steps."""
+        self._remote_times.append(microseconds / 1e3)
+
+    @property
+    def remote_decode_ms(self) -> float:
+        """Median of the latest decode steps on the other side, 0 before the first."""
+        return median(self._remote_times) if self._remote_times else 0.0
+
+    def forget_before(self, position: int) -> None:
+        """Forget drafts of positions that are decided, which came too late to count."""
+        if self._mixtures:
+            for late in [each for each in self._mixtures if each < position]:
+                del self._mixtures[late]
+
+    def commit(self, commit: Commit, role: Side) -> None:
+        """Note a decided position; `role` is this side. What it skips was decided elsewhere."""
+        if commit.position != len(self.shares):
+            self._cut(commit.position)
+        mixture = self._mixtures.pop(commit.position, None)
+        if commit.accepted.get(role) is False:
+            self._mixtures.clear()  # what followed the rejected draft
+        self.shares.append(() if mixture is None else tuple(map(float, mixture.contributions(commit.token))))
+        self.cloud_shares.append(commit.cloud_share)
+        self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
+        self.expected.append(commit.expected)
+
+    def take(self, shares: Sequence[tuple[float, ...]]) -> None:
+        """Take what each document says of the answer's tokens, for documents that shared a row."""
+        self.shares[: len(shares)] = shares
+        self.apart = True
+
+    def withdraw(self, position: int) -> None:
+        """Forget what was decided from `position` on."""
+        if position < len(self.shares):
+            self._cut(position)
+
+    def _cut(self, length: int) -> None:
+        """Make all lists `length` long; nothing is known of what is added."""
+        more = length - len(self.shares)
+        if more > 0:
+            self.shares += [()] * more
+            self.cloud_shares += [None] * more
+            self.accepted += [(None, None)] * more
+            self.expected += [None] * more
+        elif more < 0:
+            del self.shares[length:], self.cloud_shares[length:], self.accepted[length:], self.expected[length:]
+
+
+# --- attribution
+# Attribution of tokens to sources: a side's share in the token times the document's share within the side.
+#
+# What is missing to 1 is no document's: the model would have said it without any.
+
+DIGITS = 4
+UNREAD = "What each document says of this answer was not found out: it has no citations."
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Shares of an answer's sources, [tokens][sources], and in how many tokens those of the cloud's documents are not
+    known, as rows of its session before a lost connection: they are 0 there.
+    """
+
+    shares: tuple[tuple[float, ...], ...] = ()
+    unknown: int = 0
+
+
+def untold(unknown: int, tokens: int) -> str:
+    """The note on an answer of `tokens` tokens of which so many are `unknown`."""
+    of = f"{unknown} of {tokens}"
+    return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
+
+
+def of_both_sides(
+    record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
+) -> Attribution:
+    """Shares with the device's documents first; `closed` is None when the cloud's part is missing."""
+    cloud_rows, known = _cloud_rows(record, closed), _known(record, closed)
+    devices, clouds = len(record.device_titles), len(record.cloud_titles)
+    rows, unknown = [], 0
+    for position, cloud_share in enumerate(outcome.cloud_shares[: len(record.token_times)]):
+        from_cloud = cloud_rows[position] if position < len(cloud_rows) else ()
+        total = sum(from_cloud)
+        missing = clouds > 0 and position not in degraded and position not in known and cloud_share != 0.0
+        unknown += missing
+        if position in degraded:
+            share = 0.0
+        elif missing and cloud_share is None:
+            share = 1.0  # nothing is known of the device's either
+        elif cloud_share is None:
+            share = total  # the cloud decided and has scaled its row, or it answered alone
+        else:
+            share = cloud_share
+        device = outcome.shares[position] or (0.0,) * devices
+        row = [(1.0 - share) * part for part in device[:devices]]
+        row += [share * part / total if total else 0.0 for part in from_cloud[:clouds]]
+        row += [0.0] * (devices + clouds - len(row))
+        rows.append(tuple(round(part, DIGITS) for part in row))
+    return Attribution(tuple(rows), unknown)
+
+
+def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> Attribution:
+    """Shares of an answer for which this device read all documents; `shares` are [tokens][documents + 1]."""
+    sources = len(record.device_titles) + len(record.cloud_titles)  # the rest is no document's
+    told = shares[: len(record.token_times)]
+    return Attribution(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
+
+
+def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> Attribution:
+    """Shares of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
+    rows, known, nothing = _cloud_rows(record, closed), _known(record, closed), (0.0,) * len(record.cloud_titles)
+    tokens = range(len(record.token_times))
+    told = (rows[place][:-1] if place in known and place not in degraded else nothing for place in tokens)
+    shares = tuple(tuple(round(share, DIGITS) for share in row) for row in told) if rows else ()
+    return Attribution(shares, sum(place not in known and place not in degraded for place in tokens) if nothing else 0)
+
+
+def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
+    """Shares of the cloud's documents and of none, [positions][documents + 1]."""
+    return [] if closed is None else record.contributions.shares(len(record.cloud_titles))
+
+
+def _known(record: Record, closed: Closed | None) -> range:
+    """Positions of which the cloud has told its documents' shares."""
+    return range(0) if closed is None else record.contributions.known(len(record.cloud_titles))

@@ -8,17 +8,24 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json
 
-from common.processors.options import ProcessorOptions
-from proto.control import Control
-from proto.fields import Aggregation, Codec, Placement, Sampler
-from proto.limits import (
+from common.processors.calls import ProcessorOptions
+from proto.errors import ProtocolError
+from proto.messages import (
     MOST_DOCUMENTS,
     MOST_ENTRIES,
     MOST_TOKENS,
     SEEDS,
     TEMPERATURE,
+    Aggregation,
+    Busy,
+    Codec,
+    Control,
+    Error,
+    Fetch,
+    Open,
+    Placement,
+    Sampler,
 )
-from proto.messages import Open
 from proto.patterns import checked
 
 Sources = Literal["both", "device", "cloud"]
@@ -165,3 +172,82 @@ def read_own_options(kind: type[R], opening: Open) -> R:
         raise ValueError(
             f"The options of method {opening.method!r} can't be read, or are out of their limits."
         ) from None
+
+
+# --- errors
+# Failures that are told to users.
+
+NO_PLACE = "There is no memory for the answer while others are under way."
+
+
+class RequestError(ValueError):
+    """The request can't be served as asked; the text is one sentence for the user.
+
+    `field` names the offending part of the request ("prompt", "max_tokens", ...).
+    """
+
+    def __init__(self, text: str, field: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+class AnswerFailed(RuntimeError):
+    """An answer that was begun can't be completed; the text is one sentence for the user."""
+
+
+class InternalFailure(AnswerFailed):
+    """An answer failed by a fault of this program or of what it runs on; the daemon's log says where."""
+
+
+class NoPlace(AnswerFailed):
+    """An answer turns out to need more memory than others leave it; there may be room `wait` seconds later."""
+
+    def __init__(self, wait: float, text: str = NO_PLACE) -> None:
+        super().__init__(text)
+        self.wait = wait
+
+
+# --- failures
+# Messages of the cloud that end a session, or say that there is none.
+
+STOPPING = "stopping"  # codes of an `Error`
+STARTING = "starting"
+NO_DOCUMENT_FITS = "no-document-fits"
+_LONGEST_TEXT = 2048  # bytes of UTF-8 of `Error.text`
+_CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # by the field that can't be served
+
+
+def failure_message(session: int, failure: Exception) -> Busy | Error:
+    """The message that ends a running session; the text of `failure` was made for users (`as_failure`) or peers."""
+    if isinstance(failure, ProtocolError):
+        return Error(session, failure.code, failure.text)
+    if isinstance(failure, NoPlace):
+        return Busy(session, int(1e6 * failure.wait))
+    if not isinstance(failure, RequestError):
+        return Error(session, "failed", _cut(str(failure)))
+    return Error(session, _CODES.get(failure.field, "unservable"), _cut(str(failure)))
+
+
+def stopping() -> Error:
+    """The message that this cloud ends, and all sessions with it; another one may come in its place."""
+    return Error(0, STOPPING, "The cloud is stopping.")
+
+
+def starting(doing: str) -> Error:
+    """The message that this cloud can't answer yet, and what it is at; when it can, it ends the connection."""
+    return Error(0, STARTING, doing)
+
+
+def no_handshake(request: Open | Fetch) -> Error:
+    """The message that whoever asks has not said hello."""
+    return Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}.")
+
+
+def unknown_session(session: int) -> Error:
+    """The message that this cloud does not know a session; a device that still wants the answer opens it again."""
+    return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")
+
+
+def _cut(text: str) -> str:
+    """As much of a sentence as a message may have: it may quote names of any length."""
+    return text.encode(errors="replace")[:_LONGEST_TEXT].decode(errors="ignore")

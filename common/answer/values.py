@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from common.sampling.logprobs import Logprobs
-from proto.fields import Side
-from proto.messages import Message
+from common.sampling.grid import Logprobs
+from proto.codes import EMPTY, extend
+from proto.messages import Message, Side
 
 FinishReason = Literal["stop", "length"]
 
@@ -128,3 +128,100 @@ class Finish:
 
 
 Action = Send | Commit | Withdraw | Finish
+
+
+# --- prefix
+# The tokens of one answer with the digests of their prefixes.
+
+
+class Prefix:
+    """Committed tokens followed by drafted ones, and the digest of every prefix of this path.
+
+    A change takes O(1) time, or O(n) when it removes n tokens.
+    """
+
+    def __init__(self) -> None:
+        self.path: list[int] = []  # committed tokens, then this side's drafts
+        self.length = 0  # how many of them are committed
+        self._digests: list[int] = [EMPTY]
+
+    @property
+    def path_length(self) -> int:
+        return len(self.path)
+
+    @property
+    def path_digest(self) -> int:
+        return self._digests[-1]
+
+    def committed(self) -> list[int]:
+        return self.path[: self.length]
+
+    def digest(self, length: int) -> int:
+        """Digest of the first `length` tokens of the path."""
+        return self._digests[length]
+
+    def extend(self, token: int) -> None:
+        """Append a drafted token."""
+        self.path.append(token)
+        self._digests.append(extend(self._digests[-1], token))
+
+    def commit(self) -> None:
+        """Turn the first drafted token into a committed one."""
+        self.length += 1
+
+    def roll_back(self) -> None:
+        """Forget the drafted part."""
+        self._trim(self.length)
+
+    def cut(self, length: int) -> None:
+        """Forget everything after the first `length` tokens, committed ones included."""
+        self.length = min(self.length, length)
+        self._trim(self.length)
+
+    def _trim(self, length: int) -> None:
+        del self.path[length:]
+        del self._digests[length + 1 :]
+
+
+# --- phase
+# The cloud's part in an answer: none, asked for, or begun.
+
+State = Literal["alone", "asked", "joined"]
+
+
+class Phase:
+    """`alone`: the cloud takes no part; `asked`: the answer is, or shall be, open there; `joined`: it has begun.
+
+    A single value, so that any thread may ask and tell.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state: State = state
+
+    @property
+    def open(self) -> bool:
+        """Whether the answer is, or shall be, open on the cloud."""
+        return self._state != "alone"
+
+    @property
+    def joined(self) -> bool:
+        """Whether the cloud has begun its part."""
+        return self._state == "joined"
+
+    def ask(self) -> None:
+        """Note that the cloud shall take part, and has yet to begin."""
+        self._state = "asked"
+
+    def restart(self) -> None:
+        """Note that the cloud, if it takes part, has yet to begin: the answer is opened on it again."""
+        if self.open:
+            self._state = "asked"
+
+    def join(self) -> None:
+        """Note that the cloud has begun, if it was asked."""
+        if self.open:
+            self._state = "joined"
+
+    def leave(self) -> None:
+        """Note that the cloud takes no part any more."""
+        self._state = "alone"

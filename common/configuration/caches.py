@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from common.configuration.settings import Settings, default_data_dir
-from common.process.paths import expanded
+from common.process.files import expanded
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from pydantic_settings import EnvSettingsSource
 
 from common.configuration.own_folders import foreign
 from common.configuration.settings import MODEL_SETTINGS, Settings, absolute, is_unset
-from common.process.paths import expanded
+from common.process.files import expanded
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
 DATA_VARIABLE = "DRAGON_DATA_DIR"  # the setting data_dir of both roles

@@ -15,9 +15,9 @@ import platformdirs
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from common.process.files import expanded
 from common.process.log_lines import LogFormat
-from common.process.paths import expanded
-from proto.limits import MOST_DOCUMENTS, MOST_TOKENS
+from proto.messages import MOST_DOCUMENTS, MOST_TOKENS
 
 MODEL_SETTINGS: Final = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")  # name models
 MODEL_PACKAGE = "dragon_smollm2"  # holds a language model as a .gguf file, and no code

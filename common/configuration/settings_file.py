@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from common.configuration.configuration import ConfigurationError, toml_line
-from common.process.durable_files import PRIVATE, replacing
+from common.process.files import PRIVATE, replacing
 
 
 def with_setting(text: str, key: str, value: object) -> str:

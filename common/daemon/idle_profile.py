@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from common.daemon.offline import ROUGH, OfflineProfile, fitted, keep, kept_line, measured_lengths
-from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
+from common.daemon.profile import ROUGH, OfflineProfile, fitted, keep, kept_line, measured_lengths
+from common.engine.kv.line import KvAllocationError, KvMemoryFullError
+from common.engine.loop import Worker
 from common.engine.model.profile import DecodeProfile, measuring
-from common.engine.worker import Worker
-from common.process.neighbours import Neighbours
-from common.process.sole_process import LockHeld, sole_process
-from common.process.vital import Died, vital_thread
+from common.process.lifetime import LockHeld, sole_process
+from common.process.machine import Neighbours
+from common.process.threads import Died, vital_thread
 
 PAUSE: Final = 5.0  # seconds until the first try, doubled after each
 LONGEST_PAUSE: Final = 600.0  # seconds

@@ -2,35 +2,355 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.values import TreeWork
-from common.daemon.failures import as_failure
-from common.daemon.prompt_rows import Document, PromptRows, one_row, rows
-from common.daemon.rereading import Repeating, Rereading, RereadingJob
-from common.engine.jobs import AnswerJob, Assignment, Client, Measured
-from common.engine.kv.claims import Claim
-from common.engine.kv.errors import KvAllocationError, KvTooLargeError
-from common.engine.kv.memory import Need
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.answer.report import AnswerRecord, Origin, Record
+from common.answer.request import AnswerFailed, RequestError
+from common.answer.values import Drawn, TreeWork, Work
+from common.daemon.handshake import as_failure
+from common.engine.draw import Drafter
+from common.engine.jobs import AnswerJob, Assignment, Blocks, Client, DocumentScorer, Measured, Prompt
+from common.engine.kv.documents import shortened
+from common.engine.kv.line import KvAllocationError, KvTooLargeError
+from common.engine.kv.memory import Claim, DocumentStates, Need, Part
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
 from common.engine.model.prompt import PromptFormat, document_part, query_tokens
-from common.engine.sampling import Drafter
-from common.engine.scorer import DocumentScorer
-from common.engine.worker import Worker
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
+from common.processors.calls import ProcessorError
 from common.processors.grammar import Grammars
-from common.processors.options import ProcessorError
 from common.processors.processor import Processor, make_processor
 from common.processors.trial import always
 from common.sampling.joint import Joint
-from common.sampling.warping import Warp
+from common.sampling.rejection import Warp
 from proto.messages import Open
+
+# --- prompt_rows
+# Rows that a side reads for an answer: one for each document, or one with all of them.
+
+CUT: Final = (
+    "The question, all before it and the answer leave too little room in the model's context: {} of {} documents were"
+    " read in part or not at all; begin a new conversation, or lower max_tokens or documents."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A retrieved passage as the model reads it."""
+
+    title: str
+    tokens: tuple[int, ...]
+    similarity: float  # retrieval cosine
+    text: str  # of the passage, without the document format
+    states: DocumentStates | None = None  # its keys and values, where they came along
+    origin: Origin | None = None  # in this side's library
+    passing: bool = False  # it is for one answer: its keys and values are not kept
+    cut: bool = False  # its end had no room
+    named: bool = False  # it has a word of the question that names one thing, e.g. a number of an order
+
+    @property
+    def closeness(self) -> float:
+        """The cosine with the question, or 1 if the question names something in it."""
+        return 1.0 if self.named else self.similarity
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """The rows of one answer on one side, with their documents' titles and their length."""
+
+    prompt: Prompt
+    titles: tuple[str, ...]
+    tokens: int  # of all rows' documents and the query, once
+    fetched_titles: tuple[str, ...] = ()  # of the other side's documents
+    origins: tuple[Origin | None, ...] = ()  # of this side's documents
+    closest: float = -1.0  # the largest closeness of a document, of either side
+    apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
+    part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
+    found: int = 0  # documents
+    cut: int = 0  # those of them that had no room, or not all
+    texts: tuple[str, ...] = ()  # of the documents, of this side's and then of the other's
+
+    def note(self, record: Record) -> None:
+        """Note for the report what the device reads."""
+        record.device_titles, record.origins = self.titles, self.origins
+        record.own_closest = self.closest
+        record.device_prompt_tokens = self.tokens
+        record.texts = self.texts
+        if self.fetched_titles:
+            record.cloud_titles = self.fetched_titles
+        if self.cut:
+            record.notes.append(CUT.format(self.cut, self.found))
+
+
+def rows(
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    blank: bool = False,
+) -> PromptRows:
+    """Output aggregation: a row per document, or one row without a document when there are none.
+
+    `blank`: beside documents, there is one more row without any.
+    """
+    documents = [*own, *fetched]
+    if not documents:
+        return _without(query, begin)
+    prompt = Prompt(
+        tuple(document.tokens for document in documents),
+        query,
+        tuple(document.similarity for document in documents),
+        fetched=len(fetched) if own else 0,  # alone they are all there is
+        states={document.tokens: document.states for document in documents if document.states is not None},
+        blank=begin if blank else None,
+        passing=frozenset(document.tokens for document in documents if document.passing),
+    )
+    tokens = len(query) + sum(map(len, prompt.documents))
+    closest, shorter = max(each.closeness for each in documents), sum(document.cut for document in documents)
+    found = PromptRows(prompt, _titles(own), tokens, _titles(fetched), _origins(own), closest)
+    texts = tuple(document.text for document in documents)
+    return replace(found, found=len(documents), cut=shorter, texts=texts)
+
+
+def one_row(
+    query: tuple[int, ...],
+    own: Sequence[Document],
+    fetched: Sequence[Document],
+    begin: tuple[int, ...],
+    room: int,
+    blank: bool = False,
+    blocks: bool = False,
+) -> PromptRows:
+    """Context aggregation: the documents of both sides one after another, the most similar last.
+
+    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` is as
+    for `rows`; with `blocks` each document is read by itself.
+    """
+    found = len(own) + len(fetched)
+    kept = _fitting([*own, *fetched], begin, room)
+    if not kept:
+        return replace(_without(query, begin), found=found, cut=found)
+    most_last = [kept[index] for index in reversed(kept)]
+    read = Blocks(tuple(document.tokens for document in most_last), len(begin))
+    order = sorted(kept)
+    apart = rows(
+        query,
+        [kept[index] for index in order if index < len(own)],
+        [kept[index] for index in order if index >= len(own)],
+        begin,
+        blank=True,
+    )
+    row, passing = read.tokens, apart.prompt.passing
+    prompt = Prompt(
+        (row,),
+        query,
+        (most_last[-1].similarity,),
+        states=apart.prompt.states if blocks else {},
+        blank=begin if blank else None,
+        passing=passing | {row} if passing else passing,
+        blocks={0: read} if blocks else {},
+    )
+    tokens, without = len(query) + len(row), apart.cut + found - len(kept)
+    return replace(apart, prompt=prompt, tokens=tokens, apart=apart.prompt, found=found, cut=without)
+
+
+def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -> dict[int, Document]:
+    """Those of `documents` that have room in one row, each as long as it has, by their places; the most similar first.
+    All begin with `begin`, which the row has once.
+    """
+    kept: dict[int, Document] = {}
+    left = room - len(begin)
+    for index in sorted(range(len(documents)), key=lambda index: -documents[index].similarity):
+        document = documents[index]
+        if document.tokens[: len(begin)] != begin:
+            document = replace(document, tokens=begin + document.tokens, states=None)
+        if left <= 0:
+            break
+        kept[index] = cut(document, len(begin) + left)
+        left -= len(kept[index].tokens) - len(begin)
+    return kept
+
+
+def cut(document: Document, room: int) -> Document:
+    """`document` with its first `room` tokens at most."""
+    if len(document.tokens) <= room:
+        return document
+    states = None if document.states is None else shortened(document.states, room)
+    return replace(document, tokens=document.tokens[:room], states=states, cut=True)
+
+
+def _without(query: tuple[int, ...], begin: tuple[int, ...]) -> PromptRows:
+    return PromptRows(Prompt((begin,), query, (0.0,), absent=True), (), len(query) + len(begin))
+
+
+def _origins(documents: Sequence[Document]) -> tuple[Origin | None, ...]:
+    return tuple(document.origin for document in documents)
+
+
+def _titles(documents: Sequence[Document]) -> tuple[str, ...]:
+    return tuple(document.title for document in documents)
+
+
+# --- rereading
+# Attribution of a finished answer to documents that shared a row: it is read again behind each of them by itself.
+
+Shares = list[tuple[float, ...]]  # of each document in each token, and last of none, [tokens][docs + 1]
+
+TOGETHER: Final = 8  # tokens of a pass: more would hold up the steps of other answers
+LEAST_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The view of a token that was decided long ago."""
+
+    token: int
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        return np.array([self.token])
+
+
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """Draws the answer's own tokens. Implements `Drafter`."""
+
+    tokens: Sequence[int]
+
+    def race(self, position: int) -> None:
+        return None
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: object) -> _Said:
+        return _Said(self.tokens[position])
+
+
+class Rereading:
+    """One answer being read again. Implements `Client`; any thread may `stop` it."""
+
+    resting = False
+    recorder = None
+
+    def __init__(self, prompt: Prompt, tokens: Sequence[int], done: Callable[[Shares | None], object]) -> None:
+        """`prompt` has a row for each document and one without any; `done` is called once, with None where it can't be
+        told what the documents said.
+        """
+        self.prompt = prompt
+        self.tokens = tuple(tokens)
+        self._shares: Shares = []
+        self._done = done
+        self._over = False
+        self._lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    def work(self) -> Work | None:
+        position = len(self._shares)
+        count = min(TOGETHER, len(self.tokens) - position)
+        return Work(0, self.tokens[: position + count - 1], count=count)
+
+    def outdated(self, work: Work) -> bool:
+        return self._over
+
+    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+        for token, draft in zip(self.tokens[work.position :], drawn, strict=False):
+            self._shares.append(tuple(float(share) for share in draft.mixing.contributions(token)))
+        if len(self._shares) == len(self.tokens):
+            self._finish(self._shares)
+
+    def gave_up(self, work: Work, started: int) -> None:
+        """Do nothing: the pass is made again."""
+
+    def end(self, failure: Exception) -> None:
+        self._finish(None)
+
+    def stop(self) -> None:
+        """Do without."""
+        self._finish(None)
+
+    def _finish(self, shares: Shares | None) -> None:
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        self._done(shares)
+
+
+class RereadingJob(AnswerJob[Work]):
+    """Its passes are a prompt's: nobody waits for one of its tokens."""
+
+    @property
+    def running(self) -> bool:
+        return False
+
+
+class SecondReading:
+    """The second reading of one answer, if its documents share a row, and the bound on its time."""
+
+    def __init__(self, submit: Callable[[Rereading], object]) -> None:
+        """`submit` hands a reading to the engine."""
+        self.going = False
+        self.failed = False  # it ended without a result: too late, or behind an error
+        self._submit = submit
+        self._behind: tuple[Prompt, AnswerRecord] | None = None
+        self._reading: Rereading | None = None
+        self._until = 0.0
+
+    def behind(self, apart: Prompt | None, record: AnswerRecord) -> None:
+        """Note what is to be read behind, for `record`: documents that share a row, in rows of their own, or None."""
+        record.apart = apart is None
+        self._behind = None if apart is None else (apart, record)
+
+    def begin(self, tokens: Sequence[int], answered: float, done: Callable[[], object]) -> None:
+        """Read `tokens`, which took `answered` seconds, and call `done` when their shares are known, or will not be."""
+        if self._behind is None or not tokens:
+            done()
+            return
+        if self._reading is not None:
+            return
+        apart, record = self._behind
+
+        def take(shares: Shares | None) -> None:
+            if shares is not None:
+                record.take(shares)
+            self.failed = shares is None
+            self.going = False
+            done()
+
+        self.going = True
+        self._until = time.monotonic() + longest(answered)
+        self._reading = Rereading(apart, tokens, take)
+        self._submit(self._reading)
+
+    def tick(self, now: float) -> None:
+        """Look at the clock (monotonic, in seconds)."""
+        if self.going and now > self._until:
+            self.stop()
+
+    def stop(self) -> None:
+        """Do without."""
+        if self._reading is not None:
+            self._reading.stop()
+
+
+def longest(answered: float) -> float:
+    """Seconds that reading an answer again may take which took `answered` seconds: as long as that."""
+    return max(LEAST_SECONDS, answered)
+
+
+# --- model_runtime
 
 LONGEST_TITLE = 120  # characters that are sent of a document's title
 

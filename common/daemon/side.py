@@ -6,34 +6,36 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from common.answer.errors import RequestError
 from common.answer.report import Origin
+from common.answer.request import RequestError
 from common.answer.wording import named
 from common.configuration.configuration import ConfigurationError
-from common.configuration.settings import EMBEDDED_MODEL, DraftModel, LocalTarget, Settings
-from common.daemon.drafter import load_drafter
-from common.daemon.failures import as_failure
-from common.daemon.fair_thread import FairThread
-from common.daemon.format_line import FormatLine
+from common.configuration.settings import (
+    EMBEDDED_DRAFT,
+    EMBEDDED_MODEL,
+    EMBEDDED_TOKENIZER,
+    DraftModel,
+    LocalTarget,
+    Settings,
+)
+from common.daemon.handshake import as_failure
 from common.daemon.idle_profile import IdleProfile
-from common.daemon.local_target import load_local_target
-from common.daemon.model_runtime import ModelRuntime, Start
-from common.daemon.offline import profiled_line
-from common.daemon.prompt_rows import Document, PromptRows
-from common.daemon.scope import Scope
-from common.daemon.tasks import Failed, TaskThread
-from common.daemon.watchdog import Ask
-from common.engine.emulation import MinimumTimes
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, Start
+from common.daemon.profile import pass_seconds, profiled_line
+from common.daemon.start import Ask
+from common.daemon.threads import Failed, FairThread, FormatLine, TaskThread
 from common.engine.gate import Gate
-from common.engine.model.configured import load_decoder, load_format
-from common.engine.scorer import DocumentScorer
-from common.engine.worker import Worker
+from common.engine.jobs import DocumentScorer
+from common.engine.kv.documents import StoreOptions
+from common.engine.loop import MinimumTimes, Worker
+from common.engine.model.decoder import Decoder, kv_limit, load_decoder, load_format, model_place
+from common.engine.streaming import Streaming
 from common.estimates.histories import Histories
-from common.estimates.peer_model import TYPICAL_CONTEXT
+from common.estimates.peer import TYPICAL_CONTEXT
 from common.estimates.profiler import Profiler
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError, NoDocumentFits, UnknownDocument
@@ -42,14 +44,141 @@ from common.library.library import Library
 from common.library.publishing import Follower
 from common.library.snapshots import newest
 from common.library.watching import FolderWatcher
-from common.process.startup import Startup
-from common.process.vital import Died
+from common.process.lifetime import Startup
+from common.process.threads import Died
 from common.processors.grammar import Grammars
 from common.processors.processor import Processor
 from common.scoring.choice import load_scorer, scorer_without_model
-from common.transport.limits import Limits, largest_payload
-from proto.fields import Side
-from proto.messages import Fetch, Hello, Open
+from common.transport.sending import Limits, largest_payload
+from proto.messages import Fetch, Hello, Open, Side
+
+# --- drafter
+# The small model that drafts for a larger one.
+
+KV_IN_BUDGET = 2**24  # bytes of its keys and values, where it shares a memory budget with what it drafts for
+
+
+def load_drafter(
+    wanted: DraftModel,
+    settings: Settings,
+    target: ModelRuntime,
+    died: Died | None,
+    startup: Startup,
+    gate: Gate | None = None,
+    budget: int | None = None,
+) -> ModelRuntime:
+    """The drafter of a daemon with `settings` whose own model is `target`; that itself where none is named for it.
+
+    It shares `gate` with other models, and `budget` bytes of memory.
+
+    Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
+    """
+    name, tokenizer = wanted.name, settings.tokenizer
+    if name == "auto":
+        if settings.model != str(EMBEDDED_MODEL):
+            return target
+        name, tokenizer = str(EMBEDDED_DRAFT), str(EMBEDDED_TOKENIZER)
+    startup.at("loading the draft model")
+    decoder = Decoder.load(
+        model_place(name, settings.models, startup),
+        tokenizer=tokenizer,
+        torch_device=settings.torch_device,
+        dtype=settings.dtype,
+        document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
+        kv_bytes=kv_limit(settings.kv_bytes) if budget is None else KV_IN_BUDGET,
+        proofs=settings.profiles,
+    )
+    if not target.understands(decoder):
+        decoder.close()
+        raise ConfigurationError(
+            f"draft_model = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
+            "would mean other words: choose a draft model of the same family, or draft_model = 'none'"
+        )
+    if budget is None:
+        step = profiled_line(decoder, settings.documents, settings.profiles).predict(TYPICAL_CONTEXT)
+    else:
+        step = pass_seconds(decoder)
+    minimum = None if wanted.step is None else MinimumTimes(wanted.step)
+    worker = Worker(decoder, step, minimum, died, gate)
+    return ModelRuntime(decoder, worker, target.scorer, target.format, target.grammars)
+
+
+# --- local_target
+# The model that verifies on the device, perhaps larger than its memory (EdgeLLM).
+
+# Within a memory budget, in bytes. They don't follow from it, so that the smallest budget that works can be named.
+CACHE_IN_BUDGET = 2**24  # documents' keys and values
+LOCAL_TARGET_KV_IN_BUDGET = 2**26  # those of running answers, unless they are limited by a setting
+
+
+def load_local_target(
+    wanted: LocalTarget,
+    settings: Settings,
+    own: ModelRuntime,
+    drafter: ModelRuntime | None,
+    gate: Gate,
+    died: Died | None,
+    startup: Startup,
+) -> ModelRuntime:
+    """The model that `wanted` names, for a daemon with `settings` whose own model is `own`.
+
+    Raises `ModelError`, also for a budget that is too small, with the smallest one that works, or `ConfigurationError`
+    for a model with another tokenizer.
+    """
+    startup.at("loading the model that verifies here")
+    place = model_place(wanted.name, settings.models, startup)
+    if wanted.budget is None:
+        decoder = Decoder.load(
+            place,
+            tokenizer=settings.tokenizer,
+            torch_device=settings.torch_device,
+            dtype=settings.dtype,
+            kv_bytes=kv_limit(settings.kv_bytes),
+        )
+    else:
+        decoder = Decoder.load(
+            place,
+            tokenizer=settings.tokenizer,
+            torch_device="cpu",
+            dtype=settings.dtype,
+            document_cache_bytes=CACHE_IN_BUDGET,
+            kv_bytes=settings.kv_bytes or LOCAL_TARGET_KV_IN_BUDGET,
+            streaming=Streaming(wanted.budget, _beside(drafter, own), wanted.bytes_per_second, wanted.read_ahead),
+        )
+    if not own.understands(decoder):
+        decoder.close()
+        raise ConfigurationError(
+            f"local_target = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
+            "would mean other words: choose a model of the same family, or local_target = 'none'"
+        )
+    worker = Worker(decoder, pass_seconds(decoder), None, died, gate)
+    return ModelRuntime(decoder, worker, own.scorer, own.format, own.grammars)
+
+
+def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
+    """Bytes of the draft model, and of its running answers' keys and values where it does nothing but draft."""
+    if drafter is None:
+        return 0
+    decoder = drafter.decoder
+    weights = decoder.parameters * decoder.dtype.itemsize
+    return weights if drafter is own else weights + (decoder.memory.limit_bytes or 0)
+
+
+# --- scope
+# The documents that one answer may retrieve on one side.
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Documents that fit one of the patterns `only`, none: all. Of this side's library, or of a `library` that is for
+    one answer alone: nothing that is computed from its documents is kept.
+    """
+
+    only: tuple[str, ...] = ()
+    library: Library | None = None
+
+
+# --- side
 
 CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."

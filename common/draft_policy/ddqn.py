@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from common.draft_policy.acceptance import ConfidenceAcceptance
-from common.draft_policy.values import MOST_LENGTH, RESOLUTIONS, Extension, Learner, Outcome, Plan, RoundTimes
+from common.draft_policy.policy import ConfidenceAcceptance
+from common.draft_policy.times import MOST_LENGTH, RESOLUTIONS, Extension, Learner, Outcome, Plan, RoundTimes
 
 WEIGHTS: Final = Path(__file__).with_name("ddqn.safetensors")
 REMEMBERED: Final = 16  # confidences of the state

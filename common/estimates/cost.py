@@ -7,7 +7,10 @@ Times are seconds of a decode step; `rtt` is the transmission delay of both dire
 
 from __future__ import annotations
 
-from proto.fields import Side
+import math
+from dataclasses import dataclass
+
+from proto.messages import Side
 
 _OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 
@@ -59,3 +62,24 @@ def best_aggregator(
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
     move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
     return _OTHER[current] if move < stay else current
+
+
+# --- estimates
+# Measured times, round trip and acceptance of both sides, as placement rules take them.
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Inputs of Eq. 7 at one moment. Times are seconds."""
+
+    device_decode: float
+    cloud_decode: float
+    rtt: float
+    device_acceptance: float
+    cloud_acceptance: float
+
+    def __post_init__(self) -> None:
+        if not all(0.0 <= seconds < math.inf for seconds in (self.device_decode, self.cloud_decode, self.rtt)):
+            raise ValueError(f"times must be finite and not negative: {self}")
+        if not all(0.0 <= share <= 1.0 for share in (self.device_acceptance, self.cloud_acceptance)):
+            raise ValueError(f"acceptance rates must be in [0, 1]: {self}")

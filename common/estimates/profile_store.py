@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.estimates.estimators import DecodeLine
-from common.process.durable_files import replacing
-from common.process.private_files import private_folder
+from common.process.files import private_folder, replacing
 
 _FORMAT = 3
 _MOST_BYTES = 2**16  # of a profile, which has some hundred

@@ -9,11 +9,9 @@ from collections import deque
 from collections.abc import Callable
 
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer_estimates import BACKLOG, PeerEstimates
-from common.estimates.peer_model import DIGEST_PERIOD, TYPICAL_CONTEXT
-from common.process.vital import Died, vital_thread
-from proto.fields import Side
-from proto.messages import Hello, Probe
+from common.estimates.peer import BACKLOG, DIGEST_PERIOD, TYPICAL_CONTEXT, PeerEstimates
+from common.process.threads import Died, vital_thread
+from proto.messages import Hello, Probe, Side
 
 log = logging.getLogger(__name__)
 

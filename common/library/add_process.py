@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from common.process.python import wait_passively
+from common.process.machine import wait_passively
 
 if TYPE_CHECKING:
     import numpy as np

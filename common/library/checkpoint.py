@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from common.engine.model.errors import ModelError
-from common.engine.model.hub import snapshot
-from common.engine.model.location import SETTINGS, WEIGHTS
-from common.engine.model.model_files import check_files
-from common.process.paths import expanded
+from common.engine.model.files import check_files
+from common.engine.model.hub import SETTINGS, WEIGHTS, snapshot
+from common.process.files import expanded
 
 # Weights and everything that changes what they compute. Exports for other engines are never loaded.
 _CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})

@@ -26,7 +26,7 @@ from common.library.snapshots import forget_unread
 from common.library.states import REFUSALS, forget_states, forgetting_states
 from common.library.tags import tags_of
 from common.library.terminal import number, printable, progress_bar, say, show_table
-from common.process.private_files import make_private
+from common.process.files import make_private
 from proto.patterns import checked_tag
 
 if TYPE_CHECKING:
@@ -226,10 +226,7 @@ def prefill(settings: Settings) -> int:
         if not texts:
             say(_empty(settings))
             return DONE
-        from common.engine.model.configured import (  # takes seconds, and the other commands don't need it
-            load_decoder,
-            load_format,
-        )
+        from common.engine.model.decoder import load_decoder, load_format
         from common.library.prefill import prefill as compute
 
         decoder = load_decoder(settings)

@@ -191,8 +191,7 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
         from sentence_transformers import SentenceTransformer
         from transformers import AutoConfig, AutoModel
 
-        from common.engine.model.loading import check_numbers
-        from common.engine.model.resident import leave_files
+        from common.engine.model.loading import check_numbers, leave_files
 
     try:
         described, stored = check_modules(folder)

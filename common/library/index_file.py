@@ -16,7 +16,7 @@ import faiss
 from common.library import approximate
 from common.library.index_header import HEADER, Header, header, written
 from common.library.store import INDEX, Store
-from common.process.durable_files import replacing
+from common.process.files import replacing
 
 TEMPORARY = "index.faiss.new"
 

@@ -34,7 +34,7 @@ from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
 from common.library.successors import pass_on
 from common.library.writer_lock import writer_lock
-from common.process.private_files import private_folder
+from common.process.files import private_folder
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
 _CANDIDATES = 64  # of each ranking that are fused, at least

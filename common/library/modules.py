@@ -9,9 +9,15 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from common.engine.model.declared_sizes import ENCODER_POSITIONS, StoredWeights, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
-from common.engine.model.model_files import check_vocabulary, read_settings
+from common.engine.model.files import (
+    ENCODER_POSITIONS,
+    StoredWeights,
+    check_sizes,
+    check_vocabulary,
+    read_settings,
+    stored_weights,
+)
 
 # As the releases of sentence-transformers spelled where a class is; a class `X` is in `x.py` there.
 _PLACES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from common.process.paths import expanded
+from common.process.files import expanded
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from common.process.python import child_command, python_environment
+from common.process.machine import child_command, python_environment
 
 Changes = dict[str, set[str]]  # folders, and paths in them that changed
 Embed = Callable[[list[str]], NDArray[np.float32]]

@@ -16,7 +16,7 @@ from common.library.database import damaged
 from common.library.digest import digest_of
 from common.library.errors import LibraryDamaged, LibraryError
 from common.library.store import DATABASE, Store
-from common.process.durable_files import replacing, to_disk
+from common.process.files import replacing, to_disk
 
 SEAL = f"{DATABASE}.sha256"
 _TEMPORARY = f"{SEAL}.new"

@@ -20,9 +20,8 @@ from common.library.database import FORMAT, PUBLISHED
 from common.library.errors import LibraryError, LibraryOutdated
 from common.library.store import DATABASE, INDEX, Store
 from common.library.writer_lock import writer_lock
-from common.process.durable_files import put_in_place, replacing
-from common.process.private_files import private_folder
-from common.process.sole_process import LockHeld, sole_process
+from common.process.files import private_folder, put_in_place, replacing
+from common.process.lifetime import LockHeld, sole_process
 
 _FOLDER: Final = "snapshots"
 _NEWEST: Final = "newest"  # the file that names the one to read

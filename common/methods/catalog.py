@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from common.methods.aggregate.method import Speculative, TokenWise
-from common.methods.drafted.coupled.method import Coupled
-from common.methods.drafted.rapid.method import Rapid
-from common.methods.drafted.rejection.method import Dsd, Dssd, Qsv
+from common.methods.drafted.coupled_method import Coupled
+from common.methods.drafted.rapid_method import Rapid
+from common.methods.drafted.rejection_method import Dsd, Dssd, Qsv
 from common.methods.interface import Method
-from common.methods.passages.fetch.method import FetchKv, FetchText
-from common.methods.passages.long_context.method import LongContext
-from common.methods.passages.sequence_wise.method import SequenceWise
-from common.methods.trees.edgellm.method import EdgeLlm
+from common.methods.passages.fetch_method import FetchKv, FetchText
+from common.methods.passages.long_context_method import LongContext
+from common.methods.passages.sequence_wise_method import SequenceWise
+from common.methods.trees.edgellm_method import EdgeLlm
 from proto.messages import Fetch, Open
 
 METHODS: dict[str, Method] = {

@@ -10,22 +10,37 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from common.answer.failures import failure_message
-from common.answer.phase import Phase
 from common.answer.report import MethodReport, Record
-from common.answer.request import Request
-from proto.fields import Side
-from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetch, Hello, Message, Open, Ready, Spans
+from common.answer.request import Request, RequestError, failure_message
+from common.answer.values import Phase
+from common.processors.calls import travelling
+from proto.messages import (
+    LONGEST_PROCESSORS,
+    Busy,
+    Cancel,
+    Close,
+    Closed,
+    Codec,
+    Contributions,
+    Error,
+    Fetch,
+    Hello,
+    Message,
+    Open,
+    Ready,
+    Side,
+    Spans,
+)
 
 if TYPE_CHECKING:
-    from common.answer.record import AnswerRecord
+    from common.answer.patience import Patience
     from common.answer.recorder import Recorder
+    from common.answer.report import AnswerRecord
     from common.answer.values import Commit
-    from common.answer.watch import Patience
-    from common.daemon.scope import Scope
-    from common.daemon.side import SideRuntime
-    from common.engine.sequences import Prompt
-    from common.estimates.peer_estimates import PeerEstimates
+    from common.daemon.side import Scope, SideRuntime
+    from common.engine.jobs import Prompt
+    from common.estimates.peer import PeerEstimates
+
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.
 LIFECYCLE = (Open, Fetch, Ready, Close, Closed, Contributions, Spans, Cancel, Busy, Error)
@@ -269,3 +284,87 @@ class Method(Protocol):
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         """Make the cloud's half. Raises `ValueError`, one sentence, for a request that can't be served."""
         ...
+
+
+# --- checks
+# Checks of options that several methods share. Each raises `RequestError`, one sentence that names the field.
+
+# The sampler's own first.
+CODECS: dict[str, tuple[Codec, ...]] = {
+    "race": ("race",),
+    "paper": ("top-p", "raw"),
+    "rejection": ("race",),
+}
+TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # the samplers' own
+
+
+def codec_of(request: Request) -> Codec:
+    """The codec of the drafts that are sent."""
+    return request.codec or CODECS[request.sampler][0]
+
+
+def top_p_of(request: Request) -> float:
+    """The mass of each side's mixture that is kept; 1: all of it."""
+    return TOP_P[request.sampler] if request.top_p is None else request.top_p
+
+
+def check_sampler(request: Request) -> None:
+    """Refuse another sampler's codec; 'mirrored' but for the race, as only there both sides find the same token."""
+    if request.sampler == "rejection":
+        raise RequestError("Sampler 'rejection' is that of methods that draft and verify.", "sampler")
+    allowed = CODECS[request.sampler]
+    if request.codec is not None and request.codec not in allowed:
+        raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
+    if request.sampler == "paper" and request.placement == "mirrored":
+        raise RequestError("Placement 'mirrored' needs the race sampler.", "placement")
+    check_processors(request)
+
+
+def check_processors(request: Request) -> None:
+    """Refuse processors that are too long for the message that opens an answer."""
+    if len(travelling(request).encode()) > LONGEST_PROCESSORS:
+        raise RequestError(
+            f"The format of the answer, its tools and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at "
+            "most, without the descriptions in schemas.",
+            "response_format" if request.calls is None else "tools",
+        )
+
+
+def check_documents(request: Request) -> None:
+    """Refuse patterns and files of a side whose documents take no part."""
+    for side, other, patterns in (
+        ("device", "cloud", request.device_documents),
+        ("cloud", "device", request.cloud_documents),
+    ):
+        if patterns and request.sources == other:
+            raise RequestError(
+                f"Sources {other!r} leave the {side}'s documents out: {side}_documents can't choose any of them.",
+                f"{side}_documents",
+            )
+    if request.files and request.sources == "cloud":
+        raise RequestError("Sources 'cloud' leave the device's documents out: there is no use for files.", "files")
+    if request.files and not request.documents:
+        raise RequestError("With documents = 0 none of the files would be read: leave one of the two out.", "documents")
+    if request.files and request.device_documents:
+        raise RequestError(
+            "A request with files draws on no other documents of this device: leave device_documents out.",
+            "device_documents",
+        )
+
+
+def check_both_sources(request: Request) -> None:
+    """Refuse a request for one side's documents: the method needs both."""
+    if request.sources != "both":
+        raise RequestError(
+            f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"
+        )
+
+
+def check_logprobs(request: Request) -> None:
+    """Refuse log-probabilities where the device does not see both sides' distributions before a token is decided."""
+    if request.top_logprobs is None:
+        return
+    if request.sampler != "race" or request.placement != "device" or request.sources == "cloud":
+        raise RequestError(
+            "Log-probabilities need the race sampler, placement 'device', and sources 'both' or 'device'.", "logprobs"
+        )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import secrets
 
 from common.answer.request import Request, own_options
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 from common.estimates.policy import first_aggregator
-from common.methods.checks import codec_of, top_p_of
-from common.methods.interface import Method
-from common.processors.options import travelling
-from proto.limits import DRAWN_SEEDS
-from proto.messages import Open
+from common.methods.interface import Method, codec_of, top_p_of
+from common.processors.calls import travelling
+from proto.messages import DRAWN_SEEDS, Open
 
 # More than clients may ask for: what one side does not list of the other's favourites counts as 0.
 LISTED_FOR_LOGPROBS = 64

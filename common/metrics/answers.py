@@ -11,9 +11,9 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from common.answer.errors import AnswerFailed, InternalFailure, NoPlace, RequestError
 from common.answer.report import SideReport
-from proto.fields import Side
+from common.answer.request import AnswerFailed, InternalFailure, NoPlace, RequestError
+from proto.messages import Side
 
 # Seconds to a first token: a small model that is warm takes a tenth, a prompt of many documents on two cores a minute.
 FIRST_TOKEN: Final = (0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 25.0, 40.0, 60.0)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from common.metrics.exposition import CONTENT_TYPE
-from common.process.vital import vital_thread
+from common.process.threads import vital_thread
 from common.transport.address import TransportError
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from common.engine.kv.line import in_line
 from common.metrics.exposition import Reading
 from common.process.version import VERSION
-from common.transport.counters import CountersSnapshot, Flow
+from common.transport.sending import CountersSnapshot, Flow
 
 if TYPE_CHECKING:  # a gateway has neither, and does without torch
     from common.daemon.model_runtime import ModelRuntime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import Final
 
-from common.process.python import ROOT
+from common.process.machine import ROOT
 
 VERSION = "0.1.0"
 

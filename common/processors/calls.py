@@ -3,13 +3,106 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from common.processors.members import closed
 from common.processors.trial import SPACING
+from proto.messages import LONGEST_PROCESSORS, MOST_BIASES
+
+# --- members
+# JSON schemas as they bind answers: closed to members that nobody named, and without what they only tell people.
+
+_IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})  # schemas of the very value, not of what it has
+# Where one of these stands beside an object's members, they are not all, or it is said already which others there are.
+_OTHERS: Final = _IN_PLACE | {"additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"}
+_DEFINED: Final = ("$defs", "definitions")
+_NAMED: Final = ("properties", *_DEFINED)  # schemas by name
+_ANNOTATIONS: Final = ("title", "description", "$comment")
+_VALUES: Final = ("enum", "const", "default", "examples", "required", "dependentRequired")  # which are no schemas
+_BY_NAME: Final = (*_NAMED, "patternProperties", "dependentSchemas")
+_PARTS: Final = ("items", "anyOf", "oneOf", "prefixItems")  # a schema, or several of which no two hold together
+_CONTENTS: Final = frozenset({"properties", "patternProperties", "items", "prefixItems"})
+
+
+def closed(schema: Any) -> Any:
+    """The schema, whose objects have no members beyond those that are named, unless it says so itself: small models
+    invent some without end. Schemas that hold together for an object stay as they are, as the members of one are not
+    all; so do definitions where one of such schemas is a reference to one.
+    """
+    return _closed(schema, {reference.removeprefix("#/").partition("/")[0] for reference in _references(schema, False)})
+
+
+def _closed(schema: Any, kept: Set[str]) -> Any:
+    """As `closed`; what stands under the keywords `kept` stays as it is."""
+    if isinstance(schema, list):
+        return [_closed(each, kept) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made, together = dict(schema), _hold_together(schema)
+    for name in schema.keys() & set(_DEFINED if together else _NAMED) - kept:
+        if isinstance(schema[name], dict):
+            made[name] = {key: _closed(each, kept) for key, each in schema[name].items()}
+    for name in schema.keys() & set(() if together else _PARTS) - kept:
+        made[name] = _closed(schema[name], kept)
+    if isinstance(schema.get("properties"), dict) and not schema.keys() & _OTHERS and _names_what_it_requires(schema):
+        made["additionalProperties"] = False
+    return made
+
+
+def _references(schema: Any, together: bool) -> Iterator[str]:
+    """The references to schemas that hold together with another one; all that there are if `together`."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _references(each, together)
+    elif isinstance(schema, dict):
+        together = together or _hold_together(schema)
+        if together and isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        for keyword, each in schema.items():
+            yield from _references(each, together and keyword not in _DEFINED)
+
+
+def _hold_together(schema: dict[str, Any]) -> bool:
+    """Whether several parts of the schema say what one object or array has; of a choice, its alternatives are one."""
+    own = any(schema.get(keyword) for keyword in (*_CONTENTS, "required"))
+    choices = sum(any(map(_speaks, _listed(schema, keyword))) for keyword in ("anyOf", "oneOf"))
+    return own + ("$ref" in schema) + choices + len(_listed(schema, "allOf")) > 1
+
+
+def _speaks(part: Any) -> bool:
+    """Whether a part says more of it than which members it must have."""
+    return isinstance(part, dict) and bool(part.keys() & (_CONTENTS | _IN_PLACE))
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
+    parts = schema.get(keyword)
+    return parts if isinstance(parts, list) else []
+
+
+def _names_what_it_requires(schema: dict[str, Any]) -> bool:
+    required = {name for name in _listed(schema, "required") if isinstance(name, str)}
+    return required.issubset(schema["properties"])
+
+
+def lean(schema: Any) -> Any:
+    """The schema without what it only tells people, which would take room on the way to the cloud."""
+    if isinstance(schema, list):
+        return [lean(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _BY_NAME and isinstance(value, dict):
+            kept[keyword] = {name: lean(each) for name, each in value.items()}
+        elif keyword not in _ANNOTATIONS:
+            kept[keyword] = value if keyword in _VALUES else lean(value)
+    return kept
+
+
+# --- calls
 
 MOST_TOOLS: Final = 64  # that an answer may call
 MOST_CALLS: Final = 8  # of one answer: a small model that began to list calls may not find an end
@@ -123,3 +216,84 @@ def _spaced(schema: str) -> str:
 
 def _literal(parts: Sequence[str | int]) -> str:
     return " ".join(json.dumps(part) if isinstance(part, str) else f"<[{part}]>" for part in parts if part != "")
+
+
+# --- options
+# The options of a request that change its answer's distribution, as clients give them and as they travel.
+
+BIAS = 100.0  # nats, either way
+PENALTY = 2.0  # nats, either way
+_DECIMAL = re.compile("[0-9]{1,18}")  # 64 bits hold it
+
+
+def _biases(value: object) -> object:
+    if not isinstance(value, Mapping) or len(value) > MOST_BIASES:
+        raise ValueError(f"expected an object with up to {MOST_BIASES} token ids and their biases")
+    biases: dict[int, object] = {}
+    for name, bias in value.items():
+        if not (isinstance(name, int) or (isinstance(name, str) and _DECIMAL.fullmatch(name))):
+            raise ValueError("a token id is a whole number")
+        biases[int(name)] = bias
+    return dict(sorted(biases.items()))
+
+
+def _schema(value: object, info: ValidationInfo) -> object:
+    """The JSON schema of an OpenAI `response_format`, written out; None for text. As JSON it travels written out."""
+    if value is None or info.mode == "json":
+        return value
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if kind == "text":
+        return None
+    if kind not in ("json_object", "json_schema") or not isinstance(value, Mapping):
+        raise ValueError("expected an object whose 'type' is 'text', 'json_object' or 'json_schema'")
+    # In a chat it lies a level deeper than in /v1/responses; some programs have it beside `json_object`.
+    schema = value.get("json_schema", value) if kind == "json_schema" else value
+    schema = schema.get("schema") if isinstance(schema, Mapping) else None
+    if schema is None and kind == "json_object":
+        schema = {"type": "object"}
+    if not isinstance(schema, dict):
+        raise ValueError(f"a '{kind}' needs a 'schema', which is an object")
+    text = json.dumps(closed(lean(schema)), ensure_ascii=False, separators=(",", ":"))
+    if len(text.encode(errors="replace")) > LONGEST_PROCESSORS:
+        raise ValueError(f"a schema has at most {LONGEST_PROCESSORS} bytes, without what it only tells people")
+    return text
+
+
+class ProcessorOptions(BaseModel):
+    """Changes of the mixture of all documents before its temperature. Raises pydantic's `ValidationError`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    logit_bias: Annotated[
+        dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-BIAS, le=BIAS)]], BeforeValidator(_biases)
+    ] = Field(default_factory=dict)  # nats that are added to a token's log-probability
+    presence_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off tokens that the answer has
+    frequency_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off for each time that it has them
+    response_format: Annotated[str | None, BeforeValidator(_schema, json_schema_input_type=dict[str, Any])] = (
+        None  # the JSON schema of the answer, written out
+    )
+    calls: Calls | None = None  # of tools, which the answer may make or must make
+
+
+class ProcessorError(ValueError):
+    """An option that this model can't serve; the text is one sentence for the user."""
+
+    def __init__(self, text: str, field: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def travelling(options: ProcessorOptions) -> str:
+    """The options that differ from their defaults as a JSON object; empty when none does."""
+    names = ProcessorOptions.model_fields.keys()
+    given = options.model_dump_json(include=set(names), exclude_defaults=True)
+    return "" if given == "{}" else given
+
+
+def received(text: str) -> ProcessorOptions:
+    """Options from `travelling`. Raises `ProcessorError` for what can't be read or is out of its limits."""
+    try:
+        return ProcessorOptions.model_validate_json(text) if text else ProcessorOptions()
+    except ValidationError:
+        sentence = "The answer's processors can't be read, or are out of their limits."
+        raise ProcessorError(sentence, "processors") from None

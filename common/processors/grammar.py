@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from common.processors.options import ProcessorError
+from common.processors.calls import ProcessorError
 from common.processors.trial import always, sentence, why_not
 
 # What a grammar that was compiled may still cost: some 10 ms for a step, 50 MB.

@@ -2,17 +2,106 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from common.processors.adjustment import Adjustment
-from common.processors.calls import call_grammar
+from common.processors.calls import ProcessorError, ProcessorOptions, call_grammar, received
 from common.processors.grammar import Grammar, Grammars
-from common.processors.options import ProcessorError, ProcessorOptions, received
 from common.processors.trial import always, json_grammar
-from common.sampling.warping import Warp
+from common.sampling.paper import nucleus, nucleus_places
+from common.sampling.rejection import Warp
 from proto.messages import Open
+
+# --- adjustment
+# One position's changes to a side's mixture, such that both sides' together change the answer's law as meant.
+#
+# With a factor g for each token, the answer's law is to be g · p, renormalised, where p = Σ_s η^s p^s mixes both
+# sides.
+# Each side can do its part alone, since
+#
+#     Σ_s h^s g p^s  =  Σ_s (h^s Z^s) (g p^s / Z^s),   Z^s = Σ_i g_i p_i^s
+#
+# so it takes g p^s / Z^s for its mixture and h^s Z^s for its evidence: nothing else in the session knows about g.
+
+# Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
+LEAST = 2.0**-126
+_LEAST_MASS = 1e-290  # near the smallest numbers of 64 bits, the next are few
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjustment:
+    """Factors exp(bias) of single tokens, tokens that are allowed at all, and what is kept of each side."""
+
+    ids: NDArray[np.int64]  # [n], different ones
+    biases: NDArray[np.float64]  # [n], nats
+    allowed: torch.Tensor | None = None  # bool [vocab]; None: all
+    top_p: float = 1.0  # mass that is kept
+    cut: Warp | None = None  # only tokens that it keeps are left, with their probabilities before its temperature
+
+
+def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
+    """The adjusted mixture of one side, float32 [vocab] with sum 1, and log Z to be added to its evidence.
+
+    What `top_p` and `cut` cut off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
+    """
+    place = mixture.device
+    weights = mixture.to(torch.float64, copy=True)
+    if adjustment.allowed is not None:
+        weights.clamp_min_(LEAST).mul_(adjustment.allowed.to(place))
+    weights, log_mass = _biased(weights, adjustment)
+    if adjustment.top_p < 1:
+        kept = _kept_by_processor if place.type == "cpu" else _kept_by_accelerator
+        weights = _only(weights, kept(weights, adjustment.top_p))
+    if adjustment.cut is not None:
+        weights = _only(weights, torch.from_numpy(adjustment.cut(weights.to(torch.float32)).ids).to(place))
+    return weights.to(torch.float32), log_mass
+
+
+def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
+    """The weights with their biases, as a distribution, and the logarithm of their sum. Raises `ProcessorError`."""
+    ids = torch.from_numpy(adjustment.ids).to(weights.device)
+    made, shift = weights, 0.0
+    if len(ids):
+        made = weights.clone()
+        with np.errstate(over="ignore"):
+            made[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(weights.device)
+    mass = float(made.sum())
+    if not (math.isfinite(mass) and mass > _LEAST_MASS):  # penalties grow with an answer, beyond what factors can be
+        made = weights.log()
+        made[ids] += torch.from_numpy(adjustment.biases).to(weights.device)
+        shift = float(made.max())
+        if not math.isfinite(shift):
+            raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
+        made = (made - shift).exp()
+        mass = float(made.sum())
+    return made / mass, math.log(mass) + shift
+
+
+def _kept_by_processor(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Ids [n] of a distribution's nucleus. Of equally probable tokens at its edge the lowest ids are kept."""
+    return torch.from_numpy(nucleus_places(weights.numpy(), top_p))
+
+
+def _kept_by_accelerator(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    top, _ = nucleus(weights, top_p)
+    above = (weights > top[-1]).nonzero()[:, 0]
+    at_edge = (weights == top[-1]).nonzero()[:, 0]
+    return torch.cat([above, at_edge[: len(top) - len(above)]])
+
+
+def _only(weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The distribution [vocab] among the tokens `ids` [n] alone."""
+    kept = torch.zeros_like(weights)
+    kept[ids] = weights[ids]
+    return kept / kept.sum()
+
+
+# --- processor
 
 
 class Processor:
@@ -64,7 +153,7 @@ def make_processor(
     options = received(request.processors)
     if not 0 < request.top_p <= 1:
         raise ProcessorError(f"'top_p' must be above 0 and at most 1, not {request.top_p:g}.", "top_p")
-    # The paper's sampler truncates what it sends, see `common.sampling.truncation`.
+    # The paper's sampler truncates what it sends, see `common.sampling.paper`.
     top_p = request.top_p if request.sampler == "race" else 1.0
     if not request.processors and top_p == 1.0 and cut is None:
         return None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from common.process.child import allow_seconds, limit
-from common.process.python import child_command, python_environment
+from common.process.machine import child_command, python_environment
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.process.compilation import compiled
-from proto.logcode import LARGEST, STEPS_PER_OCTAVE
+from proto.codes import LARGEST, STEPS_PER_OCTAVE
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -298,7 +298,7 @@ powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]]
 race_bounds: Callable[..., NDArray[np.float32]] = compiled(_bounds)
 
 nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compiled(_codes)
-"""`proto.logcode.nearest` of probabilities [n], written to the second array [n]."""
+"""`proto.codes.nearest` of probabilities [n], written to the second array [n]."""
 
 race_speeds: Callable[..., NDArray[np.float64]] = compiled(_speeds)
 """p̂ / E**temperature of tokens `ids` [n] with these codes [n] at a position's key. `table` has the codes' values."""

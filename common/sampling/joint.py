@@ -14,12 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.drafting import Race, RaceKernel, codes_in, noise_of
-from common.sampling.fastest import fastest
-from common.sampling.logprobs import Logprobs, of_mixture
+from common.sampling.grid import Logprobs, of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
-from proto.logcode import decode
+from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
+from proto.codes import decode
 from proto.messages import Open
 
 

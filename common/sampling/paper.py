@@ -2,21 +2,206 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.algorithm1 import aggregate, draw_draft, most_probable
-from common.sampling.draws import SeededDraws
 from common.sampling.mixture import sharpened
-from common.sampling.truncation import Distribution, renormalised, truncate
+from common.sampling.noise import Draws, Purpose, SeededDraws
 from proto.errors import malformed
-from proto.fields import Side
-from proto.payloads.raw import RawEntries
-from proto.payloads.top_p import TopPEntries
+from proto.messages import Side
+from proto.payloads.race import RawEntries, TopPEntries
+
+# --- truncation
+# The distributions of the paper's sampler: exactly what travels, nothing that was cut away before.
+
+_FIRST_LOOK: Final = 64  # most probable tokens looked at first; a nucleus is seldom larger
+_WIDER: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """Tokens of positive probability: ids int64 [n], strictly increasing, and float64 [n] with sum 1."""
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probability of each of `ids` [m], 0 for those not listed, float64 [m]."""
+        places = self.ids.searchsorted(ids)
+        places[places == len(self.ids)] = 0
+        return np.where(self.ids[places] == ids, self.probabilities[places], 0.0)
+
+    def of(self, token: int) -> float:
+        """The probability of one token."""
+        place = int(self.ids.searchsorted(token))
+        found = place < len(self.ids) and int(self.ids[place]) == token
+        return float(self.probabilities[place]) if found else 0.0
+
+
+def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -> Distribution:
+    """The distribution proportional to `weights` [n], as both sides compute it from what was sent.
+
+    The sum is taken from left to right, so that it has the same bits on every machine.
+    Raises `ValueError` when no weight is positive.
+    """
+    kept, tokens = weights.astype(np.float64, copy=False), ids.astype(np.int64, copy=False)
+    positive = kept > 0
+    if not positive.all():  # of a whole vocabulary a copy takes long
+        kept, tokens = kept[positive], tokens[positive]
+    if not len(kept):
+        raise ValueError("a distribution needs a positive probability")
+    return Distribution(tokens, kept / kept.cumsum()[-1])
+
+
+def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The fewest most probable tokens of a distribution [vocab] that hold `top_p`, the one that crosses it included.
+
+    Probabilities [n], decreasing, and ids [n]. Which of equally probable ones are named at the edge is left open.
+    """
+    for count in _looks(len(probabilities)):
+        top, indices = torch.topk(probabilities, count)
+        mass = np.cumsum(top.to(torch.float64).cpu().numpy())
+        if mass[-1] >= top_p:
+            break
+    kept = min(int(np.searchsorted(mass, top_p)) + 1, count)
+    return top[:kept], indices[:kept]
+
+
+def nucleus_places(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """As `nucleus`, of a distribution [n] in the processor's memory, in less time: the places [kept], increasing. Of
+    equally probable tokens at the edge the first are kept.
+    """
+    size = len(probabilities)
+    for count in _looks(size):
+        top = probabilities if count == size else np.partition(probabilities, -count)[-count:]
+        top = np.sort(top)[::-1]
+        mass = top.cumsum()
+        if mass[-1] >= top_p:
+            break
+    kept = min(int(mass.searchsorted(top_p)) + 1, count)
+    edge = top[kept - 1]
+    places = np.flatnonzero(probabilities >= edge)
+    if len(places) > kept:
+        equal = np.flatnonzero(probabilities[places] == edge)
+        places = np.delete(places, equal[kept - len(places) :])
+    return places
+
+
+def _looks(size: int) -> Iterator[int]:
+    """Numbers of most probable tokens to look at, until they are enough; in the end all."""
+    count = min(_FIRST_LOOK, size)
+    while count < size:
+        yield count
+        count = min(count * _WIDER, size)
+    yield size
+
+
+def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
+    """The most probable tokens of a mixture [vocab] that hold `top_p` of it: ids [n], increasing, and weights
+    [n].
+
+    At least `top_p` is kept. Weights are rounded to float16 here, and what is rounded to 0 is dropped: the draft is
+    drawn from what is left.
+    """
+    top, indices = nucleus(probabilities, top_p)
+    ids = indices.cpu().numpy()
+    weights = top.to(torch.float32).cpu().numpy().astype(np.float16)
+    order = np.argsort(ids)
+    order = order[weights[order] > 0]
+    return ids[order].astype(np.uint32), weights[order]
+
+
+# --- algorithm1
+# Speculative aggregation as in the paper (DRAGON §4.2, Algorithm 1), the baseline of the race.
+#
+# Algorithm 1 prints the wrong weight. As Appendix A.2 and Eq. 5 have it, a draft x of side a is rejected with
+#
+#     probability  η^b (1 - p^b(x) / p^a(x))  where p^a(x) > p^b(x),  b the other side,
+#
+# and then drawn again from norm(max(0, p^b - p^a)). Both results follow η^a p^a + η^b p^b; one is taken by a
+# fair coin.
+#
+# Randomness comes through `Draws`, keyed by purpose and side name, so the outcome does not depend on who
+# aggregates.
+
+GAMMA: Final = 0.5  # γ^device = γ^cloud (§4.3)
+
+_DRAFT: Final = {"device": Purpose.DRAFT_DEVICE, "cloud": Purpose.DRAFT_CLOUD}
+_ACCEPT: Final = {"device": Purpose.ACCEPT_DEVICE, "cloud": Purpose.ACCEPT_CLOUD}
+_RESIDUAL: Final = {"device": Purpose.RESIDUAL_DEVICE, "cloud": Purpose.RESIDUAL_CLOUD}
+
+
+def draw_draft(side: Side, own: Distribution, draws: Draws) -> int:
+    """The draft of `side`, from the distribution that it sends."""
+    return int(own.ids[draws.pick(_DRAFT[side], own.probabilities)])
+
+
+def aggregate(
+    device_token: int,
+    device: Distribution,
+    cloud_token: int,
+    cloud: Distribution,
+    eta_device: float,
+    draws: Draws,
+) -> int:
+    """The target token, distributed as η^device p^device + η^cloud p^cloud (Eq. 4).
+
+    Each draft must be drawn from its side's distribution.
+    """
+    from_device = _sample("device", device_token, device, cloud, 1.0 - eta_device, draws)
+    from_cloud = _sample("cloud", cloud_token, cloud, device, eta_device, draws)
+    return from_device if draws.happens(Purpose.CHOICE, GAMMA) else from_cloud
+
+
+def most_probable(device: Distribution, cloud: Distribution, eta_device: float) -> int:
+    """The argmax of the mixture, the lowest id of equals: the target at temperature 0."""
+    found: list[tuple[float, int]] = []
+    for ids in (device.ids, cloud.ids):  # their union would have to be sorted
+        mixture = eta_device * device.at(ids) + (1.0 - eta_device) * cloud.at(ids)
+        place = int(mixture.argmax())
+        found.append((-float(mixture[place]), int(ids[place])))
+    return min(found)[1]
+
+
+def expected_acceptance(device: Distribution, cloud: Distribution, eta_device: float) -> tuple[float, float]:
+    """α of device and cloud: how probable it is that the side's draft is the target (Eq. 5).
+
+        α^a = γ (1 - η^b δ) + γ Σ_x p^a(x) p(x),    δ = 1 - Σ_x min(p^a(x), p^b(x)),    p the mixture
+
+    The other side's result is independent of this draft and follows the mixture: that is the p of the second
+    sum, as the proof of Theorem 4.2 has it.
+    """
+    cloud_at_device = cloud.at(device.ids)
+    divergence = 1.0 - float(np.minimum(device.probabilities, cloud_at_device).sum())
+    both = float((device.probabilities * cloud_at_device).sum())
+    eta_cloud = 1.0 - eta_device
+    device_again = eta_device * float((device.probabilities**2).sum()) + eta_cloud * both
+    cloud_again = eta_cloud * float((cloud.probabilities**2).sum()) + eta_device * both
+    return (
+        GAMMA * (1.0 - eta_cloud * divergence) + (1.0 - GAMMA) * device_again,
+        (1.0 - GAMMA) * (1.0 - eta_device * divergence) + GAMMA * cloud_again,
+    )
+
+
+def _sample(side: Side, token: int, own: Distribution, other: Distribution, eta_other: float, draws: Draws) -> int:
+    """The paper's function Sample: keep the draft, or draw again where the other side has more."""
+    own_probability, other_probability = own.of(token), other.of(token)
+    if own_probability <= other_probability:
+        return token
+    if not draws.happens(_ACCEPT[side], eta_other * (1.0 - other_probability / own_probability)):
+        return token
+    residual = np.maximum(0.0, other.probabilities - own.at(other.ids))
+    if not residual.any():  # the two differ by rounding only
+        return token
+    return int(other.ids[draws.pick(_RESIDUAL[side], residual)])
+
+
+# --- paper
 
 PaperEntries = TopPEntries | RawEntries
 

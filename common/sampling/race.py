@@ -15,22 +15,224 @@ hold the same speeds to the last bit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.compiled import race_speeds
-from common.sampling.drafting import Race, RaceKernel, codes_at
-from common.sampling.fastest import Found
-from common.sampling.noise import position_key
+from common.sampling.compiled import (
+    IMPOSSIBLE,
+    LINEAR_EXCESS,
+    SLACK,
+    fastest_tokens,
+    nearest_codes,
+    race_bounds,
+    race_speeds,
+)
+from common.sampling.noise import VocabularyNoise, exponential_from_key, floor_log2, position_key, race_noise, raised
 from common.sampling.view import RaceView
+from proto.codes import TABLE, decode
 from proto.errors import malformed
-from proto.logcode import TABLE
 from proto.payloads.race import RaceEntries
+
+# --- fastest
+# The fastest tokens of races over a whole vocabulary, without knowing every token's speed.
+
+Found = tuple[NDArray[np.int64], NDArray[np.float64]]
+Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # of (race, token) pairs
+
+_GROUPS: Final = 4096  # of tokens that share one maximum; as cheap to sort as it is to find the maxima
+_FIRST_LOOK: Final = 4  # groups looked at first, per token wanted; about 1.6 would do on the average
+_WIDER: Final = 4
+
+
+def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list[Found]:
+    """The `depths[r]` fastest tokens of positive speed of every race r, by id; of equally fast ones, those with the
+    lowest ids.
+
+    `speeds(races, ids)` are exact; `bounds` float32 `[races, vocab]` say which tokens to ask it for: log2 of a speed is
+    at most SLACK above the bound, and the speed is 0 where the bound is below IMPOSSIBLE. Where bounds are of no use
+    (NaN, too many alike) more tokens are asked for, in the end all.
+    """
+    races, size = bounds.shape
+    width = max(1, size // _GROUPS)
+    groups = size // width
+    body = bounds[:, : width * groups].view(races, width, groups)  # group g: the ids g, g + groups, ...
+    tail = np.arange(width * groups, size)
+    highest = body[:, 0] if width == 1 else body.amax(dim=1)
+    found: dict[int, Found] = {}
+    count = _FIRST_LOOK * max(depths)
+    left = list(range(races))
+    while left and count < groups:
+        whole = len(left) == races
+        rest = _look(
+            body if whole else body[left], highest if whole else highest[left], count, tail, left, depths, speeds, found
+        )
+        left = [race for race, certain in zip(left, rest, strict=True) if not certain]
+        count *= _WIDER
+    for race in left:
+        ids = np.arange(size)
+        found[race] = best(ids, speeds(np.full(size, race), ids), depths[race])
+    return [found[race] for race in range(races)]
+
+
+def _look(
+    body: torch.Tensor,
+    highest: torch.Tensor,
+    count: int,
+    tail: NDArray[np.int64],
+    races: Sequence[int],
+    depths: Sequence[int],
+    speeds: Speeds,
+    found: dict[int, Found],
+) -> list[bool]:
+    """Look at the `count` best groups of each of `races`; returns for which of them what was found is certain."""
+    groups, width = highest.shape[1], body.shape[1]
+    top, chosen = torch.topk(highest, count, sorted=False)
+    rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no token that is passed over has a higher bound
+    places = chosen.cpu().numpy()
+    if width == 1:
+        row, ids = np.repeat(np.arange(len(races)), count), places.reshape(-1)
+    else:
+        looked_at = body.gather(2, chosen[:, None, :].expand(-1, width, -1)).cpu().numpy()
+        row, members, columns = np.nonzero(looked_at >= rest[:, None, None])
+        ids = members * groups + places[row, columns]
+    ends = np.searchsorted(row, np.arange(len(races) + 1))
+    parts = [np.concatenate([ids[ends[index] : ends[index + 1]], tail]) for index in range(len(races))]
+    lengths = [len(part) for part in parts]
+    exact = speeds(np.repeat(np.asarray(races), lengths), np.concatenate(parts))
+    certain, start = [], 0
+    for index, race in enumerate(races):
+        stop = start + lengths[index]
+        found[race] = best(parts[index], exact[start:stop], depths[race])
+        slowest = float(found[race][1].min()) if len(found[race][1]) == depths[race] else 0.0
+        limit = 2.0 ** min(rest[index] + SLACK, 1000.0) if rest[index] > -1000.0 else 0.0
+        certain.append(bool(rest[index] < IMPOSSIBLE or slowest > limit))
+        start = stop
+    return certain
+
+
+def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
+    """The `depth` fastest of `ids` [n], in any order, whose speeds are `exact` [n]; of equally fast ones the lowest."""
+    if len(ids) <= depth and exact.min(initial=1.0) > 0:
+        order = ids.argsort()
+        return ids[order], exact[order]
+    slowest = float(np.partition(exact, -depth)[-depth]) if len(ids) > depth else 0.0
+    kept = np.flatnonzero((exact >= slowest) & (exact > 0))
+    kept = kept[np.argsort(ids[kept])]
+    if len(kept) > depth:  # several are as fast as the slowest one
+        equal = exact[kept] == slowest
+        kept = kept[~equal | (np.cumsum(equal) <= depth - np.count_nonzero(~equal))]
+    return ids[kept], exact[kept]
+
+
+# --- drafting
+# Races of many answers at once: every answer's fastest tokens, from mixtures `[races, vocab]`.
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """One answer's race at one position."""
+
+    seed: int
+    position: int
+    temperature: float
+    depth: int  # K
+
+
+class RaceKernel:
+    """Finds the fastest tokens of races over a vocabulary. For one thread at a time: it holds the working memory."""
+
+    def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
+        self.vocabulary = vocabulary
+        on_cpu = torch.device(torch_device).type == "cpu"
+        self._noise = None if on_cpu else VocabularyNoise(vocabulary, torch_device)
+        self._memory = np.empty(2 * vocabulary if on_cpu else 0, np.float32)
+        self._rows = torch.empty(0, vocabulary)
+
+    def rows(self, count: int) -> torch.Tensor | None:
+        """Memory for so many distributions, float32 `[count, vocab]`, until the next call; None: none is kept here.
+
+        Where large blocks are given back to the operating system, each new one costs as much as what is written to it.
+        """
+        if self._noise is not None:
+            return None
+        if self._rows.shape[0] < count:
+            self._rows = torch.empty(count, self.vocabulary)
+        return self._rows if self._rows.shape[0] == count else self._rows[:count]
+
+    def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
+        """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds
+        p̂ / E**temperature, by id; fewer when fewer have a positive p̂.
+        """
+        if self._noise is None:
+            rows = mixtures.contiguous().numpy()
+            return [
+                best(*fastest_tokens(row, _key(race), race.temperature, race.depth, TABLE, self._memory), race.depth)
+                for row, race in zip(rows, races, strict=True)
+            ]
+
+        def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+            return decode(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
+
+        return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
+
+    def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
+        """No token's log2 speed is above this, float32 `[races, vocab]`, but for `compiled.SLACK`."""
+        if self._noise is None:
+            each = [
+                race_bounds(row, _key(race), race.temperature, self._memory).copy()
+                for row, race in zip(mixtures.contiguous().numpy(), races, strict=True)
+            ]
+            return torch.from_numpy(np.stack(each))
+        bounds = floor_log2(mixtures, add=LINEAR_EXCESS)
+        warm = [index for index, race in enumerate(races) if race.temperature > 0]
+        if warm:
+            floors = self._noise.floors([position_key(races[index].seed, races[index].position) for index in warm])
+            temperatures = torch.tensor([races[index].temperature for index in warm], dtype=torch.float32)
+            bounds[warm] -= floors.mul_(temperatures.to(bounds.device)[:, None])
+        return bounds
+
+
+def _key(race: Race) -> np.uint64:
+    return np.uint64(position_key(race.seed, race.position))
+
+
+def codes_at(mixture: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """The codes of tokens `ids` [n] in a mixture [vocab], float32; what is not a number is code 0."""
+    if mixture.device.type == "cpu":
+        return codes_of(mixture.numpy()[ids])
+    return codes_of(mixture[torch.from_numpy(ids).to(mixture.device)].cpu().numpy())
+
+
+def codes_in(mixtures: torch.Tensor, which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """As `codes_at`, of (row, token) pairs [n] of `mixtures` `[rows, vocab]`."""
+    return codes_at(mixtures.reshape(-1), which * mixtures.shape[1] + ids)
+
+
+def codes_of(probabilities: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """As `proto.codes.nearest`, of float32 [n]."""
+    codes = np.empty(probabilities.shape, np.uint16)
+    nearest_codes(probabilities, codes)
+    return codes
+
+
+def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """E ** temperature of (race, token) pairs; 1 at temperature 0."""
+    if len(races) == 1:
+        return race_noise(races[0].seed, races[0].position, ids, races[0].temperature)
+    temperatures = np.asarray([race.temperature for race in races], dtype=np.float64)[which]
+    keys = np.asarray([position_key(race.seed, race.position) for race in races], dtype=np.uint64)[which]
+    noise = exponential_from_key(keys, ids)
+    if (temperatures != 1).any():
+        noise = raised(noise, temperatures)
+    return noise
+
+
+# --- race
 
 Ids = Sequence[int] | NDArray[np.integer]
 AnyRace = TypeVar("AnyRace", bound=RaceView)
@@ -167,3 +369,36 @@ class RaceSampler:
     def _speeds(self, position: int, entries: RaceEntries) -> NDArray[np.float64]:
         key = np.uint64(position_key(self._seed, position))
         return race_speeds(entries.codes, entries.ids.astype(np.int64), key, self._temperature, TABLE)
+
+
+# --- racing
+# Draws by the race of which nothing but the winner is kept.
+
+
+@dataclass(frozen=True, slots=True)
+class RaceWinner:
+    """The token that won a race."""
+
+    token: int
+    confidence: float = 0.0
+
+    @property
+    def listed(self) -> NDArray[np.integer]:
+        return np.asarray([self.token])
+
+
+@dataclass(frozen=True, slots=True)
+class Racing:
+    """Implements `Drafter`: the winner is all that is kept of a race."""
+
+    seed: int
+    temperature: float
+
+    def race(self, position: int) -> Race:
+        return Race(self.seed, position, self.temperature, 1)
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> RaceWinner:
+        """Raises `ValueError` for a mixture without a positive probability."""
+        if found is None or not len(found[0]):
+            raise ValueError(f"the mixture at position {position} has no positive probability")
+        return RaceWinner(int(found[0][0]), float(probabilities.max()))

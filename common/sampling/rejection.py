@@ -7,12 +7,17 @@ Both together follow p, whatever q is, if q is what x was drawn from: after its 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Final
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from common.sampling.draws import Draws
-from common.sampling.noise import Purpose
-from common.sampling.truncation import Distribution
+from common.sampling.noise import Draws, Purpose
+from common.sampling.paper import Distribution, nucleus_places, renormalised
+from proto.codes import decode, nearest
+from proto.messages import MOST_RESOLUTION
 
 
 def propose(drafter: Distribution, draws: Draws) -> int:
@@ -43,3 +48,180 @@ def acceptance(verifier: Distribution, drafter: Distribution) -> float:
 def _residual(verifier: Distribution, drafter: Distribution) -> NDArray[np.float64]:
     weights = np.maximum(0.0, verifier.probabilities - drafter.at(verifier.ids))
     return weights if weights.any() else verifier.probabilities  # the two differ by rounding only
+
+
+# --- warping
+# Distributions that drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order.
+
+MOST_TOP_K: Final = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Warp:
+    """The options of one side. `top_k` 0 and `top_p` 1 keep all tokens; temperature 0 keeps the likeliest one."""
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __call__(self, mixture: torch.Tensor) -> Distribution:
+        """The distribution drawn from for a mixture [vocab]; of equal tokens at an edge the lowest ids are kept.
+
+        Raises `ValueError` for a mixture without a positive probability.
+        """
+        if self.temperature == 0:
+            return Distribution(np.asarray([_likeliest(mixture)]), np.ones(1))
+        ids, weights = _kept(mixture, self.top_k)
+        if self.temperature != 1:
+            weights = (weights / weights.max()) ** (1.0 / self.temperature)
+        distribution = renormalised(ids, weights)
+        if self.top_p >= 1:
+            return distribution
+        kept = nucleus_places(distribution.probabilities, self.top_p)
+        return renormalised(distribution.ids[kept], distribution.probabilities[kept])
+
+
+def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Distribution]:
+    """The ids and 16-bit codes of a distribution as they travel, and the distribution that these stand for.
+
+    Its owner uses that one for everything, too. What is rounded to 0 is dropped.
+    """
+    codes = nearest(distribution.probabilities)
+    kept = codes > 0
+    return distribution.ids[kept].astype(np.uint32), codes[kept], coded(distribution.ids[kept], codes[kept])
+
+
+def coded(ids: NDArray[np.integer], codes: NDArray[np.uint16]) -> Distribution:
+    """The distribution that codes stand for. Raises `ValueError` where none is positive."""
+    return renormalised(ids, decode(codes))
+
+
+def _likeliest(mixture: torch.Tensor) -> int:
+    """The argmax, the lowest id of equals."""
+    most = mixture.max()
+    if not bool(most > 0):
+        raise ValueError("a distribution needs a positive probability")
+    return int((mixture == most).nonzero()[0])
+
+
+def _kept(mixture: torch.Tensor, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ids, increasing, and probabilities of the `top_k` most probable tokens, of all with 0."""
+    size = len(mixture)
+    if not 0 < top_k < size:
+        return np.arange(size), mixture.cpu().numpy().astype(np.float64)
+    edge = mixture.topk(top_k).values[-1]
+    places = (mixture >= edge).nonzero()[:, 0]
+    ids = places.cpu().numpy()
+    probabilities = mixture[places].cpu().numpy().astype(np.float64)
+    if len(ids) > top_k:
+        above = probabilities > float(edge)
+        at_edge = np.flatnonzero(~above)[: top_k - int(above.sum())]
+        chosen = np.sort(np.concatenate([np.flatnonzero(above), at_edge]))
+        ids, probabilities = ids[chosen], probabilities[chosen]
+    return ids, probabilities
+
+
+# --- lattice
+# Reznik's quantiser: a distribution rounded to counts of equal units, for quantize-sample-verify.
+#
+# Y. A. Reznik, "An algorithm for quantization of discrete probability distributions", DCC 2011.
+
+_LANES: Final = 2 * MOST_RESOLUTION  # more than tokens that can get a unit; twice as many bound them well
+# Probabilities this near to each other, relatively, may become equal when they are divided and multiplied.
+_ROUNDING: Final = 2.0**-50
+
+
+def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArray[np.int64]:
+    """Units of `resolution` that each of `probabilities` [n] gets, [n]; they sum to exactly `resolution`.
+
+    With q the probabilities divided by their sum and l the resolution, k_i = floor(l q_i + 1/2). If these are too many,
+    those with the largest k_i - l q_i lose a unit; if too few, those with the smallest gain one; of equal ones that
+    with the lowest id. Raises `ValueError` for what has no positive finite sum, for NaN, for a negative number, and for
+    a resolution that is not in [1, `MOST_RESOLUTION`].
+    """
+    if not 1 <= resolution <= MOST_RESOLUTION:
+        raise ValueError(f"the resolution of a lattice must be 1 to {MOST_RESOLUTION}, not {resolution}")
+    exact = np.ascontiguousarray(probabilities, dtype=np.float64)
+    if not len(exact) or not exact.min() >= 0:  # NaN fails the comparison
+        raise ValueError("probabilities to quantise must be numbers and not negative, at least one of them")
+    with np.errstate(over="ignore"):
+        total = float(exact.sum())
+    if not 0 < total < np.inf:
+        raise ValueError("probabilities to quantise must have a finite sum above 0")
+    ids = _most_probable(exact, resolution)
+    shares = exact[ids] / total * resolution
+    counts = np.floor(shares + 0.5).astype(np.int64)
+    excess = int(counts.sum()) - resolution
+    errors = counts - shares
+    if excess > 0:
+        counts[_smallest(-errors, excess)] -= 1
+    elif excess < 0:
+        counts[_smallest(errors, -excess)] += 1
+    quantised = np.zeros(len(exact), dtype=np.int64)
+    quantised[ids] = counts
+    return quantised
+
+
+def _most_probable(probabilities: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Ids, increasing, of the `count` most probable tokens and of some others, among them all that are as probable.
+
+    None but these get a unit: of two tokens the more probable one never ends with fewer. A vocabulary is only read
+    here, since a copy of it takes longer than all the rest. The largest of each of many disjoint lanes bound the
+    probabilities from below.
+    """
+    if len(probabilities) < 4 * _LANES:
+        return np.arange(len(probabilities))
+    rows = len(probabilities) // _LANES
+    largest = probabilities[: rows * _LANES].reshape(rows, _LANES).max(axis=0)
+    bound = np.partition(largest, _LANES - count)[_LANES - count]
+    return np.flatnonzero(probabilities >= bound * (1 - _ROUNDING))
+
+
+def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` smallest of `numbers` [n], the first of equal ones."""
+    edge = np.partition(numbers, count - 1)[count - 1]
+    below = np.flatnonzero(numbers < edge)
+    return np.concatenate((below, np.flatnonzero(numbers == edge)[: count - len(below)]))
+
+
+# --- augmentation
+# The verifier's distribution moved towards the drafter's (RAPID, Eqs. 6 and 8), and the paper's residual (Eq. 10).
+#
+# p̂ is the softmax of z / T + eta m (q - p), with p = softmax(z / T), so p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The
+# mask m
+# is that of the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead puts p back where p̂
+# is
+# small, which leaves a mass other than 1.)
+
+LEAST: Final = 0.1  # of the drafter's largest probability: what is less moves nothing
+
+
+def augmented(verifier: Distribution, drafter: Distribution, eta: float) -> Distribution:
+    """p̂ for p and q, on the tokens of p; p itself for `eta` 0."""
+    if eta == 0:
+        return verifier
+    trusted = drafter.probabilities >= LEAST * drafter.probabilities.max()
+    ids, wanted = drafter.ids[trusted], drafter.probabilities[trusted]
+    places = verifier.ids.searchsorted(ids)
+    places[places == len(verifier.ids)] = 0
+    there = verifier.ids[places] == ids
+    shift = np.zeros(len(verifier.ids))
+    shift[places[there]] = eta * (wanted[there] - verifier.probabilities[places[there]])
+    return renormalised(verifier.ids, verifier.probabilities * np.exp(shift - shift.max()))
+
+
+def likeliest(distribution: Distribution) -> Distribution:
+    """All mass on the most probable token, on the lowest id of equals: what temperature 0 makes of a distribution."""
+    place = int(distribution.probabilities.argmax())
+    return Distribution(distribution.ids[place : place + 1], np.ones(1))
+
+
+def paper_replacement(verifier: Distribution, target: Distribution, drafter: Distribution, draws: Draws) -> int:
+    """A token in place of one that p̂, here `target`, rejected, from norm(max(p - p̂, p - q, 0)).
+
+    What follows is neither p nor p̂: where both q and p̂ are above p, nothing takes the surplus away.
+    """
+    probabilities = verifier.probabilities
+    weights = np.maximum(probabilities - target.at(verifier.ids), probabilities - drafter.at(verifier.ids))
+    weights = np.maximum(weights, 0.0)
+    return int(verifier.ids[draws.pick(Purpose.RESIDUAL, weights if weights.any() else probabilities)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from common.configuration.settings import Settings
-from common.engine.model.pulled import place_of
+from common.engine.jobs import DocumentScorer
+from common.engine.model.hub import place_of
 from common.engine.model.tokenizer import Tokenizer
-from common.engine.scorer import DocumentScorer
 from common.library.embedder import SentenceTransformerEmbedder
-from common.process.paths import expanded
+from common.process.files import expanded
 from common.scoring.contrast import ContrastScorer
 from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table

@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from common.engine.model.declared_sizes import ENCODER_POSITIONS, check_sizes, stored_weights
 from common.engine.model.errors import ModelError
-from common.engine.model.loading import TorchDevice, check_numbers, check_weights, resolve_device
-from common.engine.model.pretrained_tokenizer import load_pretrained_tokenizer
+from common.engine.model.files import ENCODER_POSITIONS, check_sizes, stored_weights, weight_files
+from common.engine.model.loading import TorchDevice, check_numbers, check_weights, leave_files, resolve_device
 from common.engine.model.quiet import quiet_loading
-from common.engine.model.resident import leave_files
-from common.engine.model.weight_files import weight_files
+from common.engine.model.tokenizer import load_pretrained_tokenizer
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.errors import EmbedderError

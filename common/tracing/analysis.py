@@ -14,7 +14,7 @@ from statistics import mean
 from typing import Literal, get_args
 
 from common.tracing.trace import Interval, Trace
-from proto.fields import OTHER, Side
+from proto.messages import OTHER, Side
 
 Cause = Literal[
     "retrieval",

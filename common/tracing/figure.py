@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from common.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, key_beside, picture
 from common.tracing.trace import Interval, Trace
-from proto.fields import OTHER, Side
+from proto.messages import OTHER, Side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

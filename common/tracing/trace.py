@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
-from proto.fields import Side
+from common.estimates.cost import delta_z
+from common.transport.probe import ClockOffset, RoundTrip
+from proto.messages import OTHER, Side
+from proto.payloads.trace import Span
 
 # As in proto/payloads/trace.py, but with a message's way as one span where both ends of it are known.
 IntervalKind = Literal[
@@ -91,3 +95,237 @@ def from_json(value: Mapping[str, Any]) -> Trace:
         return Trace(spans=tuple(spans), probes=tuple(probes), notes=tuple(value["notes"]), **rest)
     except (TypeError, KeyError, AttributeError):
         raise ValueError("the report's trace is not one that this version of dragon reads") from None
+
+
+# --- merge
+# Merges two sides' notes into one trace on one clock.
+
+SLACK = 1_000_000_000  # ns beyond the request and the clocks' uncertainty that a span of the cloud may lie
+NO_CLOCK = "The clocks could not be compared, for want of a probe: the cloud's half is left out."
+NO_CLOUD = "The cloud's half of the trace is missing."
+
+_Key = tuple[str, int, int, int]  # message, position, epoch, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Spans that one side noted."""
+
+    spans: Sequence[Span]
+    dropped: int = 0
+
+
+@dataclass(slots=True)
+class _Ends:
+    """The two ends of all messages that look alike."""
+
+    sent: list[Interval] = field(default_factory=list)
+    received: list[Interval] = field(default_factory=list)
+
+
+def merge(
+    device: Notes,
+    cloud: Notes | None,
+    clock: ClockOffset | None,
+    started: int,
+    ended: int,
+    trips: Iterable[RoundTrip] = (),
+) -> Trace:
+    """The trace of a request from `started` to `ended`, nanoseconds of the device's clock.
+
+    `clock` is how far the cloud's clock is ahead. Its spans are moved by that; those which lie outside of the request
+    by more than the uncertainty explains are dropped: a wrong clock, or a cloud that makes them up.
+    """
+    spans = _placed("device", judged("device", device.spans), started)
+    dropped = device.dropped
+    notes: tuple[str, ...] = ()
+    if cloud is None:
+        notes = (NO_CLOUD,)
+    elif clock is None:
+        notes = (NO_CLOCK,)
+    else:
+        found = _placed("cloud", judged("cloud", cloud.spans), started + clock.ahead)
+        first, last = -clock.uncertainty - SLACK, ended - started + clock.uncertainty + SLACK
+        possible = [span for span in found if first <= span.start and span.end <= last]
+        dropped += cloud.dropped + len(found) - len(possible)
+        spans += possible
+    probes = [Probed(1000 * trip.sent - started, trip.rtt) for trip in trips]
+    return Trace(
+        ahead=None if clock is None else clock.ahead,
+        uncertainty=None if clock is None else clock.uncertainty,
+        spans=tuple(sorted(joined(spans), key=lambda span: (span.start, span.end))),
+        probes=tuple(probe for probe in probes if probe.at >= -SLACK),
+        dropped=dropped,
+        notes=notes,
+    )
+
+
+def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
+    """Each of one side's spans, in the order in which they were noted, with what became of it if it is a draft."""
+    details = [span.detail for span in spans]
+    pending: dict[int, int] = {}  # position -> index of the draft that waits for its verdict
+    branches: dict[int, int] = {}  # the same of the latest branch
+    for index, span in enumerate(spans):
+        if span.kind == "decode" and span.detail == "drafted":
+            pending[span.position] = index
+            details[index] = "unused"
+        elif span.kind == "decode" and span.detail == "branched":
+            branches[span.position] = index
+        elif span.kind in ("aggregate", "follow"):
+            verdict = span.accepted[0 if side == "device" else 1]
+            draft, branch = pending.pop(span.position, None), branches.pop(span.position, None)
+            judged_one = branch if draft is None else draft
+            if verdict is not None and judged_one is not None:
+                details[judged_one] = "kept" if verdict else "rejected"
+        elif span.kind == "roll back":
+            for position in [position for position in pending if position >= span.position]:
+                details[pending.pop(position)] = "discarded"
+    return list(zip(spans, details, strict=True))
+
+
+def joined(spans: Iterable[Interval]) -> list[Interval]:
+    """The spans, with the two ends of each message's way as one.
+
+    Messages that look alike are paired in order. Where their numbers differ (one was lost and sent again, or is
+    still under way) it isn't known which is which, and the ends stay alone.
+    """
+    rest: list[Interval] = []
+    messages: Mapping[tuple[Side, _Key], _Ends] = defaultdict(_Ends)
+    for span in spans:
+        key = (span.detail, span.position, span.epoch, span.count)
+        if span.kind == "send":
+            messages[span.side, key].sent.append(span)
+        elif span.kind == "receive":
+            messages[OTHER[span.side], key].received.append(span)
+        else:
+            rest.append(span)
+    for ends in messages.values():
+        if len(ends.sent) == len(ends.received):
+            pairs = zip(ends.sent, ends.received, strict=True)
+            rest += [replace(sent, kind="transmit", end=received.end) for sent, received in pairs]
+        else:
+            rest += ends.sent + ends.received
+    return rest
+
+
+def _placed(side: Side, spans: Iterable[tuple[Span, str]], zero: int) -> list[Interval]:
+    return [
+        Interval(
+            side,
+            span.kind,
+            detail,
+            span.position,
+            span.start - zero,
+            span.end - zero,
+            span.epoch,
+            span.count,
+            *span.accepted,
+            _snapshot(side, span),
+        )
+        for span, detail in spans
+    ]
+
+
+def _snapshot(side: Side, span: Span) -> Snapshot | None:
+    if span.estimates is None:
+        return None
+    device_decode, cloud_decode, rtt, device_acceptance, cloud_acceptance = span.estimates
+    device, cloud = (device_decode, device_acceptance), (cloud_decode, cloud_acceptance)
+    local, remote = (device, cloud) if side == "device" else (cloud, device)
+    score = delta_z(local[0], remote[0], rtt, local[1], remote[1])
+    return Snapshot(*span.estimates, delta_z=score)
+
+
+# --- chrome
+# A trace in the Trace Event Format that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) open.
+
+PROCESSES: Final[dict[Side, int]] = {"device": 1, "cloud": 2}
+LANES: Final = {"decoder": 1, "aggregator": 2, "link": 3}
+_LANE_OF: Final = {
+    "retrieve": "decoder",
+    "prefill": "decoder",
+    "decode": "decoder",
+    "aggregate": "aggregator",
+    "follow": "aggregator",
+    "roll back": "aggregator",
+    "migrate": "aggregator",
+    "send": "link",
+    "receive": "link",
+}
+_MOMENTS: Final = ("roll back", "migrate", "send", "receive")
+
+
+def chrome_trace(trace: Trace) -> dict[str, Any]:
+    """The trace as one JSON object. Times are microseconds of the device's clock since the request."""
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "cloud clock ahead, ns": trace.ahead,
+            "uncertainty of the cloud's times, ns": trace.uncertainty,
+            "spans left out": trace.dropped,
+            "notes": list(trace.notes),
+        },
+        "traceEvents": [*_names(), *_events(trace), *_counters(trace)],
+    }
+
+
+def _names() -> Iterator[dict[str, Any]]:
+    for side, process in PROCESSES.items():
+        yield {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": side}}
+        for lane, thread in LANES.items():
+            yield {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": lane}}
+
+
+def _events(trace: Trace) -> Iterator[dict[str, Any]]:
+    for number, span in enumerate(trace.spans):
+        if span.kind == "transmit":
+            yield from _way(number, span)
+            continue
+        event = {
+            "name": f"{span.kind} {span.position}",
+            "cat": f"{span.kind},{span.detail}" if span.detail else span.kind,
+            "pid": PROCESSES[span.side],
+            "tid": LANES[_LANE_OF[span.kind]],
+            "ts": span.start / 1000,
+            "args": _arguments(span),
+        }
+        if span.kind in _MOMENTS:
+            yield event | {"ph": "i", "s": "t"}
+        else:
+            yield event | {"ph": "X", "dur": (span.end - span.start) / 1000}
+
+
+def _way(number: int, span: Interval) -> Iterator[dict[str, Any]]:
+    """A message under way. Several are at a time, so they are asynchronous slices, which may overlap."""
+    event = {
+        "name": f"{span.detail} {span.position}",
+        "cat": "transmission",
+        "id": number,
+        "pid": PROCESSES[span.side],
+        "tid": LANES["link"],
+    }
+    yield event | {"ph": "b", "ts": span.start / 1000, "args": _arguments(span)}
+    # With clocks that are known to half a round trip, a message can seem to arrive before it was sent.
+    yield event | {"ph": "e", "ts": max(span.start, span.end) / 1000}
+
+
+def _counters(trace: Trace) -> Iterator[dict[str, Any]]:
+    process = PROCESSES["device"]
+    for probe in trace.probes:
+        yield _counter(process, "round trip, ms", probe.at, {"rtt": 1000 * probe.rtt})
+    for span in trace.of("aggregate"):
+        if (known := span.estimates) is not None:
+            yield _counter(process, "delta Z, ms", span.end, {span.side: 1000 * known.delta_z})
+            rates = {"device": known.device_acceptance, "cloud": known.cloud_acceptance}
+            yield _counter(process, "acceptance", span.end, rates)
+
+
+def _counter(process: int, name: str, at: int, values: dict[str, float]) -> dict[str, Any]:
+    return {"ph": "C", "pid": process, "tid": 0, "name": name, "ts": at / 1000, "args": values}
+
+
+def _arguments(span: Interval) -> dict[str, Any]:
+    values: dict[str, Any] = {"position": span.position, "detail": span.detail, "epoch": span.epoch}
+    if span.kind in ("aggregate", "follow"):
+        values |= {"device accepted": span.device_accepted, "cloud accepted": span.cloud_accepted}
+    return values

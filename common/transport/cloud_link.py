@@ -5,23 +5,49 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
 
-from common.process.accounts import Accounts
-from common.process.quiet_log import QuietLog
-from common.process.vital import Died
+from common.process.threads import Accounts, Died, QuietLog
 from common.transport.address import TransportError, numeric, require_safe
-from common.transport.crowd import leaves
-from common.transport.interface import Handler, Peer, owner
 from common.transport.keys import CloudKeys, fingerprint, z85_key
-from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
-from common.transport.loop import SocketLoop
-from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, Connection, metadata, prepare_socket
-from common.transport.turns import Turns
+from common.transport.loop import SocketLoop, Turns
+from common.transport.sending import (
+    DEFAULT_LIMITS,
+    HANDSHAKE_BROKEN,
+    HANDSHAKE_REFUSED,
+    Connection,
+    Handler,
+    Limits,
+    Pauses,
+    Peer,
+    Quota,
+    metadata,
+    owner,
+    prepare_socket,
+)
 from proto.messages import Message
+
+# --- crowd
+# Room for everybody: what becomes of a full link's connections when another one comes.
+
+
+def leaves(holders: Sequence[str], newcomer: str) -> int | None:
+    """Index of the connection that goes for one of the holder `newcomer`; None where the new one has to go.
+
+    `holders` are those of the connections, oldest first. The oldest one goes of who has most of them, as it may be one
+    that this holder has lost; but only if who comes still has no more than who gives: otherwise two would take turns in
+    cutting each other's. So nobody's only connection goes for another one, however many keys or addresses come.
+    """
+    counts = Counter(holders)
+    crowd, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
+    return holders.index(crowd) if count > counts[newcomer] + 1 else None
+
+
+# --- cloud_link
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORDS: Final = 5.0  # seconds for what a connection left behind to be read, while others go on sending

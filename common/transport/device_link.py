@@ -10,16 +10,24 @@ from typing import Final
 
 import zmq
 
-from common.process.vital import Died
-from common.transport.address import TransportError, require_safe, split_address
-from common.transport.interface import Handler, LinkStatus
+from common.process.threads import Died
+from common.transport.address import Lookup, Places, TransportError, require_safe, split_address
+from common.transport.inflow import MEASURED
 from common.transport.keys import DeviceKeys, z85_key
-from common.transport.limits import DEFAULT_LIMITS, Limits, Pauses, Quota
-from common.transport.loop import SocketLoop
-from common.transport.names import Lookup, Places
-from common.transport.sockets import HANDSHAKE_BROKEN, HANDSHAKE_REFUSED, NEVER, Connection, prepare_socket
-from common.transport.tcp import MEASURED
-from common.transport.zap import LATER
+from common.transport.loop import LATER, SocketLoop
+from common.transport.sending import (
+    DEFAULT_LIMITS,
+    HANDSHAKE_BROKEN,
+    HANDSHAKE_REFUSED,
+    NEVER,
+    Connection,
+    Handler,
+    Limits,
+    LinkStatus,
+    Pauses,
+    Quota,
+    prepare_socket,
+)
 from proto.messages import Message
 
 _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}

@@ -9,23 +9,26 @@ allow-list, changes hold from the next handshake on, and whatever goes wrong in 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import logging
+import os
 import re
+import stat
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import zmq
 from zmq.utils import z85
 
-from common.process.durable_files import replacing
-from common.process.quiet_log import QuietLog
+from common.process.files import replacing
+from common.process.threads import QuietLog
 from common.transport.address import TransportError
-from proto.fields import Side
+from proto.messages import Side
 
 ADD_DEVICE = "`dragon pair --role cloud` adds one"
 
@@ -278,3 +281,71 @@ def write_private(path: Path, content: Mapping[str, object], replace: bool = Tru
             file.write(json.dumps(content).encode())
     except OSError as error:
         raise TransportError(f"Keys can't be written to {path}: {error.strerror}.") from None
+
+
+# --- key_text
+# Public keys as people copy them: 52 letters and digits that no shell and no flag takes for anything else.
+#
+# ZeroMQ's own text of a key (Z85) has &, <, *, ! and more, and may begin with a dash.
+
+LENGTH: Final = 52  # 32 bytes, five bits each
+_PADDING: Final = "===="
+
+
+def key_text(key: str) -> str:
+    """The public `key` (Z85) as it is shown."""
+    return base64.b32encode(z85.decode(key)).decode("ascii").rstrip("=").lower()
+
+
+def key_of(text: str) -> str:
+    """The public key (Z85) that `text` shows, in capitals or not. Raises `TransportError` if it shows none."""
+    try:
+        raw = base64.b32decode(text.upper() + _PADDING) if len(text) == LENGTH else b""
+        key = z85.encode(raw).decode("ascii") if raw else ""
+    except ValueError:
+        key = ""
+    if not key or key_text(key) != text.lower():  # the last letter says more than is left to say
+        raise TransportError(
+            f"That is not a public key; it must be the {LENGTH} letters and digits that `dragon keys show` prints."
+        )
+    return key
+
+
+# --- local_keys
+# Keys that daemons make by themselves for a link that does not leave the machine.
+#
+# All daemons of one user share one pair, in a folder that only this user can read: whoever holds it is this user, and
+# nobody else on the machine, nor any web page, gets in.
+
+
+def local_cloud_keys(folder: Path) -> CloudKeys:
+    """Keys of a cloud that lets the daemons in that share `folder`. Raises `TransportError`."""
+    pair = local_pair(folder)
+    return CloudKeys(pair, lambda key: key == pair.public)
+
+
+def local_device_keys(folder: Path) -> DeviceKeys:
+    """Keys of a device for a cloud that shares `folder`. Raises `TransportError`."""
+    pair = local_pair(folder)
+    return DeviceKeys(pair, pair.public, folder)
+
+
+def local_pair(folder: Path) -> KeyPair:
+    """The pair in `folder`, made if there is none; of several processes that make it at once, one does.
+
+    Raises `TransportError` for a folder that others can enter or that belongs to another user.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise TransportError(
+            f"The keys of this machine's own link can't be kept in {folder} ({(error.strerror or '').lower()}); "
+            "set local_keys to a folder of yours."
+        ) from None
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise TransportError(f"{folder} belongs to another user; set local_keys to a folder of yours.")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise TransportError(f"Others can enter {folder}, where this machine's own keys are; run `chmod 700 {folder}`.")
+    return KeyFolder(folder, remedy="delete it, and start the daemons anew").own_or_new()

@@ -2,29 +2,281 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import zmq
+from zmq.utils import z85
 
-from common.process.accounts import TokenBucket
-from common.process.vital import Died
-from common.transport.counters import CountersSnapshot, LinkCounters
-from common.transport.delivery import Delivery
+from common.process.threads import Died, QuietLog, TokenBucket, vital_thread
 from common.transport.inflow import InflowGuard, InflowLimits
-from common.transport.interface import Handler, Peer
-from common.transport.limits import Limits, Quota
-from common.transport.outbox import Outbox, OutgoingMessage
+from common.transport.keys import fingerprint
 from common.transport.probe import answer
-from common.transport.sockets import Connection, drop_rest, read_event, read_frames
-from common.transport.turns import Mishaps, Turns
-from common.transport.window import SendWindow
-from common.transport.zap import ZapAuthenticator
+from common.transport.sending import (
+    Connection,
+    CountersSnapshot,
+    Delivery,
+    Handler,
+    Limits,
+    LinkCounters,
+    Outbox,
+    OutgoingMessage,
+    Peer,
+    Quota,
+    SendWindow,
+    Signal,
+    drop_rest,
+    read_event,
+    read_frames,
+)
 from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode, wire_size
 from proto.messages import Error, Message, Probe, ProbeReply
+
+# --- turns
+# A thread that polls sockets and does the same steps over and over, and outlives their exceptions.
+
+_LOG = logging.getLogger(__name__)
+_FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row: who fails must not spin
+_LAST_PAUSE: Final = 0.1
+_LOOK: Final = 1.0  # seconds between two looks whether the thread that is waited for has ended
+_MOST: Final = 100  # failed turns in a row, some ten seconds: what fails that long doesn't mend itself
+
+
+class Mishaps:
+    """The exceptions that a thread outlives: counted, and logged now and then.
+
+    Named, but not quoted: their text may repeat what a peer sent.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = 0
+        self._lines = QuietLog(_LOG, clock)
+
+    def note(self, where: str, error: Exception) -> None:
+        """Count an exception, and log it unless others were just now."""
+        self.count += 1
+        if self._lines.tell(logging.ERROR, "%s failed with %s", where, type(error).__name__):
+            _LOG.debug("The failure was:", exc_info=error)
+
+
+class Part(Protocol):
+    """The sockets of one purpose, and the steps that a turn has for them."""
+
+    @property
+    def sockets(self) -> Sequence[tuple[Any, int]]:
+        """Sockets to be polled, each with the events."""
+
+    @property
+    def receiving(self) -> Sequence[Callable[[], None]]:
+        """Steps that take in what has come."""
+
+    @property
+    def sending(self) -> Sequence[Callable[[], None]]:
+        """Steps that send what the others, of any part, have to be sent, and look after the rest."""
+
+    def deadline(self) -> float | None:
+        """Time at which a turn is needed next (`time.monotonic`); None if only after an event."""
+
+    def end(self) -> None:
+        """Close the sockets: no turn comes any more."""
+
+
+class Turns:
+    """Runs turns of the steps of its parts on a vital thread until closed, then their ends.
+
+    A step that raises does not keep the following ones from their turn. If turns go on failing, pauses grow, and
+    at last the thread ends with the exception, of which `died` is told. Who gives the `signal` makes it take a turn.
+    """
+
+    def __init__(self, name: str, died: Died | None) -> None:
+        self.mishaps = Mishaps()
+        self.closing = threading.Event()
+        self.signal = Signal()
+        self.readable: dict[Any, int] = {}  # sockets on which there is something, in this turn
+        self._parts: list[Part] = []
+        self._asked: deque[Callable[[], None]] = deque()
+        self._thread = vital_thread(self._run, name, died)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, part: Part) -> None:
+        """Have turns for a part from now on. Before the start, or on the thread."""
+        self._parts.append(part)
+
+    def remove(self, part: Part) -> None:
+        """End a part, added or not. On the thread."""
+        if part in self._parts:
+            self._parts.remove(part)
+        part.end()
+
+    def ask(self, answer: Callable[[], None]) -> None:
+        """Have the thread call `answer` at the end of a turn: it does its work. From any thread."""
+        self._asked.append(answer)
+        self.signal.give()
+
+    def perform(self, task: Callable[[], None]) -> None:
+        """Have the thread do it at the end of a turn, and wait for that, or for its end. From any other thread."""
+        done = threading.Event()
+
+        def do_it() -> None:
+            task()
+            done.set()
+
+        self.ask(do_it)
+        while not done.wait(_LOOK) and self._thread.is_alive():
+            pass
+
+    def close(self) -> None:
+        """Stop and wait for the thread; from the thread itself, stop after this turn."""
+        self.closing.set()
+        if self._thread.ident is None:
+            self._end()
+        elif threading.current_thread() is not self._thread:
+            self.signal.give()
+            self._thread.join()
+
+    def _run(self) -> None:
+        failed = 0
+        try:
+            while not self.closing.is_set():
+                failure = self._turn()
+                failed = 0 if failure is None else failed + 1
+                if failure is not None:
+                    if failed > _MOST:
+                        raise failure
+                    self.closing.wait(min(_LAST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failed, 16)))
+        finally:
+            self._end()
+
+    def _turn(self) -> Exception | None:
+        """One turn; the last exception of it."""
+        parts = list(self._parts)
+        failure = self._guarded([self._wait])
+        failure = self._guarded([step for part in parts for step in part.receiving]) or failure
+        self.signal.lower()
+        failure = self._guarded([step for part in parts for step in part.sending]) or failure
+        while self._asked:
+            self._asked.popleft()()
+        return failure
+
+    def _guarded(self, steps: Sequence[Callable[[], None]]) -> Exception | None:
+        failure = None
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                self.mishaps.note(getattr(step, "__name__", "a step"), error)
+                failure = error
+        return failure
+
+    def _wait(self) -> None:
+        self.readable = {}
+        sockets = [(self.signal.fileno(), zmq.POLLIN), *(each for part in self._parts for each in part.sockets)]
+        self.readable = dict(zmq.zmq_poll(sockets, self._patience()))
+        self.signal.take(self.signal.fileno() in self.readable)
+
+    def _patience(self) -> int:
+        """Milliseconds to sleep at most; -1 is until something happens."""
+        times = [due for part in self._parts if (due := part.deadline()) is not None]
+        return max(0, int((min(times) - time.monotonic()) * 1000) + 1) if times else -1
+
+    def _end(self) -> None:
+        for part in self._parts:
+            part.end()
+        self.signal.close()
+
+
+# --- zap
+# Admission of connections: the answering end of ZAP (ZeroMQ RFC 27), with keys and without.
+
+_ADDRESS: Final = "inproc://zeromq.zap.01"
+_DOMAIN: Final = b"dragon"
+_REFUSALS: Final = (0.1, 3.0)  # that are logged, per second and at once
+LATER: Final = 500  # told to who is paused: 300 is meant for that, but libzmq then says nothing and closes nothing
+_ZAP_BATCH: Final = 64  # questions answered before the thread looks at anything else
+
+
+class ZapAuthenticator:
+    """Answers ZeroMQ's question at every handshake, on the link's thread; every doubt is a refusal.
+
+    Must exist before a socket of its context is bound or connected. `allows` says which public keys (Z85) get in;
+    None is a plaintext link: whoever gets through to the address does. Such a link asks as well, because libzmq
+    refuses the older protocols ZMTP 1 and 2, whose peers have no handshake and no metadata, only where it asks.
+    An accepted peer's messages carry its key as User-Id. The holder of a key that is `paused` is to come again later.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], allows: Callable[[str], bool] | None, paused: Callable[[str], bool]
+    ) -> None:
+        self._allows = allows
+        self._paused = paused
+        self._lines = QuietLog(_LOG, time.monotonic, *_REFUSALS)
+        self.socket = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind(_ADDRESS)
+
+    def protect(self, socket: zmq.Socket[Any], secret: bytes | None = None) -> None:
+        """Make `socket`, neither bound nor connected yet, ask here; with `secret`, as a CURVE server.
+
+        A CURVE server whose question nobody answers would accept any key, so ZeroMQ itself is told to refuse then.
+        """
+        if secret is not None:
+            socket.curve_server = True
+            socket.curve_secretkey = secret
+        socket.zap_domain = _DOMAIN
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def answer(self) -> None:
+        """Answer what was asked; call when `socket` is readable, and again while it is."""
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_ZAP_BATCH):
+                request = self.socket.recv_multipart(zmq.DONTWAIT)
+                self.socket.send_multipart(self._verdict(request), zmq.DONTWAIT)
+
+    def close(self) -> None:
+        self.socket.close(0)
+
+    def _verdict(self, request: Sequence[bytes]) -> list[bytes]:
+        # The identity is the asking socket's own, whatever RFC 27 says: libzmq doesn't tell what the peer brought.
+        version, sequence, domain, _address, _identity, mechanism, *credentials = [*request, *[b""] * 6][
+            : max(6, len(request))
+        ]
+        user = None
+        if (version, domain) == (b"1.0", _DOMAIN):
+            user = self._plain(mechanism, credentials) if self._allows is None else self._key(mechanism, credentials)
+        if user is None:
+            return [b"1.0", sequence, b"400", b"The key is not trusted.", b"", b""]
+        if self._paused(user):
+            return [b"1.0", sequence, b"%d" % LATER, b"Later.", b"", b""]
+        return [b"1.0", sequence, b"200", b"OK", user.encode("ascii"), b""]
+
+    def _plain(self, mechanism: bytes, credentials: Sequence[bytes]) -> str | None:
+        return "" if mechanism == b"NULL" and not credentials else None
+
+    def _key(self, mechanism: bytes, credentials: Sequence[bytes]) -> str | None:
+        if mechanism != b"CURVE" or [len(each) for each in credentials] != [32] or self._allows is None:
+            return None
+        key = z85.encode(credentials[0]).decode("ascii")
+        try:
+            if self._allows(key) is True:
+                return key
+            refused = "refused a connection: the key with the fingerprint %s is not trusted"
+            self._lines.tell(logging.WARNING, refused, fingerprint(key))
+            return None
+        except Exception as error:  # whatever an allow-list does, the answer is no and the thread lives
+            self._lines.tell(logging.ERROR, "the allow-list failed with %s; the peer is refused", type(error).__name__)
+            return None
+
+
+# --- loop
 
 _FRAMES: Final = 2  # of a message that are read: one more than a message has, to be refused
 _BATCH: Final = 64  # messages received before the thread looks at what is to be sent

@@ -7,7 +7,7 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from common.process.quiet_log import QuietLog
+from common.process.threads import QuietLog
 from device.access.api_keys import ApiKeyError, ApiKeyFiles, hash_of, today
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from common.process.presence import anybody_present
+from common.process.lifetime import anybody_present
 from device.cli.daemon import Daemon
 from device.cli.failures import NOT_REACHABLE, CommandFailed, DaemonStarting, bad_input
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import typer
 
-from common.process.presence import present
-from common.process.python import python_environment
+from common.process.lifetime import present
+from common.process.machine import python_environment
 from device.cli.settings import load_device
 
 

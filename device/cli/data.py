@@ -15,7 +15,7 @@ import typer
 
 from device.cli.failures import bad_input
 from device.cli.settings import load_common, load_device
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
@@ -168,7 +168,7 @@ def _check_port(role: Side) -> None:
 
 
 def _lock(settings: Settings, stack: ExitStack) -> None:
-    from common.process.sole_process import LockHeld, sole_process
+    from common.process.lifetime import LockHeld, sole_process
 
     try:
         stack.enter_context(sole_process(settings.lock))

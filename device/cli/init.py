@@ -11,9 +11,9 @@ from typing import Annotated, Final, Literal, get_args
 import typer
 
 from common.answer.request import Privacy
-from common.process.paths import expanded
+from common.process.files import expanded
 from device.cli.failures import CommandFailed, bad_input
-from proto.fields import Side
+from proto.messages import Side
 
 Kind = Literal["device", "cloud", "both"]
 
@@ -144,7 +144,7 @@ def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None])
 
 def _add(role: Side, folder: Path) -> int:
     """Add the folder to the role's library and have it watched, as `dragon library add --watch` does."""
-    from common.process.python import wait_passively
+    from common.process.machine import wait_passively
     from device.cli.settings import load_common
 
     wait_passively()
@@ -187,7 +187,7 @@ def _folder(path: str) -> None:
 
 def _cloud_address(address: str) -> None:
     from common.transport.address import TransportError
-    from common.transport.pairing_code import check_address
+    from common.transport.pairing import check_address
 
     try:
         if address != "none":

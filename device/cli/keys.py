@@ -12,7 +12,7 @@ import typer
 from device.cli.failures import bad_input
 from device.cli.options import Group
 from device.cli.settings import Role
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.transport.keys import KeyFolder, TrustedPeer
@@ -42,7 +42,7 @@ def new(
 @app.command("show")
 def show(role: Role = "device") -> None:
     """Print this machine's public key and the trusted peers."""
-    from common.transport.key_text import key_text
+    from common.transport.keys import key_text
 
     with _folder(role) as folder:
         pair = folder.own()
@@ -59,8 +59,8 @@ def trust(
     role: Role = "device",
 ) -> None:
     """Trust a peer's public key. Compare fingerprints over another channel."""
-    from common.daemon.daemon import TRUSTED_CLOUD
-    from common.transport.key_text import key_of
+    from common.daemon.start import TRUSTED_CLOUD
+    from common.transport.keys import key_of
 
     with _folder(role) as folder:
         displaced = folder.displaced(name, key_of(key))
@@ -79,7 +79,7 @@ def revoke(
     ] = None,
 ) -> None:
     """Stop trusting a peer."""
-    from common.daemon.daemon import TRUSTED_CLOUD
+    from common.daemon.start import TRUSTED_CLOUD
 
     found = _role_that_trusts(name) if role is None else role
     with _folder(found) as folder:
@@ -148,8 +148,7 @@ def _folder(role: Side) -> Iterator[KeyFolder]:
 
 
 def _print_key(key: str) -> None:
-    from common.transport.key_text import key_text
-    from common.transport.keys import fingerprint
+    from common.transport.keys import fingerprint, key_text
 
     print(f"public key  {key_text(key)}")
     print(f"fingerprint {fingerprint(key)}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from common.library.readers.formats import READ
-from common.process.python import wait_passively
+from common.process.machine import wait_passively
 from device.cli.failures import bad_input
 from device.cli.options import Group
 from device.cli.settings import Role, load_common, load_device

@@ -14,8 +14,8 @@ try:
     import typer
     from typer.exceptions import Abort, TyperException
 
-    from common.process.private_files import keep_private
-    from common.process.streams import open_closed_streams
+    from common.process.files import keep_private
+    from common.process.machine import open_closed_streams
     from device.cli import (
         api_keys,
         ask,

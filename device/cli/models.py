@@ -14,7 +14,7 @@ from device.cli.options import Group
 from device.cli.settings import Role, load_common, load_device
 
 if TYPE_CHECKING:
-    from common.daemon.models_here import Sides
+    from common.daemon.models import Sides
 
 app = typer.Typer(cls=Group, help="The language models that daemons run.", rich_markup_mode=None)
 
@@ -24,7 +24,7 @@ def list_models() -> None:
     """Show the models that are on this machine, and which settings name them."""
     from rich.filesize import decimal
 
-    from common.daemon import models_here
+    from common.daemon import models as models_here
     from common.library.terminal import say, show_table
 
     listed = models_here.list_models(_sides())
@@ -46,7 +46,7 @@ def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file
     Says first what it takes, whether it fits here, and its licence. Where a download was interrupted, the same
     command goes on with it. --model takes the name that is printed.
     """
-    from common.daemon import pull_command
+    from common.daemon import models as pull_command
     from common.library.terminal import say
 
     with _one_sentence():
@@ -61,8 +61,8 @@ def remove(
     """Remove models; the files and folders that they were imported from, or are linked to, stay."""
     from rich.filesize import decimal
 
-    from common.daemon import models_here
-    from common.engine.model import pulled
+    from common.daemon import models as models_here
+    from common.engine.model import hub as pulled
 
     with _one_sentence():
         sides = _sides()
@@ -93,7 +93,7 @@ def check(
     if model is not None:
         settings = settings.of_model(model)
     other = load_common("cloud" if role == "device" else "device")
-    from common.daemon import models_command
+    from common.daemon import models as models_command
 
     with _one_sentence():
         for line in models_command.check_model(settings, other):

@@ -56,8 +56,7 @@ def pair(
 
 
 def _invite(address: str | None, name: str, file: Path | None) -> None:
-    from common.transport.invitations import invite
-    from common.transport.pairing_code import invitation_code
+    from common.transport.pairing import invitation_code, invite
 
     if address is None:
         raise bad_input("name the address at which the device reaches this cloud: --address tcp://HOST:PORT")
@@ -72,10 +71,9 @@ def _invite(address: str | None, name: str, file: Path | None) -> None:
 def _on_device(code: str, address: str | None, name: str, replace: bool, file: Path | None) -> None:
     from common.configuration.configuration import load_settings, origin_of, settings_path
     from common.configuration.settings_file import set_in_file
-    from common.daemon.daemon import TRUSTED_CLOUD
-    from common.transport.invitations import accept
+    from common.daemon.start import TRUSTED_CLOUD
     from common.transport.keys import KeyFolder, check_name
-    from common.transport.pairing_code import read_invitation, reply_code
+    from common.transport.pairing import accept, read_invitation, reply_code
     from device.settings import DeviceSettings
 
     if not code:
@@ -109,8 +107,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
 
 
 def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
-    from common.transport.invitations import admit
-    from common.transport.pairing_code import read_reply
+    from common.transport.pairing import admit, read_reply
 
     reply = read_reply(code)
     folder, _ = _of_cloud(file)

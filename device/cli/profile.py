@@ -24,7 +24,7 @@ def profile(
 ) -> None:
     """Measure decode steps over growing context for the daemon."""
     settings = load_common(role)
-    from common.daemon import profile_command
+    from common.daemon import profile as profile_command
     from common.engine.model.errors import ContextError, ModelError
 
     try:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
-from common.process.python import python_environment
+from common.process.machine import python_environment
 from device.cli.failures import bad_input
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
@@ -24,7 +24,7 @@ File = Annotated[Path | None, typer.Option("--config", help="Settings file inste
 
 # The device never imports the cloud's code: a process of its own prints the cloud's settings as TOML.
 CLOUD_SETTINGS = """
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import ConfigurationError, describe, load_settings
 try:
     print(describe(load_settings(CloudSettings)), end="")
@@ -62,7 +62,7 @@ def load_common(role: Side) -> Settings:
         return load_device()
     from common.configuration.caches import keep_caches
     from common.configuration.settings import Settings, is_loopback, is_unset
-    from common.process.neighbours import cores_each
+    from common.process.machine import cores_each
 
     values, _ = cloud_settings()
     local = is_loopback(values["bind"])

@@ -57,9 +57,9 @@ def trace(
 
 
 def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
-    from common.process.private_files import named_by_user
-    from common.tracing.chrome import chrome_trace
+    from common.process.files import named_by_user
     from common.tracing.figure import save_timeline
+    from common.tracing.trace import chrome_trace
 
     try:
         if output is not None:

@@ -13,12 +13,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from common.process.presence import present
+from common.process.lifetime import present
 from device.cli.failures import CommandFailed, answer_failed, bad_input
 from device.cli.settings import load_device
 
 if TYPE_CHECKING:
-    from common.process.together import Together
+    from common.process.lifetime import Together
     from device.settings import DeviceSettings
 
 POLL: Final = 0.1  # seconds between looks at whether a daemon ended
@@ -51,9 +51,8 @@ def up() -> None:
 
 def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
     """Run both daemons. `serving` is called when both answer. Raises `CommandFailed`."""
-    from common.process.python import child_command
-    from common.process.stopping import Stopped
-    from common.process.together import Together
+    from common.process.lifetime import Stopped, Together
+    from common.process.machine import child_command
 
     plan = _planned(device)
     ways = {plan.url: "DRAGON_DEVICE_PORT=8610", plan.bind: "DRAGON_CLOUD_BIND=tcp://127.0.0.1:8611"}
@@ -167,7 +166,7 @@ class _Signals:
     """Has SIGTERM or SIGINT raise `Stopped`, once; a second one ends the process, and its children with it."""
 
     def __init__(self) -> None:
-        from common.process.stopping import SIGNALS
+        from common.process.lifetime import SIGNALS
 
         self._numbers = SIGNALS
         self._told = self._raising = False
@@ -188,7 +187,7 @@ class _Signals:
             self._stop()
 
     def _stop(self) -> NoReturn:
-        from common.process.stopping import Stopped
+        from common.process.lifetime import Stopped
 
         raise Stopped
 

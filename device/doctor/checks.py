@@ -19,7 +19,7 @@ from device.doctor.facts import (
     Reach,
     SettingsFile,
 )
-from proto.fields import Side
+from proto.messages import Side
 
 Level = Literal["ok", "warn", "wrong"]
 

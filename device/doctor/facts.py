@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proto.fields import Side
+from proto.messages import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from common.configuration.settings import KV_SHARE, Settings, absolute
 from common.configuration.settings import is_loopback as is_local
-from common.daemon.daemon import TRUSTED_CLOUD
+from common.daemon.start import TRUSTED_CLOUD
 from common.library.errors import LibraryError
-from common.process.memory import memory
+from common.process.machine import memory
 from common.transport.address import TransportError, is_loopback, split_address
-from common.transport.keys import KeyFolder, fingerprint
-from common.transport.local_keys import local_pair
+from common.transport.keys import KeyFolder, fingerprint, local_pair
 from device.access import tls
 from device.access.api_keys import ApiKeyError, ApiKeyFiles
 from device.doctor.facts import Access, Facts, Https, Keys, LibraryState, Machine, Reach
 from device.doctor.packages import packages
 from device.interface import CloudStatus
 from device.settings import DeviceSettings
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.library.library import Library

@@ -6,7 +6,7 @@ import platform
 import tomllib
 from importlib import metadata
 
-from common.process.python import ROOT
+from common.process.machine import ROOT
 from device.doctor.facts import Package
 
 DISTRIBUTION = "dragon-runtime"

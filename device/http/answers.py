@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.request import Request
+from common.answer.request import AnswerFailed, Request, RequestError
 from common.process.log_lines import AnswerName, CodePlace
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place

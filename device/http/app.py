@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
 from common.configuration.settings import is_loopback
-from common.process.startup import Startup
+from common.process.lifetime import Startup
 from device.doctor.checks import Finding
 from device.http import openapi
 from device.http.answers import Answers, Patience

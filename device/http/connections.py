@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from common.process.quiet_log import QuietLog
+from common.process.threads import QuietLog
 from device.http.errors import ApiError, too_many_connections
 from device.http.options import HttpOptions
 

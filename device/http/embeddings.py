@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from common.answer.errors import AnswerFailed
+from common.answer.request import AnswerFailed
 from device.http.errors import ApiError, answer_failed
 from device.http.schema import Body
 from device.http.tokens import LONGEST_TEXT, check_length

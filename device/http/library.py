@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 from starlette.datastructures import QueryParams
 
-from common.answer.errors import AnswerFailed
+from common.answer.request import AnswerFailed
 from common.library.errors import LibraryBusy, LibraryError, PathError, UnknownDocument
 from common.library.hit import Hit
 from common.library.places import below

@@ -8,7 +8,7 @@ from common.answer.request import Request
 from common.configuration.settings import is_loopback
 from device.access.admission import Admission
 from device.settings import TlsFiles
-from proto.limits import MOST_TOKENS
+from proto.messages import MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from common.answer.request import Request
-from common.engine.model.conversation import Call, Conversation, Turn
-from common.engine.model.prompt import Query
-from common.engine.model.tool_words import ToolFormat
+from common.engine.model.prompt import Call, Conversation, Query, ToolFormat, Turn
 from common.methods.catalog import METHODS
 from common.methods.interface import Method
 from common.processors.calls import CallShape
@@ -20,8 +18,7 @@ from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.http.tools import Toolbox
 from device.interface import Engine
-from proto.control import Control
-from proto.limits import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS
+from proto.messages import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
 
 FOLLOWED = 2  # questions before the last one that it may follow up on
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from common.configuration.settings import is_loopback
 from common.methods.open_message import session_number
 from common.process.log_lines import AnswerName, CodePlace
-from common.process.quiet_log import QuietLog
+from common.process.threads import QuietLog
 from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key

@@ -13,8 +13,8 @@ from typing import Any
 
 import uvicorn
 
-from common.process.startup import Startup
-from common.process.vital import Died, vital_thread
+from common.process.lifetime import Startup
+from common.process.threads import Died, vital_thread
 from device.access.renewal import RenewedTls
 from device.http.app import Api
 from device.http.connections import Connection, ConnectionLog

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import from_json
 
-from common.processors.calls import MOST_CALLS, TOOL_NAME, Calls, CallShape, Tool
-from common.processors.members import lean
+from common.processors.calls import MOST_CALLS, TOOL_NAME, Calls, CallShape, Tool, lean
 
 Name = Annotated[str, Field(pattern=TOOL_NAME)]
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from proto.codes import LONGEST, decode_number, encode_number, seal, unseal
 from proto.errors import malformed, too_large
-from proto.payloads.compression import seal, unseal
-from proto.varint import LONGEST, decode_number, encode_number
 
 LEVELS: Final = 127  # codes are -127 to 127, symmetric about 0
 _FORMS: Final = 1

@@ -7,18 +7,247 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, e, floor, log2
+from itertools import accumulate, pairwise
+from math import ceil, comb, e, exp, floor, lgamma, log, log2, perm
 from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from proto.codes import decode_number, encode_number
 from proto.errors import malformed, too_large
-from proto.index_code import fixed, short
-from proto.index_code.bits import BitReader, BitWriter
-from proto.limits import MOST_RESOLUTION, MOST_UNITS
-from proto.varint import decode_number, encode_number
+from proto.messages import MOST_RESOLUTION, MOST_UNITS
+
+# --- subset
+# Ranks of the subsets of 0 to bound - 1 of one size: the combinatorial number system.
+#
+# The members c_1 < ... < c_n of a subset have the rank C(c_1, 1) + ... + C(c_n, n), a bijection onto 0 to
+# C(bound, n) - 1. No step of ranking or unranking costs more than a binomial coefficient or two, whatever the rank.
+
+_CLOSE = 0.25  # a step of Newton's method after which the next one would be far below 1
+
+
+def subset_rank(members: Sequence[int]) -> int:
+    """The rank of `members`, strictly increasing from 0 on."""
+    total = 0
+    place, value = 0, 0  # of the member below; value is its part of the rank
+    for size, member in enumerate(members, 1):
+        # C(place + 1, size) is one product away, and its neighbours a few.
+        value = _moved(value * (place + 1) // size, place + 1, size, member) if value else comb(member, size)
+        place = member
+        total += value
+    return total
+
+
+def subset_unrank(number: int, size: int, bound: int) -> list[int]:
+    """The subset of `size` members below `bound` that has the rank `number`, which must be below C(bound, size)."""
+    members = list(range(size))  # those of rank 0
+    place, value = bound, comb(bound, size + 1)  # the member above, if there were one, and its part of the rank
+    for index in range(size, 0, -1):
+        if not number:
+            break
+        # What is left is below C(place, index): at most one below the member above.
+        place, value = _largest(number, index, place - 1, value * (index + 1) // place)
+        members[index - 1] = place
+        number -= value
+    return members
+
+
+def _largest(number: int, size: int, place: int, value: int) -> tuple[int, int]:
+    """The largest c with C(c, size) <= `number`, and that coefficient.
+
+    `number` is at least 1, c at most `place`, and `value` is C(place, size).
+    """
+    if value <= number:
+        return place, value
+    guess = min(_estimate(number, size), place)
+    value = _moved(value, place, size, guess)
+    while value > number:
+        value = value * (guess - size) // guess
+        guess -= 1
+    while guess < place:
+        following = value * (guess + 1) // (guess + 1 - size)
+        if following > number:
+            break
+        guess, value = guess + 1, following
+    return guess, value
+
+
+def _moved(value: int, place: int, size: int, to: int) -> int:
+    """C(`to`, `size`), given that C(`place`, `size`) is `value`, not 0, and `to` at least `size`."""
+    gap = abs(to - place)
+    if 2 * gap > min(size, to - size):  # as many factors as that cost more than a coefficient of its own
+        return comb(to, size)
+    if to > place:
+        return value * perm(to, gap) // perm(to - size, gap)
+    return value * perm(place - size, gap) // perm(place, gap)
+
+
+def _estimate(number: int, size: int) -> int:
+    """The largest c with C(c, size) <= `number`, one or two off at most, for a `number` of at least 1.
+
+    The product of c - 0, ..., c - (size - 1) is at most the power of their mean, so the first guess is not too large.
+    The logarithm of C(c, size) is concave in c, and its derivative is at most ln((c + 1/2) / (c - size + 1/2)): from
+    below, steps of Newton's method with that slope never pass the solution.
+    """
+    if size == 1:
+        return number
+    wanted = log(number) + lgamma(size + 1)
+    solution = max(exp(wanted / size) + (size - 1) / 2, float(size))
+    for _ in range(size.bit_length() + 8):
+        missing = wanted - lgamma(solution + 1) + lgamma(solution - size + 1)
+        step = missing / log((solution + 0.5) / (solution - size + 0.5))
+        solution = max(solution + step, float(size))
+        if step < _CLOSE:
+            break
+    return int(solution)
+
+
+# --- bits
+# A stream of bits: numbers of given widths, the most significant bit first, padded with zeros to whole bytes.
+
+
+class BitWriter:
+    """Collects numbers; `data` is the stream so far."""
+
+    __slots__ = ("_bits", "_rest", "_whole")
+
+    def __init__(self) -> None:
+        self._whole = bytearray()
+        self._rest, self._bits = 0, 0  # what does not fill a byte yet
+
+    def write(self, value: int, width: int) -> None:
+        """Append `value` in `width` bits. Raises `ValueError` if it does not fit."""
+        if value < 0 or value.bit_length() > width:
+            raise ValueError(f"a number does not fit into {width} bits")
+        stream = self._rest << width | value
+        full, self._bits = divmod(self._bits + width, 8)
+        self._whole += (stream >> self._bits).to_bytes(full)
+        self._rest = stream & (1 << self._bits) - 1
+
+    def data(self) -> bytes:
+        """The bytes, the last one padded with zeros."""
+        return bytes(self._whole) + (bytes((self._rest << 8 - self._bits,)) if self._bits else b"")
+
+
+class BitReader:
+    """Takes numbers from a stream, in the order in which they were written."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, width: int) -> int:
+        """The next `width` bits. Raises `ProtocolError` if there are not as many."""
+        start, end = self._at, self._at + width
+        if end > 8 * len(self._data):
+            raise malformed("a bit stream must not be truncated")
+        self._at = end
+        # Only the bytes of this number: a stream may be far longer than what is of use in it.
+        whole = int.from_bytes(self._data[start // 8 : (end + 7) // 8])
+        return whole >> -end % 8 & (1 << width) - 1
+
+    def finish(self) -> None:
+        """Raises `ProtocolError` unless nothing but the padding is left, and that is zero."""
+        rest = 8 * len(self._data) - self._at
+        if rest > 7 or self.read(rest):
+            raise malformed("a bit stream must end with its last number, padded with zeros to a whole byte")
+
+
+# --- fixed
+# The fixed index: one number for counts that sum to a resolution, always of the same width.
+#
+# The units, each written as the id of its token, are a sorted multiset t_1 <= ... <= t_l of ids from 0 on. t_i + i -
+# 1 is
+# strictly increasing: a subset of 0 to l + V - 2, and its rank is the index (quantize-sample-verify, Eq. 6).
+
+
+def width(resolution: int, vocabulary: int) -> int:
+    """Bits of an index: ceil(log2 C(l + V - 1, l))."""
+    return (comb(resolution + vocabulary - 1, resolution) - 1).bit_length()
+
+
+def rank(ids: Sequence[int], counts: Sequence[int]) -> int:
+    """The index of `counts` [K], each at least 1, of the tokens `ids` [K], strictly increasing."""
+    members: list[int] = []
+    for token, count in zip(ids, counts, strict=True):
+        first = token + len(members)
+        members += range(first, first + count)
+    return subset_rank(members)
+
+
+def unrank(index: int, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
+    """Ids [K] and counts [K] of an index. Raises `ProtocolError` for one that no counts have."""
+    if not 0 <= index < comb(resolution + vocabulary - 1, resolution):
+        raise malformed("a fixed index must be below the number of distributions of its resolution")
+    ids: list[int] = []
+    counts: list[int] = []
+    for place, member in enumerate(subset_unrank(index, resolution, resolution + vocabulary - 1)):
+        if ids and ids[-1] == member - place:
+            counts[-1] += 1
+        else:
+            ids.append(member - place)
+            counts.append(1)
+    return ids, counts
+
+
+def fixed_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], vocabulary: int) -> None:
+    """Append the index of `counts` of the tokens `ids`."""
+    bits.write(rank(ids, counts), width(sum(counts), vocabulary))
+
+
+def fixed_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
+    """The ids and counts that are next in `bits`. Raises `ProtocolError`."""
+    return unrank(bits.read(width(resolution, vocabulary)), resolution, vocabulary)
+
+
+# --- short
+# The short index: how many tokens have units, which ones, and how the units are shared among them.
+#
+# Its width grows with the number of tokens, K, so what a model is sure of takes few bits. The K counts are told by
+# the
+# K - 1 sums before the last, less 1: a subset of 0 to l - 2.
+
+
+def short_width(tokens: int, resolution: int, vocabulary: int) -> int:
+    """Bits of an index with K `tokens`: ceil(log2 l) + ceil(log2 C(V, K)) + ceil(log2 C(l - 1, K - 1))."""
+    return (resolution - 1).bit_length() + sum(_parts(tokens, resolution, vocabulary))
+
+
+def short_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], vocabulary: int) -> None:
+    """Append the index of `counts` [K], each at least 1, of the tokens `ids` [K], strictly increasing."""
+    resolution = sum(counts)
+    support, composition = _parts(len(ids), resolution, vocabulary)
+    bits.write(len(ids) - 1, (resolution - 1).bit_length())
+    bits.write(subset_rank(ids), support)
+    bits.write(subset_rank([units - 1 for units in accumulate(counts[:-1])]), composition)
+
+
+def short_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
+    """The ids and counts that are next in `bits`. Raises `ProtocolError`."""
+    tokens = bits.read((resolution - 1).bit_length()) + 1
+    if tokens > min(resolution, vocabulary):
+        raise malformed("a short index must not have more tokens than units or the vocabulary")
+    ids = _read_subset(bits, tokens, vocabulary)
+    ends = [-1, *_read_subset(bits, tokens - 1, resolution - 1), resolution - 1]
+    return ids, [end - start for start, end in pairwise(ends)]
+
+
+def _parts(tokens: int, resolution: int, vocabulary: int) -> tuple[int, int]:
+    return (comb(vocabulary, tokens) - 1).bit_length(), (comb(resolution - 1, tokens - 1) - 1).bit_length()
+
+
+def _read_subset(bits: BitReader, size: int, bound: int) -> list[int]:
+    number = comb(bound, size)
+    index = bits.read((number - 1).bit_length())
+    if index >= number:
+        raise malformed("a part of a short index must be below the number of its subsets")
+    return subset_unrank(index, size, bound)
+
+
+# --- lattice
 
 IndexCode = Literal["fixed", "short"]
 
@@ -45,7 +274,7 @@ def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code:
     _check_resolution(resolution)
     if len(positions) * resolution > MOST_UNITS:
         raise too_large(f"the positions of a lattice payload must have at most {MOST_UNITS} units in all")
-    write = fixed.write if code == "fixed" else short.write
+    write = fixed_write if code == "fixed" else short_write
     bits = BitWriter()
     named = True
     for entries, token in positions:
@@ -71,7 +300,7 @@ def decode_lattice(
     All are without one where `without` is at least their number. Raises `ProtocolError`.
     """
     resolution, count, start = lattice_claims(data, code, vocabulary, limit)
-    read = fixed.read if code == "fixed" else short.read
+    read = fixed_read if code == "fixed" else short_read
     bits = BitReader(data[start:])
     positions: list[tuple[LatticeEntries, int | None]] = []
     for left in range(count, 0, -1):

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from proto.codes import (
+    LONGEST,
+    decode_block,
+    decode_ids,
+    decode_number,
+    encode_block,
+    encode_ids,
+    encode_number,
+    seal,
+    unseal,
+)
 from proto.errors import malformed, too_large
-from proto.varint import decode_ids, decode_number, encode_ids, encode_number
+from proto.payloads.lattice import BitReader, BitWriter
 
 FORMAT: Final = 0
 
@@ -43,3 +55,210 @@ def decode_race(data: bytes, vocabulary: int, limit: int) -> RaceEntries:
     ids = decode_ids(data[start + 2 * count :], count, vocabulary)  # none of them if codes are missing
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     return RaceEntries(ids, codes)
+
+
+# --- raw
+# The `raw` payload: a whole distribution, the baseline that the other codecs are measured against.
+
+SUM_TOLERANCE: Final = 1e-3
+_FORMS: Final = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawEntries:
+    """Probabilities [vocabulary], their sum 1 within `SUM_TOLERANCE`, and the token drawn from them."""
+
+    probabilities: NDArray[np.float32]
+    token: int
+
+
+def encode_raw(entries: RawEntries) -> bytes:
+    """Format byte, token, probabilities (little-endian). Raises `ProtocolError` if no distribution."""
+    _check(entries)
+    return seal(0, encode_number(entries.token) + entries.probabilities.astype("<f4").tobytes())
+
+
+def decode_raw(data: bytes, vocabulary: int) -> RawEntries:
+    """The distribution in `data`, [vocabulary]. Raises `ProtocolError`."""
+    _, body = unseal(data, _FORMS, LONGEST + 4 * vocabulary)
+    token, start = decode_number(body, 0)
+    if len(body) != start + 4 * vocabulary:
+        raise malformed(f"a raw payload must have {vocabulary} probabilities")
+    entries = RawEntries(np.frombuffer(body, dtype="<f4", offset=start).astype(np.float32), token)
+    _check(entries)
+    return entries
+
+
+def _check(entries: RawEntries) -> None:
+    probabilities = entries.probabilities
+    # NaN fails the comparison, and an infinite item makes the sum infinite
+    if not (probabilities >= 0).all() or abs(_sum(probabilities) - 1) > SUM_TOLERANCE:
+        raise malformed(f"probabilities must be finite, not negative, and sum to 1 within {SUM_TOLERANCE:g}")
+    if not 0 <= entries.token < len(probabilities) or probabilities[entries.token] == 0:
+        raise malformed("the drafted token must be one of the vocabulary with a probability above 0")
+
+
+def _sum(probabilities: NDArray[np.float32]) -> float:
+    return float(probabilities.sum(dtype=np.float64))
+
+
+# --- top_p
+# The `top-p` payload: a truncated distribution and the token drawn from it (DRAGON §4.2).
+
+VARINTS: Final = 0  # format: ids as varints of their gaps
+BITMAP: Final = 1  # format: ids as one bit per token, shorter when they are dense
+_TOP_P_FORMS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopPEntries:
+    """At least one token id [n], strictly increasing, their weights [n], finite and positive, and a choice.
+
+    `choice` is the index in `ids` of the drafted token. Weights need not sum to exactly 1: both sides use
+    them divided by their sum.
+    """
+
+    ids: NDArray[np.uint32]
+    weights: NDArray[np.float16]
+    choice: int
+
+
+def encode_top_p(entries: TopPEntries) -> bytes:
+    """Format byte, then count, choice, weights and ids. Raises `ProtocolError` for what can't be sent."""
+    count = len(entries.ids)
+    if not count or len(entries.weights) != count or not 0 <= entries.choice < count:
+        raise malformed("top-p entries must be as many weights as ids, at least one, and a choice of them")
+    _check_weights(entries.weights)
+    bitmap, ids = encode_block(entries.ids)
+    form = BITMAP if bitmap else VARINTS
+    weights = entries.weights.astype("<f2").tobytes()
+    return seal(form, b"".join((encode_number(count), encode_number(entries.choice), weights, ids)))
+
+
+def decode_top_p(data: bytes, vocabulary: int) -> TopPEntries:
+    """The entries in `data`, with ids below `vocabulary`. Raises `ProtocolError`."""
+    # two numbers, two bytes per weight, and a byte per id at most: gaps sum to less than the vocabulary
+    form, body = unseal(data, _TOP_P_FORMS, 2 * LONGEST + 3 * vocabulary)
+    count, start = decode_number(body, 0)
+    choice, start = decode_number(body, start)
+    middle = start + 2 * count
+    if not choice < count or len(body) < middle:
+        raise malformed("a top-p payload must have at least one entry, weights for all and a choice")
+    weights = np.frombuffer(body, dtype="<f2", count=count, offset=start).astype(np.float16)
+    _check_weights(weights)
+    return TopPEntries(decode_block(body[middle:], form == BITMAP, count, vocabulary), weights, choice)
+
+
+def _check_weights(weights: NDArray[np.float16]) -> None:
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise malformed("weights must be finite and above 0")
+
+
+# --- tokens
+# The `tokens` payload: token ids in as few bits as the vocabulary needs.
+
+TOKENS_FORMAT: Final = 0
+
+
+def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
+    """Format byte, number of ids, and each in ceil(log2 `vocabulary`) bits. Raises `ValueError` for one beyond."""
+    bits, width = BitWriter(), (vocabulary - 1).bit_length()
+    for token in tokens:
+        bits.write(token, width)
+    return b"".join((bytes((TOKENS_FORMAT,)), encode_number(len(tokens)), bits.data()))
+
+
+def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
+    """The ids in `data`, 1 to `limit` of them. Raises `ProtocolError`."""
+    if data[:1] != bytes((TOKENS_FORMAT,)):
+        raise malformed(f"a tokens payload must start with format byte {TOKENS_FORMAT}")
+    count, start = decode_number(data, 1)
+    if count > limit:
+        raise too_large(f"a tokens payload must have at most {limit} ids")
+    if not count:
+        raise malformed("a tokens payload must have at least one id")
+    bits, width = BitReader(data[start:]), (vocabulary - 1).bit_length()
+    tokens = [bits.read(width) for _ in range(count)]
+    bits.finish()
+    if max(tokens) >= vocabulary:
+        raise malformed(f"the ids of a tokens payload must be below {vocabulary}")
+    return tokens
+
+
+# --- sparse
+# The `sparse` payload: distributions by the tokens that they have, with the logarithmic code of each probability.
+#
+# It carries one for every drafted position, or a single one that answers a rejection. `proto/codes.py` has the code.
+
+SPARSE_FORMAT: Final = 0
+HEAD: Final = 1 + LONGEST  # bytes of format and number of positions, at most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseEntries:
+    """At least one token id [K], strictly increasing, and the `logcode` of each one's probability [K], above 0."""
+
+    ids: NDArray[np.uint32]
+    codes: NDArray[np.uint16]
+
+
+def largest_sparse(count: int, vocabulary: int) -> int:
+    """Bytes that a position with `count` entries takes at most, beside the payload's head of `HEAD` bytes."""
+    longer = sum(vocabulary >> 7 * more for more in range(1, LONGEST))  # bytes of gaps beyond their first ones
+    ids = min(count + longer, (vocabulary + 7) // 8)
+    return len(encode_number(2 * count + 1)) + 2 * count + len(encode_number(ids)) + ids
+
+
+def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:
+    """Format byte, number of positions, and of each: count, codes (little-endian), length of the ids, ids.
+
+    The lowest bit of the count tells whether the ids are a bitmap. Raises `ProtocolError` for what can't be sent.
+    """
+    if not positions:
+        raise malformed("a sparse payload must have at least one position")
+    parts = [bytes((SPARSE_FORMAT,)), encode_number(len(positions))]
+    for entries in positions:
+        count = len(entries.ids)
+        if not count or len(entries.codes) != count:
+            raise malformed("sparse entries must be as many codes as ids, at least one")
+        _check_codes(entries.codes)
+        bitmap, ids = encode_block(entries.ids)
+        parts += [encode_number(2 * count + bitmap), entries.codes.astype("<u2").tobytes()]
+        parts += [encode_number(len(ids)), ids]
+    return b"".join(parts)
+
+
+def decode_sparse(data: bytes, vocabulary: int, limit: int) -> list[SparseEntries]:
+    """The distributions in `data`, at most `limit`, with ids below `vocabulary`. Raises `ProtocolError`."""
+    if data[:1] != bytes((SPARSE_FORMAT,)):
+        raise malformed(f"a sparse payload must start with format byte {SPARSE_FORMAT}")
+    number, at = decode_number(data, 1)
+    if number > limit:
+        raise too_large(f"a sparse payload must have at most {limit} positions")
+    if not number:
+        raise malformed("a sparse payload must have at least one position")
+    positions = []
+    for _ in range(number):
+        entries, at = _read(data, at, vocabulary)
+        positions.append(entries)
+    if at != len(data):
+        raise malformed("a sparse payload must end with its last position")
+    return positions
+
+
+def _read(data: bytes, at: int, vocabulary: int) -> tuple[SparseEntries, int]:
+    marked, start = decode_number(data, at)
+    count, bitmap = marked >> 1, bool(marked & 1)
+    if not 1 <= count <= vocabulary:
+        raise malformed(f"a position of a sparse payload must have 1 to {vocabulary} entries")
+    middle = start + 2 * count
+    length, first = decode_number(data, middle)  # none if codes are missing
+    end = first + length  # if beyond the data, what is read next or the end of the payload refuses it
+    codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
+    _check_codes(codes)
+    return SparseEntries(decode_block(data[first:end], bitmap, count, vocabulary), codes), end
+
+
+def _check_codes(codes: NDArray[np.uint16]) -> None:
+    if not codes.all():
+        raise malformed("the codes of a sparse payload must be above 0")

@@ -8,8 +8,8 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from proto.codes import seal, unseal
 from proto.errors import malformed
-from proto.payloads.compression import seal, unseal
 
 Kind = Literal["retrieve", "prefill", "decode", "send", "receive", "aggregate", "follow", "roll back", "migrate"]
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.stats import binom, binomtest
 
-from common.process.python import ROOT
+from common.process.machine import ROOT
 from common.process.version import commit
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
-from proto.fields import Side
+from proto.messages import Side
 from scripts.bench.asking import PATIENT, check_whole, linked
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table

@@ -11,11 +11,10 @@ import torch
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.kv.memory import Rows
-from common.engine.model.conversation import Conversation
 from common.engine.model.decoder import Decoder
-from common.engine.model.prompt import TextFormat
+from common.engine.model.prompt import Conversation, TextFormat
 from common.scoring.lexical import LexicalScorer
-from proto.fields import Side
+from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.daemons import fill_library
 from scripts.demo_model.world.facts import World

@@ -19,7 +19,7 @@ from scripts.netlab.setting import LinkSetting
 from scripts.netlab.trace import Trace
 
 if TYPE_CHECKING:
-    from proto.fields import Side
+    from proto.messages import Side
 
 Kind = Literal["netem", "user-space link"]
 SIDES: tuple[Side, Side] = ("device", "cloud")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from common.draft_policy.lattice_bits import bits_to_tell, fixed_index_bits
+from common.draft_policy.times import bits_to_tell, fixed_index_bits
 
 KILOBIT: Final = 125.0  # bytes
 LOW, HIGH = 40 * KILOBIT, 400 * KILOBIT  # bytes per second: the uplinks of quantize-sample-verify's section V-A

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from common.answer.values import Commit
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer_model import DIGEST_PERIOD, PeerModel
+from common.estimates.peer import DIGEST_PERIOD, PeerModel
 from common.estimates.round_trip import Pace, RoundTripTime
-from proto.fields import Side
-from proto.messages import Draft, Message
+from proto.messages import Draft, Message, Side
 from scripts.simulation.clock import Clock
 
 

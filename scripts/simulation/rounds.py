@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, inf
 
-from common.draft_policy.estimators import RoundEstimates
-from common.draft_policy.times import expected_tokens_of
-from common.draft_policy.values import Extension, Outcome, Plan, RoundTimes
+from common.draft_policy.times import Extension, Outcome, Plan, RoundEstimates, RoundTimes, expected_tokens_of
 from scripts.simulation.models import ConfidenceModel, Payload, Positions, Uplink, UplinkModel
 
 REMEMBERED = 16  # confidences of the prefix that a policy is told

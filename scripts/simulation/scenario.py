@@ -7,13 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
 from common.estimates.policy import first_aggregator, placement_policy
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import SessionConfig
-from proto.fields import Placement, Side
-from proto.messages import Message
+from common.methods.aggregate.drafts import SessionConfig
+from common.methods.aggregate.session import Session
+from proto.messages import Message, Placement, Side
 from scripts.simulation.acceptance import AcceptanceModel, Answer
 from scripts.simulation.clock import Clock
 from scripts.simulation.link import Fate, SimulatedLink

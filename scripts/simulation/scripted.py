@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.answer.values import View
-from common.methods.aggregate.machine.values import Decided
+from common.methods.aggregate.drafts import Decided
 from proto.errors import malformed
-from proto.fields import Side
+from proto.messages import Side
 from scripts.simulation.acceptance import Answer
 
 TARGET = 0

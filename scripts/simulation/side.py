@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from common.answer.patience import Patience
 from common.answer.values import Commit, Finish, Send, View, Withdraw
-from common.answer.watch import Patience
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
+from common.methods.aggregate.drafts import Action, DraftWork, LocalDraft, LookUp
+from common.methods.aggregate.session import Session
 from common.methods.aggregate.watch import Watch
 from proto.messages import Message, Ready
 from scripts.simulation.clock import Clock

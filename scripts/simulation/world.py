@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig, SessionSampler
-from proto.fields import Side
-from proto.messages import Message
+from common.methods.aggregate.drafts import PlacementPolicy, SessionConfig, SessionSampler
+from common.methods.aggregate.session import Session
+from proto.messages import Message, Side
 from scripts.simulation.clock import Clock
 from scripts.simulation.link import Fate, Outage, SimulatedLink
 from scripts.simulation.side import Predictor, SimulatedSide

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from common.draft_policy.ddqn import WEIGHTS, DoubleQ, Network
-from common.draft_policy.values import RESOLUTIONS
+from common.draft_policy.times import RESOLUTIONS
 from scripts.simulation.models import HIGH, LOW
 from scripts.train_policy.environment import TIMES, VOCABULARY
 from scripts.train_policy.learner import Training, train

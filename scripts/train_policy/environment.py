@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from common.draft_policy.acceptance import ConfidenceAcceptance
 from common.draft_policy.ddqn import ACTIONS, state_of
-from common.draft_policy.estimators import RoundEstimates
-from common.draft_policy.values import RESOLUTIONS, RoundTimes
+from common.draft_policy.policy import ConfidenceAcceptance
+from common.draft_policy.times import RESOLUTIONS, RoundEstimates, RoundTimes
 from scripts.simulation.models import (
     HIGH,
     LOW,

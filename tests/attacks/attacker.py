@@ -21,10 +21,8 @@ import numpy as np
 import zmq
 
 from proto.framing import LARGEST_PAYLOAD, decode, encode
-from proto.limits import MOST_UNITS
-from proto.messages import Busy, Error, Message, Open, Welcome
+from proto.messages import MOST_UNITS, Busy, Error, Message, Open, Propose, Welcome
 from proto.payloads.lattice import LatticeEntries, encode_lattice
-from proto.rounds import Propose
 from tests.common.transport.support import RawPeer, draft, port_of
 from tests.common.transport.test_front_door import STRANGERS
 

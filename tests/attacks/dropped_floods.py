@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from common.transport.link import CloudLink, DeviceLink, Limits, Peer
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.sending import Limits, Peer
 from proto.framing import encode
 from proto.messages import Cancel, Draft, Message, Sync
 from tests.attacks.side_by_side import ROOT, resident_bytes

@@ -11,11 +11,12 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.sending import Limits
 from proto.errors import ProtocolError
-from proto.framing import PROTOCOL_VERSION, TAGS, decode, encode
+from proto.framing import PROTOCOL_VERSION, TAGS, decode, encode, pack
 from proto.messages import Cancel, Message
-from proto.schema import pack
 from tests.common.transport.support import Echo, Recorder, draft
 from tests.proto.strategies import message
 

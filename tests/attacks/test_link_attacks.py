@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.sending import Limits
 from proto.messages import Cancel
 from tests.attacks.attacker import KINDS, MOST_CONNECTIONS, PIECE
 from tests.attacks.side_by_side import Attacker, resident_bytes, side_by_side

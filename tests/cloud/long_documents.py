@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
+from common.engine.jobs import Prompt
 from common.engine.model.decoder import Decoder
-from common.engine.sequences import Prompt
-from common.methods.drafted.rejection.drawing import Judging
-from common.methods.passages.long_context.reading import BETWEEN
-from common.sampling.warping import Warp
+from common.methods.drafted.rejection import Judging
+from common.methods.passages.long_context import BETWEEN
+from common.sampling.rejection import Warp
 from device.interface import Finished, TokenEvent
 from proto.messages import Open
 from scripts.daemons import fill_library

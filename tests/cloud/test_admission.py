@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Admission, Places, Taken, admit, refusal
-from cloud.settings import CloudSettings
-from common.answer.errors import AnswerFailed
+from cloud.daemon import CloudSettings
+from common.answer.request import AnswerFailed
 from common.engine.model.tokenizer import Tokenizer
 from common.library.library import Library
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from device.active_request import BUSY_PATIENCE
 from device.interface import TokenEvent
 from proto.messages import Busy, Cancel, Fetch, Ready

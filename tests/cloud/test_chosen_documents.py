@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cloud.admission import refusal
-from common.answer.errors import RequestError
-from common.answer.request import Request
+from common.answer.request import Request, RequestError
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from device.interface import Finished, TokenEvent

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.answer.contributions import ContributionRows
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.failures import failure_message
+from common.answer.report import ContributionRows
+from common.answer.request import AnswerFailed, RequestError, failure_message
 from common.daemon.model_runtime import LONGEST_TITLE
-from common.methods.aggregate.cloud_answer import CloudAnswer, fitting
+from common.methods.aggregate.cloud import CloudAnswer, fitting
 from proto.framing import decode, encode
 from proto.messages import Close, Closed, Contributions, Error, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town
@@ -100,7 +99,7 @@ def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypat
     def broken(*arguments: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("common.methods.aggregate.cloud_answer.Closed", broken)
+    monkeypatch.setattr("common.methods.aggregate.cloud.Closed", broken)
     stranger.send(Close(SESSION, TOKENS))
     assert stranger.code() == "failed"
     town.check_that_all_is_free()

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.answer.contributions import MOST_TEXT, ContributionRows, contribution_messages, row_bytes, text_messages
-from common.answer.report import Record
+from common.answer.report import MOST_TEXT, ContributionRows, Record, contribution_messages, row_bytes, text_messages
 from proto.framing import PAYLOAD_LIMIT, decode, encode
-from proto.limits import WHOLE_SHARE
-from proto.messages import Contributions, Fetched
+from proto.messages import WHOLE_SHARE, Contributions, Fetched
 
 LONGEST, MOST = 2**20 - 1, 64  # tokens, as `Open.max_tokens` bounds them; documents, as a device asks for at most
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.engine.model.conversation import Conversation
-from common.engine.model.prompt import query_tokens, text_query
-from proto.control import Control
+from common.engine.model.prompt import Conversation, query_tokens, text_query
+from proto.messages import Control
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Town
 

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.answer.attribution import UNREAD, untold
-from common.answer.errors import AnswerFailed
-from common.daemon.model_runtime import Start
-from common.daemon.prompt_rows import PromptRows
-from common.daemon.rereading import Rereading
+from common.answer.report import UNREAD, untold
+from common.answer.request import AnswerFailed
+from common.daemon.model_runtime import PromptRows, Rereading, Start
 from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
 from common.library.errors import LibraryError
@@ -25,8 +23,7 @@ from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
 from device.interface import Finished
 from device.shown import ShownAnswer
-from proto.fields import Side
-from proto.messages import Cancel, Close, Message, Open, Ready, Welcome
+from proto.messages import Cancel, Close, Message, Open, Ready, Side, Welcome
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Town, finished
 from tests.daemons.streaming import wait_until
@@ -312,7 +309,7 @@ class TestDevice:
                 read_again[role] = rereading
 
             monkeypatch.setattr(target, "reread", for_ever)
-        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", 60.0)
+        monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", 60.0)
         running = device.begin(QUESTION, aggregation="context", max_tokens=8)
         wait_until(lambda: len(read_again) == 2, "both sides read the answer again", AT_ONCE)
         running.cancel()
@@ -325,7 +322,7 @@ class TestDevice:
     ) -> None:
         """A note says that it has no citations; beside a cloud that has told of its documents, too."""
         monkeypatch.setattr(device.side.target, "reread", lambda rereading, peer=None: None)
-        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", 0.1)
+        monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", 0.1)
         report = device.ask(QUESTION, aggregation="context", max_tokens=8).report
         assert (report.attribution, report.tokens) == ((), 8)
         assert UNREAD in report.notes

@@ -12,13 +12,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from common.answer.errors import AnswerFailed
-from common.answer.failures import stopping
 from common.answer.report import MethodReport
-from common.daemon.rereading import Rereading
-from common.methods.aggregate.device_half import AggregateDevice
-from common.methods.aggregate.samplers.race import RaceAggregation
-from common.transport.interface import Peer
+from common.answer.request import AnswerFailed, stopping
+from common.daemon.model_runtime import Rereading
+from common.methods.aggregate.device import AggregateDevice
+from common.methods.aggregate.samplers import RaceAggregation
+from common.transport.sending import Peer
 from device.cloud_view import NEVER, CloudView
 from device.interface import Finished
 from proto.errors import malformed
@@ -224,7 +223,7 @@ class TestDevice:
         """The device reads the answer again still."""
         readings, reports = list[Rereading](), list[Closed | None]()
         monkeypatch.setattr(device.side.target, "reread", readings.append)
-        monkeypatch.setattr("common.daemon.rereading.LEAST_SECONDS", NEVER)
+        monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", NEVER)
         ended = list[Finished]()
         generation = device.begin(QUESTION, aggregation="context")
         (active,) = device.engine._active.values()
@@ -266,7 +265,7 @@ class TestDevice:
 
     def test_only_the_clouds_documents(self, town: Town, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
         """The cloud must not go on when the device no longer waits for it, which is as long as the settings say."""
-        monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", 0.01)
+        monkeypatch.setattr("common.methods.aggregate.device.CLOUD_PATIENCE", 0.01)
         assert device.ask(QUESTION, sources="cloud").text
         limits = CloudView.limits
         monkeypatch.setattr(CloudView, "limits", lambda *of: replace(limits(*of), patience=0.01))

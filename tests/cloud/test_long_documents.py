@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from common.answer.errors import AnswerFailed, RequestError
+from common.answer.request import AnswerFailed, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT
-from common.daemon.scope import Scope
-from common.methods.passages.long_context.reading import read_whole
+from common.daemon.side import Scope
+from common.methods.passages.long_context import read_whole
 from device.interface import Finished, TokenEvent
-from proto.digest import digest
-from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Ready
-from proto.payloads.sparse import encode_sparse
-from proto.rounds import Propose, Verdict
+from proto.codes import digest
+from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Propose, Ready, Verdict
+from proto.payloads.race import encode_sparse
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.long_documents import (
     LENGTH,

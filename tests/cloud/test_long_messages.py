@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.answer.attribution import untold
-from common.answer.errors import AnswerFailed, RequestError
-from common.daemon import fair_thread
-from common.methods.drafted.rejection.judges import LatticeJudge
-from proto.digest import digest
-from proto.messages import Busy, Cancel, Close, Closed, Error, Open, Ready, Sync
+from common.answer.report import untold
+from common.answer.request import AnswerFailed, RequestError
+from common.daemon import threads as fair_thread
+from common.methods.drafted.rejection import LatticeJudge
+from proto.codes import digest
+from proto.messages import Busy, Cancel, Close, Closed, Error, Open, Propose, Ready, Sync, Verdict
 from proto.payloads.lattice import LatticeEntries, encode_lattice
-from proto.rounds import Propose, Verdict
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Stranger, Town
 from tests.daemons.streaming import wait_until

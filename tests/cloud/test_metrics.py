@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.answer.errors import RequestError
-from common.answer.request import RequestFile
+from common.answer.request import RequestError, RequestFile
 from proto.messages import Error
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Town

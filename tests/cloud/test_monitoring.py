@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from cloud.gateway.fleet import Fleet
+from cloud.gateway.fleet import Fleet, GatewayMetrics, LocalLauncher
 from cloud.gateway.gateway import Gateway
-from cloud.gateway.metrics import GatewayMetrics
-from cloud.gateway.processes import LocalLauncher
-from common.transport.counters import CountersSnapshot
+from common.transport.sending import CountersSnapshot
 from device.http.metrics import HttpMetrics
 from tests.cloud.town import Resident, Town
 from tests.daemons.streaming import wait_until

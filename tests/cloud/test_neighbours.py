@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.answer.errors import AnswerFailed
+from common.answer.request import AnswerFailed
 from common.engine.jobs import AnswerJob
 from common.estimates.link_meter import LinkMeter
-from common.methods.aggregate.cloud_half import AggregateCloud
-from common.methods.aggregate.machine.remote import BRANCHES, MOST
+from common.methods.aggregate.cloud import AggregateCloud
+from common.methods.aggregate.drafts import BRANCHES, MOST
 from device.interface import Finished, TokenEvent
 from proto.messages import Cancel, Draft, Error, Open, Ready, Resolve
 from proto.payloads.race import RaceEntries, encode_race

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from common.daemon.format_line import BURST
-from common.transport.interface import Peer, owner
+from common.daemon.threads import BURST
+from common.transport.sending import Peer, owner
 from proto.messages import Cancel, Error
 from tests.cloud import test_giving_up
 from tests.cloud.town import Resident, Stranger, Town, finished

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from common.answer.errors import RequestError
-from common.answer.request import own_options
+from common.answer.request import RequestError, own_options
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.methods.drafted.rapid.device_half import NOTHING_READ
-from common.methods.drafted.rapid.request import RapidRequest, options_for_verifier
+from common.methods.drafted.rapid import NOTHING_READ
+from common.methods.drafted.rapid_method import RapidRequest, options_for_verifier
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
 from device.settings import DeviceSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloud.reception import PERIOD, Reception
-from common.process.startup import Startup
-from common.transport.interface import Peer
+from cloud.daemon import PERIOD, Reception
+from common.process.lifetime import Startup
+from common.transport.sending import Peer
 from proto.messages import Error, Hello, Message, Probe
 
 HELLO = Hello("device", "m", "t", 100, "s", "e", ("race",), 0.1, 0.0, (), "", "near")

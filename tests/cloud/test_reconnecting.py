@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from common.engine.emulation import MinimumTimes
-from common.methods.drafted.device_half import LATE, UNREAD
+from common.engine.loop import MinimumTimes
+from common.methods.drafted.device import LATE, UNREAD
 from device.interface import Finished, TokenEvent
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town

@@ -14,11 +14,10 @@ from common.answer.driver import Driver, NullObserver
 from common.answer.values import Commit
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.methods.catalog import METHODS
-from common.methods.drafted.relief import Relief
+from common.methods.drafted.device import Relief
 from device.interface import Finished, TokenEvent
 from proto.framing import decode
-from proto.messages import Message
-from proto.rounds import Verdict
+from proto.messages import Message, Verdict
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town
 from tests.common.methods.drafted.schemes import SHARING

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.request import MOST_FILES, Request, RequestFile
+from common.answer.request import MOST_FILES, AnswerFailed, Request, RequestError, RequestFile
 from common.library.library import Library
 from common.library.seal import SEAL
 from common.library.store import INDEX

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from common.answer.driver import Driver
-from common.answer.errors import RequestError
+from common.answer.request import RequestError
 from common.answer.values import Action
-from common.draft_policy.goodput import Goodput
+from common.draft_policy.policy import Goodput
 from common.methods.catalog import METHODS
-from common.methods.drafted.cloud_half import VerifyingCloud
-from common.methods.drafted.device_half import DraftingDevice
-from common.methods.drafted.machine.drafting import Drafting
+from common.methods.drafted.cloud import VerifyingCloud
+from common.methods.drafted.device import DraftingDevice
+from common.methods.drafted.drafting import Drafting
 from device.interface import Finished, TokenEvent
-from proto.digest import digest
-from proto.messages import Error, Fetched, Message, Open, Ready, Sync
-from proto.payloads.tokens import encode_tokens
-from proto.rounds import Decided, Defer, Propose, Verdict
+from proto.codes import digest
+from proto.messages import Decided, Defer, Error, Fetched, Message, Open, Propose, Ready, Sync, Verdict
+from proto.payloads.race import encode_tokens
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, holding, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
-from cloud.settings import CloudSettings
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.daemon.side import SideRuntime
-from common.daemon.ticker import Ticker
+from common.daemon.start import Ticker
 from common.methods.catalog import METHODS
+from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
-from common.transport.interface import Peer
-from common.transport.link import CloudLink
+from common.transport.sending import Peer
 from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.offline import keep
+from common.daemon.profile import keep
 from device.settings import DeviceSettings
 from scripts import daemons
 from scripts.daemons import fill_library

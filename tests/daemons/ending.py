@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from common.process.stopping import KILLED, LONGEST
+from common.process.lifetime import KILLED, LONGEST
 from scripts.daemons import Daemon
 from tests.daemons.streaming import PATIENCE
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import psutil
 
-from common.process.python import child_command, python_environment
+from common.process.machine import child_command, python_environment
 
 _STORE = 80 * 2**20  # bytes; the least that Ray allows
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from common.answer.attribution import UNREAD
+from common.answer.report import UNREAD
 from scripts.daemons import LOCALLY, Pair
 
 PATIENCE = 60.0  # seconds for what a test waits for; a machine may be busy

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
-from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
 from common.engine.jobs import Job
-from common.engine.kv.document_states import unpack_states
-from common.methods.passages.fetch.cloud_half import FetchCloud
-from common.transport.interface import Peer
-from proto.fields import Form
-from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Message
+from common.engine.kv.documents import unpack_states
+from common.methods.passages.fetch import FetchCloud
+from common.transport.sending import Peer
+from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Form, Message
 from tests.daemons.conftest import ENTRIES
 from tests.daemons.streaming import wait_until
 

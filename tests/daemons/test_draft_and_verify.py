@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from common.answer.attribution import untold
+from common.answer.report import untold
 from scripts.daemons import Pair
 from scripts.soak.checker import UNREAD
 from tests.daemons.streaming import Stream, complete_together

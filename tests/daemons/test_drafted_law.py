@@ -12,12 +12,11 @@ import httpx
 import pytest
 from scipy import stats
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import load_settings
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
-from common.methods.drafted.rejection.drawing import Judged, Judging
-from common.sampling.warping import Warp
+from common.daemon.side import Scope, SideRuntime
+from common.methods.drafted.rejection import Judged, Judging
+from common.sampling.rejection import Warp
 from scripts.daemons import Pair
 from tests.cloud.test_giving_up import OPEN
 from tests.daemons.streaming import PATIENCE

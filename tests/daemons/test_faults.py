@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import zmq
 
-from cloud.settings import CloudSettings
-from common.answer.attribution import untold
+from cloud.daemon import CloudSettings
+from common.answer.report import untold
 from common.library.commands import DONE, add
 from scripts.daemons import Daemon, Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
-from cloud.settings import CloudSettings
-from common.answer.errors import AnswerFailed
-from common.answer.request import Request
+from common.answer.request import AnswerFailed, Request
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.cloud_answer import CloudAnswer
-from common.transport.interface import Peer
+from common.methods.aggregate.cloud import CloudAnswer
+from common.transport.sending import Peer
 from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings

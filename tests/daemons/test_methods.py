@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
-from common.methods.aggregate.samplers.race import RaceAggregation
-from common.methods.passages.sequence_wise.candidate import RecordingDrafting, candidate
-from common.methods.passages.sequence_wise.choice import Candidate, choose
+from common.daemon.side import Scope, SideRuntime
+from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.passages.sequence_wise import Candidate, RecordingDrafting, candidate, choose
 from common.sampling.race import RaceSampler
-from common.transport.link import CloudLink, Peer
-from common.transport.local_keys import local_cloud_keys
+from common.transport.cloud_link import CloudLink
+from common.transport.keys import local_cloud_keys
+from common.transport.sending import Peer
 from proto.errors import ProtocolError
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Cancel, Close, Fetch, Fetched, Generated, Hello, Message, Open, Welcome

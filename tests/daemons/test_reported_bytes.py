@@ -23,10 +23,10 @@ from proto.messages import (
     Open,
     Probe,
     ProbeReply,
+    Propose,
     Resolved,
     Target,
 )
-from proto.rounds import Propose
 from scripts.daemons import Pair, free_port
 from tests.daemons.streaming import wait_until
 from tests.daemons.wire_tap import WireTap

@@ -10,16 +10,15 @@ from typing import cast
 
 import pytest
 
+from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
-from cloud.settings import CloudSettings
-from common.answer.errors import AnswerFailed
-from common.answer.request import Request
-from common.daemon.ticker import Ticker
+from common.answer.request import AnswerFailed, Request
+from common.daemon.start import Ticker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.scoring.choice import load_scorer
 from common.scoring.lagged import LaggedScorer
+from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
-from common.transport.link import CloudLink
 from device.engine import DeviceEngine
 from device.interface import Finished
 from device.settings import DeviceSettings

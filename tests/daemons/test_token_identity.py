@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.settings import Settings
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.daemon.side import Scope, SideRuntime
+from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
 from device.settings import DeviceSettings

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from common.daemon.side import SideRuntime
-from common.transport.interface import Peer
-from common.transport.link import CloudLink
+from common.transport.cloud_link import CloudLink
+from common.transport.sending import Peer
 from device.interface import AnswerEvent
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
-from proto.limits import MOST_PROPOSED
-from proto.messages import Fetch, Hello, Message, Open, Welcome
-from proto.payloads.tokens import decode_tokens
-from proto.rounds import Propose, Verdict
+from proto.messages import MOST_PROPOSED, Fetch, Hello, Message, Open, Propose, Verdict, Welcome
+from proto.payloads.race import decode_tokens
 from tests.cloud.town import MODEL, Resident
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model

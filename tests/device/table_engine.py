@@ -8,13 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from common.answer.errors import RequestError
-from common.answer.report import Report, SideReport, Source
-from common.answer.request import Request
-from common.answer.sent import SentBytes
-from common.engine.model.conversation import Conversation
-from common.engine.model.prompt import Query, text_query
-from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
+from common.answer.report import Report, SentBytes, SideReport, Source
+from common.answer.request import Request, RequestError
+from common.engine.model.prompt import PLAIN_TOOLS, Conversation, Query, ToolFormat, in_plain_words, text_query
 from device.doctor.checks import Finding
 from device.interface import (
     CloudStatus,

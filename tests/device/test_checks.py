@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.answer.errors import RequestError
-from common.methods.aggregate.request import SpeculativeRequest
+from common.answer.request import RequestError
+from common.methods.aggregate.method import SpeculativeRequest
 from device.checks import check
 from device.settings import DeviceSettings
-from proto.control import Control
-from proto.limits import LONGEST_QUESTION
+from proto.messages import LONGEST_QUESTION, Control
 
 
 def test_a_question_has_a_bound_also_where_token_ids_stand_for_the_prompt(tmp_path: Path) -> None:

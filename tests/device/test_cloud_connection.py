@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from common.answer.failures import starting, stopping
+from common.answer.request import starting, stopping
 from common.daemon.handshake import changes
 from common.daemon.side import SideRuntime
 from common.estimates.estimators import DecodeLine
 from common.estimates.profiler import Profiler
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from device.cloud_connection import CloudConnection
 from proto.errors import malformed
 from proto.framing import PROTOCOL_VERSION

@@ -14,27 +14,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.answer.errors import AnswerFailed
+from common.answer.request import AnswerFailed
 from common.sampling.certificate import NO_EVIDENCE
 from device.interface import Finished, TokenEvent
-from proto.digest import EMPTY
-from proto.fields import Placement
+from proto.codes import EMPTY
 from proto.messages import (
     Close,
     Closed,
     Contributions,
+    Decided,
     Draft,
     Error,
     Fetch,
     Fetched,
     Message,
     Open,
+    Placement,
+    Propose,
     Ready,
     Sync,
     Target,
+    Verdict,
 )
 from proto.payloads.race import RaceEntries, encode_race
-from proto.rounds import Decided, Propose, Verdict
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -72,8 +74,8 @@ by_method = pytest.mark.parametrize("method", METHODS)
 def lower_ceilings(cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, seconds in (("PREFILL_PATIENCE", 0.5), ("MOST_READING", 1.0), ("MOST_STEP", 0.2)):
         monkeypatch.setattr(f"device.cloud_view.{name}", seconds)
-    monkeypatch.setattr("common.answer.watch.MOST_STEP", 0.2)
-    monkeypatch.setattr("common.methods.aggregate.device_half.CLOUD_PATIENCE", PATIENCE)
+    monkeypatch.setattr("common.answer.patience.MOST_STEP", 0.2)
+    monkeypatch.setattr("common.methods.aggregate.device.CLOUD_PATIENCE", PATIENCE)
     yield
     cloud.be_quiet()
     renew(cloud, device)

@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 
-from common.answer.attribution import untold
-from common.answer.errors import AnswerFailed
-from common.answer.report import Report
-from common.draft_policy.estimators import RoundEstimates
-from common.engine.emulation import MinimumTimes
+from common.answer.report import Report, untold
+from common.answer.request import AnswerFailed
+from common.draft_policy.times import RoundEstimates
+from common.engine.loop import MinimumTimes
 from common.estimates.link_meter import LinkMeter
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from device.active_request import ActiveRequest
 from device.interface import Finished, TokenEvent, Waiting
-from proto.digest import digest
-from proto.messages import Fetched, Message, Open, Ready, Target
-from proto.rounds import Decided, Propose
+from proto.codes import digest
+from proto.messages import Decided, Fetched, Message, Open, Propose, Ready, Target
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (

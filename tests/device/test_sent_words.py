@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.answer.sent import SentBytes
+from common.answer.report import SentBytes
 from device.sent_words import NOTHING, sent_in_words
 
 

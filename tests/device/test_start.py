@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from cloud import daemon as cloud_daemon
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import ConfigurationError
-from common.daemon.daemon import stay_alone
-from common.process.service_manager import ServiceManager
+from common.daemon.start import stay_alone
+from common.process.lifetime import ServiceManager
 from device import daemon
 from device.access.api_keys import ApiKeyError, ApiKeyFiles
 from device.access.tls import TlsError

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from proto.bounds import Bytes, Count, Real, Text
 from proto.framing import TAGS
-from proto.messages import Message
+from proto.messages import Bytes, Count, Message, Real, Text
 
 LONGEST_DRAWN = 40  # items, characters or bytes; the bounds of long fields have tests of their own
 

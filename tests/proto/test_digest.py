@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.digest import EMPTY, PRIME, digest, extend
+from proto.codes import EMPTY, PRIME, digest, extend
+from proto.framing import pack
 from proto.messages import Draft
-from proto.schema import pack
 
 tokens = st.lists(st.integers(0, 2**24 - 1), max_size=30)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.logcode import LARGEST, RELATIVE_ERROR, TABLE, decode, encode
+from proto.codes import LARGEST, RELATIVE_ERROR, TABLE, decode, encode
 
 
 def test_table_is_correctly_rounded_powers_of_two() -> None:

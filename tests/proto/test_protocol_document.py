@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from proto import digest, logcode
-from proto.bounds import Bytes, Count, Real, Text
+from proto import codes as digest
+from proto import codes as logcode
 from proto.errors import Refusal
 from proto.framing import (
     HEADER_LIMIT,
@@ -25,16 +25,27 @@ from proto.framing import (
     encode,
     wire_size,
 )
-from proto.index_code import fixed, short
-from proto.limits import MOST_RESOLUTION
-from proto.messages import Message
+from proto.messages import MOST_RESOLUTION, Bytes, Count, Message, Real, Text
+from proto.payloads import lattice as fixed
+from proto.payloads import lattice as short
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
 from proto.payloads.lattice import LatticeEntries, decode_lattice, encode_lattice
-from proto.payloads.race import RaceEntries, decode_race, encode_race
-from proto.payloads.raw import RawEntries, decode_raw, encode_raw
-from proto.payloads.sparse import SparseEntries, decode_sparse, encode_sparse
-from proto.payloads.tokens import decode_tokens, encode_tokens
-from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
+from proto.payloads.race import (
+    RaceEntries,
+    RawEntries,
+    SparseEntries,
+    TopPEntries,
+    decode_race,
+    decode_raw,
+    decode_sparse,
+    decode_tokens,
+    decode_top_p,
+    encode_race,
+    encode_raw,
+    encode_sparse,
+    encode_tokens,
+    encode_top_p,
+)
 from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text("utf-8")
@@ -253,7 +264,7 @@ def test_documented_bits_of_an_index_hold() -> None:
     vocabulary, resolution, *bits = (int(found.replace(",", "")) for found in re.findall(r"[\d,]*\d", row))
     kinds = [int(found) for found in re.findall(r"K = (\d+)", heads)]
     assert len(bits) == 5
-    assert bits == [short.width(tokens, resolution, vocabulary) for tokens in kinds]
+    assert bits == [short.short_width(tokens, resolution, vocabulary) for tokens in kinds]
     assert f", 1 to {MOST_RESOLUTION:,}: K tokens share" in DOCUMENT
 
 

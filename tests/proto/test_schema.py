@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from proto.bounds import Bytes, Count, Real, Text
 from proto.errors import ProtocolError
-from proto.framing import TAGS
-from proto.messages import Hello, Message, Open, Welcome
-from proto.schema import pack, unpack
+from proto.framing import TAGS, pack, unpack
+from proto.messages import Bytes, Count, Hello, Message, Open, Real, Text, Welcome
 from tests.proto.strategies import messages
 
 SECRET = "the canary sings"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from proto import varint
+from proto import codes as varint
+from proto.codes import FEW, decode_ids, decode_number, encode_ids, encode_number
 from proto.errors import ProtocolError
-from proto.varint import FEW, decode_ids, decode_number, encode_ids, encode_number
 
 VOCABULARY = 2**24 - 1
 

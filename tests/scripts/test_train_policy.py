@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.draft_policy.ddqn import ACTIONS, STATE, WEIGHTS, Network, state_of
-from common.draft_policy.values import RESOLUTIONS
+from common.draft_policy.times import RESOLUTIONS
 from scripts.train_policy.__main__ import main
 from scripts.train_policy.environment import TRAINED_ON, Stream, recorded
 from scripts.train_policy.learner import Replay, Training, network, train

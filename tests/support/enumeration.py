@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.sampling.draws import Draws
-from common.sampling.noise import Purpose
+from common.sampling.noise import Draws, Purpose
 
 EXACT = 1e-12
 Result = TypeVar("Result", bound=Hashable)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LookUp
+from common.methods.aggregate.drafts import Action, LookUp
+from common.methods.aggregate.session import Session
 
 
 def settled(session: Session, actions: Sequence[Action]) -> list[Action]:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from common.answer.values import Drawn, Work
+from common.engine.draw import Drafter, Sample, draw
+from common.engine.jobs import AnswerRows, DocumentScorer, Prompt
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.sampling import Drafter, Sample, draw
-from common.engine.scorer import DocumentScorer
-from common.engine.sequences import AnswerRows, Prompt
-from common.sampling.drafting import RaceKernel
+from common.sampling.race import RaceKernel
 
 
 class OneSide:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from common.daemon import drafter, side
-from common.daemon.offline import profiled_line
+from common.daemon import side
+from common.daemon import side as drafter
+from common.daemon.profile import profiled_line
 from common.daemon.side import SideRuntime
 from common.engine.model.decoder import Decoder
 from common.estimates.estimators import DecodeLine

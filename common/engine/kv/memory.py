@@ -11,20 +11,179 @@ elsewhere all of them. Free slots are reused, and given back to the system when 
 
 from __future__ import annotations
 
+import math
+import mmap
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 import torch
+from torch import Tensor
 
-from common.engine.kv.chunk import Chunk
-from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
-from common.engine.kv.layout import DocumentStates, Layout
-from common.engine.kv.line import ACCOUNTS, Waiting, serve
+from common.engine.kv.line import (
+    ACCOUNTS,
+    KvAllocationError,
+    KvMemoryFullError,
+    KvTooLargeError,
+    KvWaitError,
+    Waiting,
+    serve,
+)
 from common.engine.model.errors import ContextError
+
+# --- layout
+# Layout of a model's KV cache: shapes of keys and values, and the states of one document.
+
+DocumentStates = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys, values, [kv_heads, tokens, dim]
+
+
+def states_bytes(states: DocumentStates) -> int:
+    """Bytes that a document's keys and values take."""
+    return sum(part.numel() * part.itemsize for layer in states for part in layer)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """A layer's KV cache per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`. A token attends to
+    the last `window` tokens, itself included, or to all.
+    """
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shape, type and place of a model's KV cache."""
+
+    layers: tuple[LayerShape, ...]
+    dtype: torch.dtype
+    torch_device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that one token of one row takes in all layers."""
+        numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
+        return numbers * self.dtype.itemsize
+
+
+# --- chunk
+# Slots of KV memory that share tensors, and what the system has given for them.
+#
+# On a CPU, memory is given when a slot is first written to, and what free slots have can be given back; elsewhere a
+# chunk
+# is allocated as a whole.
+
+
+class Chunk:
+    """Slots of one capacity. Keys and values `[slots, kv_heads, capacity, dim]`, a tensor each per layer, once they are
+    allocated. `lazy`: the system gives memory when a slot is first written to.
+    """
+
+    __slots__ = ("_layout", "_lazy", "_maps", "_written", "capacity", "free", "keys", "values")
+
+    def __init__(self, layout: Layout, slots: int, capacity: int, lazy: bool) -> None:
+        self._layout, self._lazy, self.capacity = layout, lazy, capacity
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+        self.free = [True] * slots
+        self._written = [False] * slots  # since the system has them back
+        self._maps: list[mmap.mmap] = []
+
+    @property
+    def slots(self) -> int:
+        return len(self.free)
+
+    @property
+    def empty(self) -> bool:
+        return all(self.free)
+
+    @property
+    def committed(self) -> int:
+        """Slots whose memory the system has given, or has to give to those who took them."""
+        return sum(self._written) if self._lazy else self.slots
+
+    def gap(self, rows: int) -> int | None:
+        """The first of `rows` consecutive free slots, the lowest there are; None without such a gap."""
+        run = 0
+        for slot, free in enumerate(self.free):
+            run = run + 1 if free else 0
+            if run == rows:
+                return slot + 1 - rows
+        return None
+
+    def cost(self, start: int, rows: int) -> int:
+        """Slots by which `committed` grows when `rows` slots from `start` on are taken."""
+        return self._written[start : start + rows].count(False) if self._lazy else 0
+
+    def take(self, start: int, rows: int) -> None:
+        self.free[start : start + rows] = [False] * rows
+        self._written[start : start + rows] = [True] * rows
+
+    def give_back(self, start: int, rows: int) -> None:
+        self.free[start : start + rows] = [True] * rows
+
+    def widen(self, slots: int) -> None:
+        """Add free slots to a chunk that is not allocated yet."""
+        self.free += [True] * slots
+        self._written += [False] * slots
+
+    @property
+    def allocated(self) -> bool:
+        return bool(self.keys)
+
+    def allocate(self) -> None:
+        """Make the tensors. Raises `KvAllocationError`; then there are none."""
+        if self.allocated:
+            return
+        layers, slots, capacity = self._layout.layers, self.slots, self.capacity
+        maps: list[mmap.mmap] = []
+        try:
+            keys = [self._zeros((slots, each.kv_heads, capacity, each.key_dim), maps) for each in layers]
+            values = [self._zeros((slots, each.kv_heads, capacity, each.value_dim), maps) for each in layers]
+        except (OSError, RuntimeError, MemoryError):  # of a mapping, of torch on its device
+            raise KvAllocationError(slots * capacity * self._layout.token_bytes) from None
+        self.keys, self.values, self._maps = keys, values, maps
+
+    def shed(self) -> None:
+        """Give the memory of free slots back to the system, where that is possible: they read as zeros then."""
+        if not self._lazy:
+            return
+        for (free, written), run in groupby(range(self.slots), lambda slot: (self.free[slot], self._written[slot])):
+            if free and written:
+                slots = list(run)
+                for each in self._maps:
+                    _discard(each, len(each) // self.slots * slots[0], len(each) // self.slots * (slots[-1] + 1))
+                self._written[slots[0] : slots[-1] + 1] = [False] * len(slots)
+
+    def _zeros(self, shape: tuple[int, ...], maps: list[mmap.mmap]) -> torch.Tensor:
+        """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
+
+        On a CPU, pages of an anonymous mapping take no memory before something is written to them. Allocators give that
+        out again which was freed, and write the zeros.
+        """
+        dtype = self._layout.dtype
+        if not self._lazy:
+            return torch.zeros(shape, dtype=dtype, device=self._layout.torch_device)
+        blank = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        maps.append(blank)
+        return torch.frombuffer(blank, dtype=dtype).view(shape)
+
+
+def _discard(mapping: mmap.mmap, start: int, stop: int) -> None:
+    """Give the whole pages between two bytes of a mapping back to the system."""
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+# --- memory
 
 CHUNK_SLOTS: Final = 64  # slots that share a tensor where memory is given as it is written to
 BLOCK_SLOTS: Final = 16  # and elsewhere at most, unless one answer has more rows;
@@ -308,3 +467,132 @@ class KvMemory:
 
     def _bytes(self, slots: int, capacity: int) -> int:
         return slots * capacity * self.layout.token_bytes
+
+
+# --- claims
+# A claim of the KV memory that an answer's jobs need, of all models: made at once, met at once or not at all.
+#
+# Claims that wait stand in line before each memory that they need, in one order for all memories, and hold nothing.
+# The
+# first of all is first in each of its lines, so it waits for none but those who have what they need: there is no
+# cycle.
+# And no claim goes before one that came earlier, so that a large one gets its turn.
+
+Wake = Callable[[], None]
+
+
+class Claim:
+    """All that an answer needs; `parts` are its jobs', in the order of the needs. From any thread."""
+
+    def __init__(self, needs: Sequence[Need]) -> None:
+        """Stand in line, or have it already. Raises `KvTooLargeError` for what will never be there."""
+        self.memories = frozenset(need.memory for need in needs)
+        self.parts = [Part(self, need) for need in needs]
+        self.began = time.monotonic()
+        self.ended: float | None = None  # when the memory was there
+        for memory in self.memories:
+            needed = sum(need.bytes for need in needs if need.memory is memory)
+            if memory.limit_bytes is not None and needed > memory.limit_bytes:
+                raise KvTooLargeError(needed, memory.limit_bytes)
+        with ACCOUNTS:
+            for memory in self.memories:
+                memory.line.append(self)
+            served = serve(set(self.memories))
+        for each in served:
+            each.call()
+
+    @property
+    def waited(self) -> float:
+        """Seconds in line, so far."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+    def withdraw(self) -> None:
+        """Want nothing that no job has taken yet."""
+        for part in self.parts:
+            part.drop()
+
+    # --- from the lines; see `Waiting`
+
+    def place(self) -> bool:
+        wanted = [part for part in self.parts if not part.left]
+        placed: list[tuple[KvMemory, list[Rows]]] = []
+        for memory in self.memories:
+            rows = memory.place([part.need for part in wanted if part.need.memory is memory])
+            if rows is None:
+                for other, taken in placed:
+                    other.free(taken)
+                return False
+            placed.append((memory, rows))
+        for memory, taken in placed:
+            own = [part for part in wanted if part.need.memory is memory]
+            for part, each in zip(own, taken, strict=True):
+                part.placed = each
+        self.ended = time.monotonic()
+        return True
+
+    def call(self) -> None:
+        for part in self.parts:
+            if part.wake is not None:
+                part.wake()
+
+
+class Part:
+    """One job's part of a claim. Its rows are taken on the thread that owns the memory's decoder."""
+
+    __slots__ = ("_claim", "_taken", "left", "need", "placed", "wake")
+
+    def __init__(self, claim: Claim, need: Need) -> None:
+        self.need = need
+        self.placed: Rows | None = None
+        self.wake: Wake | None = None
+        self.left = False
+        self._claim = claim
+        self._taken = False
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the claim has stood in line."""
+        return self._claim.waited
+
+    def rows(self, wake: Wake) -> Rows | None:
+        """The rows, empty; None while the claim stands in line: `wake` is called, from any thread, when that is over.
+
+        Raises `KvWaitError` after too long a wait, `KvAllocationError`.
+        """
+        with ACCOUNTS:
+            if self.left:
+                return None
+            if self.placed is None:
+                self.wake = wake
+                if self.waited > self.need.memory.patience:
+                    raise KvWaitError(self.need.bytes, self.waited)
+                return None
+            self._taken = True
+        self.need.memory.allocate(self.placed)
+        return self.placed
+
+    def leave(self) -> None:
+        """Give back what there is, which is not to be used any more, or leave the line."""
+        self._end(even_if_taken=True)
+
+    def drop(self) -> None:
+        """The same, but what a job has taken is its own to give back."""
+        self._end(even_if_taken=False)
+
+    def _end(self, even_if_taken: bool) -> None:
+        claim, memory = self._claim, self.need.memory
+        with ACCOUNTS:
+            if self.left or (self._taken and not even_if_taken):
+                return
+            self.left = True
+            if self.placed is not None:
+                memory.free([self.placed])
+                served = serve({memory})
+            elif all(part.left for part in claim.parts):
+                for other in claim.memories:
+                    other.line.remove(claim)
+                served = serve(set(claim.memories))
+            else:
+                served = []
+        for each in served:
+            each.call()

@@ -2,36 +2,118 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import logging
+import platform
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+import transformers
+from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 
-from common.engine.kv.document_cache import DocumentCache
-from common.engine.kv.document_store import DocumentStore, StoreOptions
-from common.engine.kv.layout import DocumentStates
-from common.engine.kv.memory import KvMemory, Need, Rows, limit_on
-from common.engine.model.agreement import check_agreement, leading_layers
-from common.engine.model.attention import PLAIN_ATTENTION, attention_of
-from common.engine.model.errors import ContextError, ModelError
-from common.engine.model.gate import LayerGate
-from common.engine.model.layout_probe import find_layout
+from common.configuration.settings import KV_SHARE, Settings
+from common.engine.kv.documents import DocumentCache, DocumentStore, StoreOptions
+from common.engine.kv.memory import DocumentStates, KvMemory, Need, Rows, limit_on
+from common.engine.model.errors import ContextError, ModelError, Preempted
+from common.engine.model.exact import ANY_ROWS, OrderedAttention, can_pack, order_products, row_blocks
+from common.engine.model.gguf import imported, is_gguf
+from common.engine.model.hub import place_of
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
-from common.engine.model.ordered import OrderedAttention
-from common.engine.model.packed import Item, PackedPass
-from common.engine.model.products import ANY_ROWS, can_pack, order_products, row_blocks
+from common.engine.model.packed import PLAIN_ATTENTION, Item, PackedPass, attention_of
+from common.engine.model.probes import (
+    check_agreement,
+    find_exactness,
+    find_layout,
+    find_turns,
+    leading_layers,
+    rotation_of,
+)
+from common.engine.model.prompt import DOCUMENT, QUESTION, ChatFormat, PromptFormat, TextFormat
 from common.engine.model.proofs import Proof, Proofs
-from common.engine.model.rotation import find_turns, rotation_of
-from common.engine.model.same_bits import find_exactness
-from common.engine.model.source import numbers_source
-from common.engine.model.streaming import StreamedLayers
-from common.engine.weights.plan import Streaming
-from common.engine.weights.store import Interrupt, Waiting
-from proto.fields import Exactness
+from common.engine.model.tokenizer import Tokenizer
+from common.engine.streaming import Interrupt, StreamedLayers, Streaming, Waiting
+from common.process.lifetime import Startup
+from common.process.machine import memory
+from proto.messages import Exactness
+
+# --- gate
+# Hooks before and after every decoder layer of a pass.
+
+
+class LayerGate:
+    """Polls a pass's `interrupt` before every layer, and lets streamed layers in when their weights are there."""
+
+    def __init__(self, layers: Sequence[nn.Module], streamed: StreamedLayers | None) -> None:
+        self._streamed = streamed
+        self._interrupt: Interrupt | None = None
+        self._waiting: Waiting | None = None
+        for index, layer in enumerate(layers):
+            layer.register_forward_pre_hook(self._poll)
+            if streamed is not None and index >= streamed.first:
+                layer.register_forward_pre_hook(self._entering(streamed, index))
+                layer.register_forward_hook(self._left)
+
+    @contextmanager
+    def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:
+        """One pass through all layers."""
+        self._interrupt, self._waiting = interrupt, waiting
+        try:
+            yield
+        except BaseException:
+            if self._streamed is not None:
+                self._streamed.rewind()
+            raise
+        finally:
+            self._interrupt = self._waiting = None
+
+    def _poll(self, module: nn.Module, arguments: Any) -> None:
+        if self._interrupt is not None and self._interrupt():
+            raise Preempted
+
+    def _entering(self, streamed: StreamedLayers, index: int) -> Any:
+        def enter(module: nn.Module, arguments: Any) -> None:
+            streamed.enter(index, self._interrupt, self._waiting)
+
+        return enter
+
+    def _left(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if self._streamed is not None:
+            self._streamed.leave()
+
+
+# --- source
+# Origin of computed numbers: needed where they outlive the process that computed them.
+
+_PASSES = 4  # which of the ways to compute that there were
+
+
+def numbers_source(model: PreTrainedModel, identity: str) -> str:
+    """Names the very bits that `model` (its `identity` is a sample only) computes in this process, as far as is known.
+
+    Every weight enters, and what orders the summations: hardware, versions of the libraries, threads. Reads all
+    weights once, several GB per second.
+    """
+    place = next(model.parameters()).device
+    digest = hashlib.sha256(f"{identity} {_PASSES}".encode())
+    for name, weight in sorted(model.state_dict().items()):
+        flat = weight.detach().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(f"{name} {zlib.crc32(flat.cpu().numpy().data):08x}\n".encode())
+    if place.type == "cpu":
+        where = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()}"
+    else:
+        where = torch.cuda.get_device_name(place)
+    digest.update(f"{torch.__version__} {transformers.__version__} {place.type} {where}".encode())
+    return digest.hexdigest()
+
+
+# --- decoder
 
 DOCUMENT_CACHE_BYTES = 512 * 2**20
 
@@ -356,3 +438,61 @@ class Decoder:
 def cache_keyword(model: PreTrainedModel) -> str:
     """The keyword by which the model's class takes a cache: Transformers changed it in 5.24."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+# --- configured
+# The decoder that a role's settings describe.
+
+log = logging.getLogger(__name__)
+
+
+def kv_limit(kv_bytes: int | None) -> int:
+    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of all memory here."""
+    return kv_bytes or memory().total // KV_SHARE
+
+
+def threads_of(shares_machine: bool) -> int:
+    """Threads of a daemon whose settings name no number: those that torch finds, or half of them where another daemon
+    computes on the same machine.
+    """
+    return max(1, _found_threads() // 2) if shares_machine else _found_threads()
+
+
+@cache
+def _found_threads() -> int:
+    return torch.get_num_threads()
+
+
+def model_place(model: str, models: Path, startup: Startup | None = None) -> str:
+    """Folder or Hub id of a model, which may be named as in `models`, where a GGUF file is imported to. Raises
+    `ModelError`.
+    """
+    if (folder := place_of(model, models)) is not None:
+        return str(folder)
+    return str(imported(Path(model), models, startup)) if is_gguf(model) else model
+
+
+def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
+    """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
+    return Decoder.load(
+        model_place(settings.model, settings.models, startup),
+        tokenizer=settings.tokenizer,
+        torch_device=settings.torch_device,
+        dtype=settings.dtype,
+        threads=settings.threads or threads_of(settings.shares_machine),
+        document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
+        kv_bytes=kv_limit(settings.kv_bytes),
+        proofs=settings.profiles,
+    )
+
+
+def load_format(settings: Settings, tokenizer: Tokenizer) -> PromptFormat:
+    """The prompt's format: as the settings say, else by the model's chat template, else plain text."""
+    plain = TextFormat(tokenizer, settings.document_format or DOCUMENT, settings.query_format or QUESTION)
+    if settings.document_format or settings.query_format or not tokenizer.has_chat_template:
+        return plain
+    try:
+        return ChatFormat(tokenizer, settings.instruction)
+    except ValueError as error:
+        log.warning("prompts are plain text: %s", error)
+        return plain

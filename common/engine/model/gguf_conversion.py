@@ -37,7 +37,7 @@ def convert(file: Path, folder: Path) -> None:
     from transformers.utils import logging
 
     from common.engine.model.architecture import check_architecture
-    from common.engine.model.gguf_tokenizer import BYTE_LEVEL, follow_rules, with_own_tokens
+    from common.engine.model.gguf import BYTE_LEVEL, follow_rules, with_own_tokens
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from common.process.garbage import importing
+from common.process.machine import importing
 
 _PACKAGE: Final = "transformers"
 # Of it, all that is imported while the compiler is left out.

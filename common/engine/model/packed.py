@@ -7,24 +7,33 @@ with a window reads the last ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from transformers import Cache
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from common.engine.kv.chunk import Chunk
-from common.engine.kv.layout import Layout
-from common.engine.kv.memory import Rows
-from common.engine.model.ordered import OrderedAttention
-from common.engine.model.products import ANY_ROWS, RowBlocks
-from common.engine.model.scores import Scores, View, attend
-from common.engine.model.sight import Sight, chain_sight, tree_sight
-from common.engine.model.tree import Tree, tree_of
+from common.engine.kv.memory import Chunk, Layout, Rows
+from common.engine.model.errors import ModelError
+from common.engine.model.exact import (
+    ANY_ROWS,
+    OrderedAttention,
+    RowBlocks,
+    Scores,
+    Sight,
+    Tree,
+    View,
+    attend,
+    chain_sight,
+    tree_of,
+    tree_sight,
+)
 
 _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
@@ -315,3 +324,144 @@ def _wanted(items: Sequence[Item], starts: dict[int, int]) -> list[int]:
         for row in range(len(item.rows))
         for position in range(len(item.tokens) - item.logits, len(item.tokens))
     ]
+
+
+# --- reach
+# The reach of a layer: how far back it looks, read off the mask that Transformers would make for it.
+
+MaskFunction = Callable[[Any, Any, Tensor, Tensor], Tensor]
+
+OTHERWISE = -1  # what a mask says that hides in another way
+
+_NEAR = 64  # places on both sides of an edge that are looked at one by one
+_SPREAD = 1024
+
+
+def reach_mask(
+    *,
+    mask_function: MaskFunction,
+    q_length: int,
+    kv_length: int,
+    config: Any,
+    local_size: int | None = None,
+    device: torch.device | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """A mask that doesn't hide: every number `[1, 1, query, keys]` is how many tokens a token sees, itself included, 0
+    for all, or `OTHERWISE`. Transformers calls it where a model asks for a mask, also for one that no layer takes.
+    """
+    longest = getattr(config, "max_position_embeddings", None) or 2 * (local_size or 1)
+    window = None if local_size is None or local_size >= longest else local_size
+    places = [0, 1, 2, *(edge + step for edge in _edges(longest, window) for step in (-1, 0, 1, 2))]
+    as_said = all(_sees(mask_function, place, window, device) for place in places if 0 <= place < longest)
+    said = (window or 0) if as_said else OTHERWISE
+    return torch.full((1, 1, q_length, kv_length), said, dtype=torch.int64, device=device)
+
+
+def _edges(longest: int, window: int | None) -> Sequence[int]:
+    return [longest // 2, longest - 1] if window is None else [window, 2 * window, longest // 2, longest - 1]
+
+
+def _sees(mask_function: MaskFunction, place: int, window: int | None, device: torch.device | None) -> bool:
+    """Whether the token at `place` sees exactly the last `window` tokens, or all."""
+    oldest = 0 if window is None else max(0, place - window + 1)
+    columns, only = _columns(place, oldest).to(device), torch.zeros((), dtype=torch.int64, device=device)
+    seen = mask_function(only, only, only + place, columns).expand(columns.shape)
+    return torch.equal(seen, (columns >= oldest) & (columns <= place))
+
+
+def _columns(place: int, oldest: int) -> Tensor:
+    """All near both ends of what is to be seen, and some between and before them."""
+    near = [torch.arange(edge - _NEAR, edge + _NEAR) for edge in (oldest, place)]
+    spread = torch.linspace(0, place, _SPREAD, dtype=torch.float64).long()
+    columns = torch.cat([*near, spread])
+    return columns[columns >= 0]
+
+
+# --- attention
+# The attention functions that Transformers models call on our caches.
+
+PACKED_ATTENTION = "dragon_packed"
+PROBED_ATTENTION = "dragon_probed"  # the same, where models are to make masks: they say how far layers look back
+PLAIN_ATTENTION = "eager"  # the one that every class writes out itself, with whatever is peculiar to it
+
+# What other attention functions are handed to change scores or choose keys; others that matter, the check finds.
+_NOT_SERVED = {"position_bias": "adds a bias by distance to its scores", "indices": "chooses its keys by an index"}
+
+
+class HeldStates(Protocol):
+    """The stand-in for keys and values that a cache of ours gives a layer."""
+
+    def expanded(self, expand: Expand) -> tuple[HeldStates, HeldStates]:
+        """The same, of a layer that keeps latents, of which `expand` makes keys and values."""
+        ...
+
+    def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
+        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`; `mask` is the model's."""
+        ...
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor | HeldStates,
+    value: Tensor | HeldStates,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of `query` `[1, heads, tokens, dim]` over what our cache's `update` gave back.
+
+    The result is `[1, tokens, heads, dim]`. Keys that are tensors belong to a pass without a cache. Raises `ModelError`
+    for an attention that packed passes don't know.
+    """
+    if isinstance(key, Tensor):
+        if not isinstance(value, Tensor):
+            raise TypeError("keys and values must belong to the same pass")
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    for name, meaning in _NOT_SERVED.items():
+        if kwargs.get(name) is not None:
+            raise ModelError(f"{type(module).__name__} {meaning} ({name}), which packed passes can't")
+    return key.attend(query, Scores(scaling, softcap, s_aux), attention_mask), None
+
+
+def register_packed_attention() -> str:
+    """Make `packed_attention` known to Transformers and give its name. Calling it again changes nothing.
+
+    Transformers builds no masks for a name that only the attention interface knows.
+    """
+    AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+    AttentionInterface.register(PROBED_ATTENTION, packed_attention)
+    AttentionMaskInterface.register(PROBED_ATTENTION, reach_mask)
+    return PACKED_ATTENTION
+
+
+@contextmanager
+def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Let all parts of a model use the attention `name` meanwhile."""
+    configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
+    before = [(config, config._attn_implementation) for config in configs.values()]
+    try:
+        for config, _ in before:
+            config._attn_implementation = name
+        yield
+    finally:
+        for config, former in before:
+            config._attn_implementation = former
+
+
+def keep_latents(model: nn.Module) -> None:
+    """Let layers with latent attention (DeepSeek's) take their keys and values from our caches, which hold latents."""
+    for module in model.modules():
+        expand = getattr(module, "expand_kv", None)
+        if callable(expand):
+            setattr(module, "expand_kv", _deferred(expand))  # noqa: B010 - mypy takes attributes for parts of modules
+
+
+def _deferred(expand: Expand) -> Callable[..., Any]:
+    def expand_kv(keys: Any, values: Any) -> Any:
+        return expand(keys, values) if isinstance(keys, Tensor) else keys.expanded(expand)
+
+    return expand_kv

@@ -6,14 +6,122 @@ are the same under every question.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, groupby
+from typing import Any, Final, Literal, Protocol
 
-from common.engine.model.conversation import Conversation
 from common.engine.model.tokenizer import Tokenizer
-from common.engine.model.tool_words import PLAIN_TOOLS, ToolFormat, in_plain_words
-from proto.control import Control
+from common.processors.calls import CallShape
+from proto.messages import Control
+
+# --- conversation
+# A conversation as the model is given it: the turns so far, and the tools that the answer may call.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool in an earlier turn."""
+
+    number: int  # of the conversation's calls
+    name: str
+    arguments: str  # a JSON object
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message of one of the two, or what a tool has to say to a call."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    calls: tuple[Call, ...] = ()  # that the assistant made; of a tool the one that it answers
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A question, the last turn, with what was said before it and the instructions for all of it; behind the question
+    there may be calls of tools and what these said.
+
+    `begun` is how the answer begins, where the model is to go on from there. `tools` are what the answer may call:
+    JSON objects as OpenAI's API has them, `{"name": ..., "description": ..., "parameters": ...}`.
+    """
+
+    turns: tuple[Turn, ...]
+    instructions: tuple[str, ...] = ()
+    begun: str = ""
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, question: str) -> Conversation:
+        """A question by itself."""
+        return cls((Turn("user", question),))
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether there are tools, or were."""
+        return bool(self.tools) or any(turn.calls for turn in self.turns)
+
+
+# --- tool_words
+# Tools in plain words, for models whose chat template knows none: a system text, and calls as text.
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """The form in which a model calls the tools that it is told of."""
+
+    shape: CallShape
+    trained: bool  # by its chat template; else it is told in plain words
+
+
+_OPEN: Final = "<tool_call>\n"
+_CLOSE: Final = "\n</tool_call>"
+# One call at most: a model that was not trained on calls repeats the one that it made.
+PLAIN_TOOLS: Final = ToolFormat(CallShape(opening=(_OPEN,), arguments="arguments", closing=(_CLOSE,)), trained=False)
+_RETURNED: Final = "<tool_response>\n{text}\n</tool_response>"
+
+
+def in_plain_words(conversation: Conversation) -> Conversation:
+    """The conversation without tools: they are an instruction, calls are text, and what tools said is the user's."""
+    if not conversation.calls_tools:
+        return conversation
+    instructions = conversation.instructions
+    if conversation.tools:
+        instructions += (_told(conversation.tools),)
+    said = groupby(map(_said, conversation.turns), key=lambda turn: turn.role)
+    turns = tuple(Turn(role, "\n".join(turn.text for turn in turns)) for role, turns in said)
+    return replace(conversation, turns=turns, instructions=instructions, tools=())
+
+
+def call_object(name: str, arguments: str, member: str = "arguments") -> str:
+    """A call as models write it."""
+    return f'{{"name": {json.dumps(name)}, "{member}": {json.dumps(json.loads(arguments), ensure_ascii=False)}}}'
+
+
+def _told(tools: Sequence[str]) -> str:
+    listed = "\n".join(tools)
+    call = f'{_OPEN}{{"name": ..., "arguments": {{...}}}}{_CLOSE}'
+    return (
+        f"You can call these functions:\n{listed}\n"
+        f"To call one, answer with its name and its arguments, and with nothing else:\n{call}\n"
+        "What it returns comes in the next message."
+    )
+
+
+def _said(turn: Turn) -> Turn:
+    if turn.role == "tool":
+        return Turn("user", _RETURNED.format(text=turn.text))
+    return Turn(turn.role, "\n".join(filter(None, (turn.text, *_written(turn.calls)))))
+
+
+def _written(calls: Sequence[Call]) -> list[str]:
+    return [f"{_OPEN}{call_object(call.name, call.arguments)}{_CLOSE}" for call in calls]
+
+
+# --- prompt
 
 DOCUMENT = " {document}"
 QUESTION = "\nQuestion: {question}\nAnswer:"
@@ -135,3 +243,283 @@ def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -
         tokens.append(control.token)
         done = control.place
     return tokens + (tokenizer.encode(text[done:]) if done < len(text) or not controls else [])
+
+
+# --- tool_templates
+# Tools by a model's chat template: whether it tells of them, how its calls look, and texts that spell no token.
+
+UNKNOWN_SHAPE: Final = "the model's chat template puts calls of tools in a way that this daemon does not know"
+# In front of a character with which a control token's name may begin or end; gone where a row's tokens are made.
+GUARD: Final = "\ue002"
+_ID_DIGITS: Final = 9  # some templates insist on so many
+_NAME, _MEMBER = "probed_function", "probed_member"
+_TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Probes.",
+        "parameters": {"type": "object", "properties": {_MEMBER: {"type": "integer"}}, "required": [_MEMBER]},
+    },
+}
+_QUESTION: Final = {"role": "user", "content": "a"}
+_ASKED: Final = ([{"role": "system", "content": "b"}, _QUESTION], [_QUESTION])  # templates may insist on either
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Words around calls, as one family of models writes them."""
+
+    opening: str
+    arguments: str
+    closing: str
+    between: str | None
+
+
+_KNOWN: Final = (
+    _Known("<tool_call>\n", "arguments", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"),  # Hermes, Qwen, SmolLM3
+    _Known("<tool_call>", "arguments", "</tool_call>", "</tool_call><tool_call>"),
+    _Known("[TOOL_CALLS] [", "arguments", "]", ", "),  # Mistral
+    _Known("[TOOL_CALLS][", "arguments", "]", ", "),
+    _Known("", "parameters", "", None),  # Llama 3
+)
+
+Split = Callable[[str], Sequence[str | int]]
+
+
+def told_of_tools(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer's chat template tells the model of tools."""
+    return any(_NAME in _rendered(tokenizer, asked) for asked in _ASKED)
+
+
+def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
+    """The form of calls in a template that tells of tools, its special tokens found by `split`; None: unknown.
+
+    A call is rendered, and looked at.
+    """
+    call = {"id": call_id(0), "type": "function", "function": {"name": _NAME, "arguments": {_MEMBER: 1}}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    pairs = [(_rendered(tokenizer, asked), _rendered(tokenizer, [*asked, said])) for asked in _ASKED]
+    for known in _KNOWN:
+        if any(_is_put(known, before, called) for before, called in pairs):
+            between = None if known.between is None else tuple(split(known.between))
+            shape = CallShape(
+                opening=tuple(split(known.opening)),
+                arguments=known.arguments,
+                closing=tuple(split(known.closing)),
+                between=between,
+            )
+            return ToolFormat(shape, trained=True)
+    return None
+
+
+def _is_put(known: _Known, before: str, called: str) -> bool:
+    """Whether the template puts the probe's call so, behind what stands `before` an answer where nothing tells it."""
+    head = f'{known.opening}{{"name": "{_NAME}", "{known.arguments}": {{"{_MEMBER}": 1}}'
+    at = called.find(head) if known.opening else len(before) if called.startswith(before + head) else -1
+    return at >= 0 and f"}}{known.closing}" in called[at + len(head) :]
+
+
+def _rendered(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        return tokenizer.render_chat(messages, [_TOOL])
+    except ValueError:
+        return ""
+
+
+def call_id(number: int) -> str:
+    """The id of the conversation's call of this number in prompts: those of clients are of any kind and length."""
+    return f"{number:0{_ID_DIGITS}}"
+
+
+class Guarded:
+    """Texts and objects for a template such that nothing in them spells a control token, however it is put."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names` are those of control tokens."""
+        ends = {character for name in names for character in (name[0], name[-1])} | {"\ue000", "\ue001"}
+        self._ends = re.compile("[" + "".join(map(re.escape, sorted(ends))) + "]")
+
+    def text(self, text: str) -> str:
+        """The text with guards."""
+        return self._ends.sub(lambda found: GUARD + found[0], text.replace(GUARD, ""))
+
+    def value(self, value: Any) -> Any:
+        """A value of JSON with guards in all of its texts."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self.value(item) for name, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list) else value
+
+    def tools(self, tools: Sequence[str]) -> list[dict[str, Any]] | None:
+        """The tools that a conversation may call, as templates take them; None: there are none."""
+        return [{"type": "function", "function": self.value(json.loads(tool))} for tool in tools] or None
+
+    def message(self, turn: Turn) -> dict[str, Any]:
+        """A tool's result, or a turn with calls, as templates take it."""
+        text = self.text(turn.text)
+        if turn.role == "tool":
+            (call,) = turn.calls
+            return {"role": "tool", "content": text, "name": call.name, "tool_call_id": call_id(call.number)}
+        calls = [
+            {
+                "id": call_id(call.number),
+                "type": "function",
+                "function": {"name": call.name, "arguments": self.value(json.loads(call.arguments))},
+            }
+            for call in turn.calls
+        ]
+        return {"role": turn.role, "content": text, "tool_calls": calls}
+
+
+# --- chat_format
+# Prompts by the chat template that a model brings, the document before everything else.
+#
+# The template is rendered with a mark in the place of every text. Between the marks stands what the template says
+# itself:
+# there, and nowhere else, a control token's name means that token.
+
+_APART = "\n\n"
+_MARK = "\ue000{}\ue001"
+_MARKS = re.compile("\ue000([0-9]+)\ue001")
+_PROBE = Conversation((Turn("user", ""), Turn("assistant", ""), Turn("user", "")))
+
+
+class ChatFormat:
+    """Rows `[system: document][instructions, turns, question]`, as the tokenizer's template puts them.
+
+    Where the template knows no system role, the document and the instructions stand before the first question.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
+        """Raises `ValueError` for a tokenizer without a template, and for a template that loses or moves texts."""
+        self._tokenizer = tokenizer
+        self._instruction = instruction
+        self._names = _pattern(tokenizer.control_ids)
+        self._guarded = Guarded(list(tokenizer.control_ids))
+        self._told_of_tools = told_of_tools(tokenizer)
+        # In an answer, other tokens than special ones are text.
+        split = partial(self._split, names=_pattern(tokenizer.special_ids))
+        self._tools = tool_format(tokenizer, split) if self._told_of_tools else PLAIN_TOOLS
+        self._with_system = True
+        try:
+            parts = self._rendered(_PROBE)
+        except ValueError:
+            self._with_system = False
+            parts = self._rendered(_PROBE)
+        before = self._filled(parts[:1], [])
+        self._begin = tuple(query_tokens(tokenizer, before.text, before.controls))
+        self._end = tokenizer.encode(_APART)
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The template's text before the document."""
+        return self._begin
+
+    @property
+    def end(self) -> Sequence[int]:
+        return self._end
+
+    def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
+        """As `PromptFormat.document_tokens`."""
+        return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)
+
+    def query(self, conversation: Conversation) -> Query:
+        """Everything behind the document."""
+        if not self._told_of_tools:
+            conversation = in_plain_words(conversation)
+        before, *literals = self._rendered(conversation)
+        if conversation.calls_tools:
+            literals[0] = self._moved(before) + literals[0]
+        query = self._filled(literals, self._texts(conversation))
+        return replace(query, text=query.text + conversation.begun)
+
+    @property
+    def tools(self) -> ToolFormat:
+        """As the template puts them, or in plain words where it knows none."""
+        if self._tools is None:
+            raise ValueError(UNKNOWN_SHAPE)
+        return self._tools
+
+    def _moved(self, before: str) -> str:
+        """The text on tools that the template puts in front of the document; it moves behind it, since all rows are to
+        have the same in front.
+        """
+        usual = self._rendered(_PROBE)[0]
+        pairs = enumerate(zip(before, usual, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
+        for name in [] if self._names is None else chain(*map(self._names.finditer, (before, usual))):
+            if name.start() < same < name.end():  # different tokens whose names begin alike
+                same = name.start()
+        return before[same:].removesuffix(usual[same:])
+
+    def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
+        """The template's own words with a text between any two stretches of them."""
+        text, controls = "", list[Control]()
+        for literal, own in zip(literals, [*texts, ""], strict=True):
+            for part in self._split(literal, self._names):
+                if isinstance(part, int):
+                    controls.append(Control(len(text), part))
+                else:
+                    text += part
+            text += own
+        return Query(text, tuple(controls))
+
+    def _texts(self, conversation: Conversation) -> list[str]:
+        """The texts in the order of their marks, but for the document's."""
+        instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
+        return [instructions, *(turn.text for turn in conversation.turns if _is_marked(turn))]
+
+    def _rendered(self, conversation: Conversation) -> list[str]:
+        """The template's texts before, between and behind the marks of the document and of all texts, in order."""
+        marks = [_MARK.format(number) for number in range(2 + sum(map(_is_marked, conversation.turns)))]
+        head = marks[0] + marks[1]  # what keeps them apart ends the document part
+        left = iter(marks[2:])
+        messages = [
+            {"role": turn.role, "content": next(left)} if _is_marked(turn) else self._guarded.message(turn)
+            for turn in conversation.turns
+        ]
+        if self._with_system:
+            messages = [{"role": "system", "content": head}, *messages]
+        elif messages[0]["role"] == "user":
+            messages[0]["content"] = f"{head}{_APART}{messages[0]['content']}"
+        else:
+            messages = [{"role": "user", "content": head}, *messages]
+        pieces = _MARKS.split(self._tokenizer.render_chat(messages, self._guarded.tools(conversation.tools)))
+        if [int(number) for number in pieces[1::2]] != list(range(len(marks))):
+            raise ValueError("the model's chat template does not keep every text once and in order")
+        return pieces[::2]
+
+    def _split(self, literal: str, names: re.Pattern[str] | None) -> list[str | int]:
+        """A stretch of the template's own words, with the tokens that `names` finds as their ids.
+
+        The space around them that they take away is gone, but for that of the texts which the template puts there.
+        """
+        parts = [literal] if names is None else names.split(literal)
+        named = [
+            self._tokenizer.control_ids[part] if index % 2 else part.replace(GUARD, "")
+            for index, part in enumerate(parts)
+        ]
+        return [part for part in self._stripped(named) if part != ""]
+
+    def _stripped(self, parts: Sequence[str | int]) -> Iterator[str | int]:
+        """Words and control tokens in turn."""
+        around: list[str | int | None] = [None, *parts, None]
+        for before, part, behind in zip(around, parts, around[2:], strict=False):
+            if isinstance(part, str):
+                part = part.lstrip() if before in self._tokenizer.strip_behind else part
+                part = part.rstrip() if behind in self._tokenizer.strip_before else part
+            yield part
+
+
+def _is_marked(turn: Turn) -> bool:
+    """Whether a mark stands for the turn's text. Templates may put what tools say, and what is said beside calls, in
+    their own ways, or leave it out.
+    """
+    return turn.role != "tool" and not turn.calls
+
+
+def _pattern(ids: dict[str, int]) -> re.Pattern[str] | None:
+    """Matches the longest name that fits, as a group."""
+    names = sorted(ids, key=len, reverse=True)
+    return re.compile(f"(?<!{GUARD})(" + "|".join(map(re.escape, names)) + ")") if names else None

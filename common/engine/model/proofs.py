@@ -17,12 +17,11 @@ import numpy as np
 import torch
 import transformers
 
+from common.engine.model.exact import RowBlocks
 from common.engine.model.loading import LoadedModel
-from common.engine.model.products import RowBlocks
-from common.engine.model.rotation import Turns
-from common.process.durable_files import replacing
-from common.process.private_files import private_folder
-from proto.fields import Exactness
+from common.engine.model.probes import Turns
+from common.process.files import private_folder, replacing
+from proto.messages import Exactness
 
 _MOST_BYTES: Final = 2**20
 _CODE: Final = Path(__file__).resolve().parents[2]  # of which all but the library can change what a pass computes

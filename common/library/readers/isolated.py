@@ -16,7 +16,7 @@ from typing import Any, get_args
 import psutil
 
 from common.library.readers.content import Content, Section, Unit, Unreadable
-from common.process.python import child_command, python_environment
+from common.process.machine import child_command, python_environment
 
 UNITS = get_args(Unit)
 PROCESSOR_SECONDS = 60  # for one document

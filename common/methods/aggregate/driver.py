@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from common.answer.driver import Driver, Engine, Observer, Part, Preview
+from common.answer.patience import Patience
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, Mixing, Send
-from common.answer.watch import Patience
+from common.daemon.handshake import proper_eos
+from common.engine.draw import Drafter
+from common.engine.model.decoder import Decoder
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft, LookUp
+from common.estimates.cost import Estimates
+from common.estimates.policy import placement_policy
+from common.methods.aggregate.drafts import Action, DraftWork, LocalDraft, LookUp, SessionConfig
+from common.methods.aggregate.samplers import make_aggregation
+from common.methods.aggregate.session import Session
 from common.methods.aggregate.watch import Watch
-from proto.messages import Draft, Message, Target
+from proto.messages import Draft, Message, Open, Side, Target
 
 MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
 
@@ -159,3 +165,40 @@ class SessionDriver(Driver):
             self.apply(lambda: self.session.looked_up(action, payload))
         except Exception as error:
             self.end(error)
+
+
+# --- setup
+# Construction of a session and its sampler from the message that opened it, the same on both sides.
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """The parts of one answer on one side."""
+
+    session: Session
+    drafting: Drafter
+
+
+def open_session(
+    role: Side,
+    request: Open,
+    decoder: Decoder,
+    estimates: Callable[[], Estimates],
+    participants: frozenset[Side],
+) -> SessionParts:
+    """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
+    if not proper_eos(request.eos, decoder.vocabulary):
+        raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
+    aggregation = make_aggregation(role, request, decoder.vocabulary)
+    # The paper's sampler comes with the paper's rule of placement.
+    paper = request.sampler == "paper"
+    policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
+    config = SessionConfig(
+        request.session,
+        request.placement,
+        frozenset(request.eos),
+        request.max_tokens,
+        decoder.vocabulary,
+        participants,
+    )
+    return SessionParts(Session(role, config, aggregation, policy, Ahead(request.run_ahead)), aggregation)

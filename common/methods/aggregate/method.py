@@ -5,14 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from common.answer.errors import RequestError
-from common.answer.request import Request
-from common.methods.aggregate.request import SpeculativeRequest
-from common.methods.checks import check_both_sources, check_logprobs, check_sampler
+from pydantic import Field
+
+from common.answer.request import Request, RequestError
+from common.methods.interface import check_both_sources, check_logprobs, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+
+
+# --- request
+# Options of speculative aggregation.
+
+
+class SpeculativeRequest(Request):
+    """A request whose answer both sides decode ahead."""
+
+    branches: int = Field(
+        default=8, ge=1, le=16, description="Most prefixes that a side decodes in one step; 1: its own drafts alone"
+    )
+
+
+def branches_of(request: Request) -> int:
+    """Most prefixes of one decode step: the paper's sampler can't tell what may be the target beside its draft."""
+    return request.branches if isinstance(request, SpeculativeRequest) and request.sampler == "race" else 1
+
+
+# --- method
 
 
 class Speculative:
@@ -38,12 +58,12 @@ class Speculative:
         return replace(opening, sources="cloud", placement="cloud")
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        from common.methods.aggregate.device_half import AggregateDevice
+        from common.methods.aggregate.device import AggregateDevice
 
         return AggregateDevice(context)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
-        from common.methods.aggregate.cloud_half import AggregateCloud
+        from common.methods.aggregate.cloud import AggregateCloud
 
         return AggregateCloud(request, context)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from common.answer.watch import Patience, Silence
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action
+from common.answer.patience import Patience, Silence
+from common.methods.aggregate.drafts import Action
+from common.methods.aggregate.session import Session
 
 
 class Watch:

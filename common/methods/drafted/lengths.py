@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log
 from statistics import median
-from typing import Final
+from typing import Final, Self
 
-from common.answer.errors import RequestError
+from common.answer.request import RequestError
 from common.draft_policy.ddqn import DoubleQ
-from common.draft_policy.goodput import Goodput, Undrafted
-from common.draft_policy.rules import Fixed, Heuristic
-from common.draft_policy.times import undrafted_seconds
-from common.draft_policy.values import RESTED, DraftPolicy, Extension, Outcome, Plan
-from common.methods.drafted.history import PROBE, RoundHistory
-from common.methods.drafted.machine.values import RoundsConfig
-from common.methods.drafted.request import DraftRequest
+from common.draft_policy.policy import (
+    ConfidenceAcceptance,
+    Fixed,
+    Goodput,
+    Heuristic,
+    PositionAcceptance,
+    Trials,
+    Undrafted,
+)
+from common.draft_policy.times import (
+    RESTED,
+    DraftPolicy,
+    Extension,
+    Outcome,
+    Plan,
+    RoundEstimates,
+    RoundTimes,
+    TokenSizes,
+    undrafted_seconds,
+)
+from common.estimates.peer import PeerEstimates
+from common.methods.drafted.drafting import RoundsConfig
+from common.methods.drafted.method import DraftRequest
 from proto.framing import encode, wire_size
-from proto.rounds import Decided, Propose, Verdict
+from proto.messages import Decided, Propose, Verdict
+
+# --- history
+# Times of rounds of drafting and verifying with one cloud, as they were seen.
+
+PROBE: Final = 16  # bytes of a probe's frame
+_PROPOSAL: Final = 26  # of a proposal's, without tokens
+_VERDICT: Final = 22
+
+
+@dataclass(slots=True)
+class RoundHistory:
+    """Times, acceptance and sizes of one method's rounds, for all answers of a device. Use it under `lock`.
+
+    Sizes are what a message has beyond a probe: the round trip is a probe's, and has in it what that takes, with all
+    that a link makes of any message (encryption, TCP, IP).
+    """
+
+    estimates: RoundEstimates
+    acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
+    confidence: ConfidenceAcceptance = field(default_factory=ConfidenceAcceptance)
+    trials: Trials = field(default_factory=Trials)
+    undrafted: int = 0  # tokens since the last proposal
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def expecting(cls, draft: float, verify: float, rtt: float) -> Self:
+        """Before the first round: seconds of a draft step, of a verifying pass, and of a round trip."""
+        up, down = float(_PROPOSAL - PROBE), float(_VERDICT - PROBE)
+        times = RoundTimes(draft=draft, verify=verify, rtt=rtt, up_overhead=up, down_overhead=down)
+        return cls(RoundEstimates(times))
+
+    @classmethod
+    def of(cls, peer: PeerEstimates, method: str, draft: float) -> RoundHistory:
+        """That of `method` with `peer`; a draft step is believed to take `draft` seconds before the first round."""
+        now = peer.estimates
+        return peer.histories.of(cls, method, lambda: cls.expecting(draft, now.cloud_decode, now.rtt))
+
+    def sizes_of(self, believed: Mapping[int | None, float]) -> TokenSizes:
+        """Sizes seen of proposals that are believed to have these: options change what a token takes."""
+        return self._sizes.setdefault(tuple(believed.items()), TokenSizes(believed))
+
+
+# --- lengths
 
 LEAST_SURVIVAL: Final = 0.05  # chance of a draft to be reached; what is drafted behind it is bytes for nothing
 SHORTEST_AHEAD: Final = 4  # tokens

@@ -5,18 +5,74 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from common.answer.request import Request, read_own_options
-from common.methods.drafted.request import DraftRequest, check_draft
-from proto.messages import Fetch, Open
+from pydantic import AfterValidator, Field
+
+from common.answer.request import Request, RequestError, Sources, known_temperature, read_own_options
+from common.methods.interface import check_logprobs, check_processors
+from proto.messages import MOST_PROPOSED, Fetch, Open, Sampler
 
 if TYPE_CHECKING:
-    from common.engine.sampling import Drafter
-    from common.methods.drafted.machine.values import Drafts, Judge, RoundsConfig
-    from common.methods.drafted.reading import Reading
+    from common.engine.draw import Drafter
+    from common.methods.drafted.cloud import Reading
+    from common.methods.drafted.drafting import Drafts, Judge, RoundsConfig
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
-    from common.sampling.warping import Warp
+    from common.sampling.rejection import Warp
+
+
+# --- request
+# Options that the draft-and-verify methods over the network have in common, and their checks.
+
+DraftPolicyName = Literal["fixed", "goodput", "confidence", "heuristic", "ddqn"]
+
+
+class DraftRequest(Request):
+    """A request whose answer a small model drafts and a larger one verifies. Both read the cloud's documents."""
+
+    lattices: ClassVar[bool] = False  # whether a policy may choose how finely drafted distributions are rounded
+
+    sources: Sources = Field(default="cloud", description="Whose documents to use")
+    sampler: Sampler = Field(default="rejection", description="How tokens are drawn and checked")
+    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
+    draft_policy: DraftPolicyName = Field(default="fixed", description="How long proposals are")
+    draft_temperature: Annotated[float, AfterValidator(known_temperature)] | None = Field(
+        default=None, description="Of the draft model, where it is another one"
+    )
+
+
+def draft_temperature(opening: Open, request: DraftRequest) -> float:
+    """The drafter's own temperature, which is the answer's where it has none."""
+    return opening.temperature if request.draft_temperature is None else request.draft_temperature
+
+
+def check_draft(request: DraftRequest) -> None:
+    """Refuse what a method that verifies in the cloud can't do."""
+    if request.sources != "cloud":
+        raise RequestError(
+            f"Method {request.method!r} reads the cloud's documents on both sides and none of this device's: sources "
+            f"can't be {request.sources!r}.",
+            "sources",
+        )
+    check_drawing(request)
+
+
+def check_drawing(request: DraftRequest) -> None:
+    """Refuse another method's way of drawing, and what no method that drafts and verifies can tell or take."""
+    wanted = type(request).model_fields["sampler"].default
+    if request.sampler != wanted:
+        raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
+    if request.draft_policy == "ddqn" and not request.lattices:
+        raise RequestError(
+            f"Policy 'ddqn' chooses among lattices, and method {request.method!r} leaves it none to choose: take "
+            "method 'qsv', or another policy.",
+            "draft_policy",
+        )
+    check_logprobs(request)
+    check_processors(request)
+
+
+# --- method
 
 
 class Scheme(Protocol):
@@ -64,7 +120,7 @@ class DraftVerify(ABC):
 
     def reading(self, opening: Open, request: Any) -> Reading:
         """The readings of both sides for one answer."""
-        from common.methods.drafted.reading import SharedPassages
+        from common.methods.drafted.cloud import SharedPassages
 
         return SharedPassages(opening.documents)
 
@@ -76,7 +132,7 @@ class DraftVerify(ABC):
         return replace(opening, sources="cloud", placement="cloud")
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        from common.methods.drafted.device_half import DraftingDevice
+        from common.methods.drafted.device import DraftingDevice
 
         opening, request = context.opening, context.request
         scheme = self.scheme(opening, request, context.side.decoder.vocabulary)
@@ -84,7 +140,7 @@ class DraftVerify(ABC):
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         from common.daemon.handshake import proper_eos
-        from common.methods.drafted.cloud_half import VerifyingCloud
+        from common.methods.drafted.cloud import VerifyingCloud
 
         if not isinstance(request, Open) or request.sources != "cloud":
             raise ValueError(f"Method {self.name!r} is opened by Open, with sources 'cloud'.")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.process.startup import last_start
+from common.process.lifetime import last_start
 from device.cli.doctor import ports
 from device.cli.doctor.models import is_remote_encoder, of_models
 from device.cli.failures import CommandFailed
@@ -17,7 +17,7 @@ from device.doctor import gathering
 from device.doctor.facts import Facts, LibraryState, SettingsFile
 from device.doctor.gathering import sentence
 from device.doctor.packages import packages
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings

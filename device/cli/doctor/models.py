@@ -34,7 +34,7 @@ def of_models(settings: Settings, own: Mapping[str, Any]) -> Iterator[Model]:
 def is_remote_encoder(name: str) -> bool:
     """Whether `name` can be the Hub id of an embedding model or a cross-encoder, and its files are not here."""
     from common.engine.model.errors import ModelError
-    from common.engine.model.location import is_folder
+    from common.engine.model.hub import is_folder
     from common.library import checkpoint
     from common.library.embedder import BUNDLED
 
@@ -53,9 +53,8 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
     from common.configuration.settings import readable_name
     from common.engine.model.errors import ModelError
     from common.engine.model.gguf import is_complete, is_gguf
-    from common.engine.model.location import is_folder, locate
-    from common.engine.model.pulled import place_of
-    from common.process.paths import expanded
+    from common.engine.model.hub import is_folder, locate, place_of
+    from common.process.files import expanded
 
     try:
         if (named := place_of(name, models)) is not None:
@@ -84,8 +83,8 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
 
 def _tokenizer(name: str) -> Model:
     from common.engine.model.errors import ModelError
-    from common.engine.model.location import is_folder, locate
-    from common.engine.model.model_files import check_vocabulary
+    from common.engine.model.files import check_vocabulary
+    from common.engine.model.hub import is_folder, locate
 
     setting = "tokenizer"
     try:
@@ -128,6 +127,6 @@ def _wrong(setting: str, name: str, error: Exception) -> Model:
 
 
 def _weights(folder: Path) -> int:
-    from common.engine.model.weight_files import weight_files
+    from common.engine.model.files import weight_files
 
     return sum(file.stat().st_size for file in weight_files(folder))

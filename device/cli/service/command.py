@@ -10,7 +10,7 @@ import typer
 
 from device.cli.failures import bad_input
 from device.cli.settings import Role
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from device.cli.service.plan import Service

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from device.cli.failures import answer_failed
 from device.cli.service.plan import Service
-from proto.fields import Side
+from proto.messages import Side
 
 
 def label(role: Side) -> str:

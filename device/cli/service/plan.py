@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from common.configuration.settings import MODEL_SETTINGS
-from common.process.paths import expanded
+from common.process.files import expanded
 from device.cli.failures import bad_input
-from proto.fields import Side
+from proto.messages import Side
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings

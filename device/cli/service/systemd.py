@@ -10,7 +10,7 @@ from typing import Final
 
 from device.cli.failures import answer_failed, bad_input
 from device.cli.service.plan import Service
-from proto.fields import Side
+from proto.messages import Side
 
 WATCHDOG: Final = 300  # seconds; one pass of a large model on a slow machine takes a good part of a minute
 SHOWN: Final = ("LoadState", "ActiveState", "SubState", "StatusText", "UnitFileState", "NRestarts", "Result")

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from common.answer.request import Request
-from common.methods.checks import top_p_of
+from common.methods.interface import top_p_of
 from common.processors.calls import CallShape
 from device.http.answers import Told
 from device.http.calls import CallReader

@@ -12,7 +12,7 @@ import sys
 import time
 from types import TracebackType
 
-from proto.fields import Side
+from proto.messages import Side
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.workload import Demonstration
 from scripts.daemons import ROOT

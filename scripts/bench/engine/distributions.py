@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from proto.fields import Side
+from proto.messages import Side
 
 Shape = Literal["peaked", "flat"]
 

@@ -12,22 +12,19 @@ import torch
 
 from common.answer.driver import NullObserver
 from common.answer.values import Commit, Drawn
+from common.engine.draw import Sample, draw
+from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
-from common.engine.sampling import Sample, draw
-from common.engine.scorer import ScoringRun
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
+from common.methods.aggregate.drafts import Action, LocalDraft, SessionConfig
 from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
-from common.methods.aggregate.samplers.choice import make_aggregation
-from common.methods.aggregate.samplers.paper import PaperAggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
-from common.methods.checks import TOP_P
-from common.sampling.drafting import RaceKernel
-from proto.fields import Side
+from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation, make_aggregation
+from common.methods.aggregate.session import Session
+from common.methods.interface import TOP_P
+from common.sampling.race import RaceKernel
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
-from proto.messages import Message, Open
+from proto.messages import Message, Open, Side
 from scripts.bench.engine.stages import Stages
 
 SIDES: tuple[Side, Side] = ("device", "cloud")

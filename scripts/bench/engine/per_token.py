@@ -9,10 +9,10 @@ from itertools import product
 import numpy as np
 
 from common.configuration.settings import EMBEDDED_TOKENIZER
+from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import Tokenizer
-from common.engine.scorer import ScoringRun
 from common.scoring.lexical import LexicalScorer
-from proto.fields import Placement, Side
+from proto.messages import Placement, Side
 from scripts.bench.engine.distributions import FRESH, Logits
 from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
 from scripts.bench.engine.plan import Plan

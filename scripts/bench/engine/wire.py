@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from proto.fields import Codec, Sampler, Side
+from proto.messages import Codec, Sampler, Side
 from scripts.bench.engine.distributions import Even, Logits, Shape
 from scripts.bench.engine.pair import SIDES, Pair, Sources, make_request
 from scripts.bench.engine.plan import Plan

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from common.draft_policy.times import ahead_seconds, expected_tokens, round_seconds
-from common.draft_policy.values import RoundTimes
+from common.draft_policy.times import RoundTimes, ahead_seconds, expected_tokens, round_seconds
 from scripts.bench.methods.plan import DRAFT, TARGET, Plan
 from scripts.bench.rows import Row, values, where
 

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.draft_policy.lattice_bits import fixed_index_bits, short_index_bits
-from common.engine.model.conversation import Conversation
+from common.draft_policy.times import fixed_index_bits, short_index_bits
 from common.engine.model.decoder import Decoder
-from common.engine.model.prompt import TextFormat
+from common.engine.model.prompt import Conversation, TextFormat
 from common.figures import REFERENCE, bar_style
-from common.sampling.lattice import quantise
+from common.sampling.rejection import quantise
 from scripts.bench.asking import Mode, make_mode
 from scripts.bench.methods.measure import measure
 from scripts.bench.methods.plan import ANY, DRAFT_MS, TARGET, VERIFY_MS, Network, Part, Plan

@@ -25,7 +25,7 @@ from common.scoring.choice import STATIC_SCALE
 from common.tracing.analysis import CAUSES, milliseconds_per_token, steps
 from common.tracing.figure import save_timeline
 from common.tracing.trace import from_json
-from proto.fields import Placement
+from proto.messages import Placement
 from scripts.bench.asking import PATIENT, ask, filled, linked, settle
 from scripts.bench.latency import plan as latency
 from scripts.bench.latency.measure import measured

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from proto.fields import Side
+from proto.messages import Side
 from scripts.bench.measuring import grouped
 
 Kind = Literal["device", "cloud", "both", "nobody"]

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from common.engine.sampling import Drafter
-from common.methods.aggregate.machine.values import DraftWork, LocalDraft
+from common.engine.draw import Drafter
+from common.methods.aggregate.drafts import DraftWork, LocalDraft
 from common.sampling.noise import race_noise
-from proto.logcode import decode, nearest
+from proto.codes import decode, nearest
 from proto.messages import Open
 
 PEAKED = (0.6, 0.2, 0.1, 0.05, 0.03, 0.02)  # probabilities of the tokens that a draft is about

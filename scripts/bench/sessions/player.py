@@ -13,16 +13,28 @@ from common.answer.request import Request
 from common.answer.values import Commit, Drawn
 from common.daemon.side import SideRuntime
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.machine.values import DraftWork, LocalDraft
-from common.methods.aggregate.setup import open_session
+from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from common.transport.device_link import DeviceLink
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from proto.errors import ProtocolError
-from proto.fields import Side
-from proto.messages import Busy, Close, Closed, Draft, Error, Message, Ready, Resolve, Resolved, Sync, Target, Welcome
+from proto.messages import (
+    Busy,
+    Close,
+    Closed,
+    Draft,
+    Error,
+    Message,
+    Ready,
+    Resolve,
+    Resolved,
+    Side,
+    Sync,
+    Target,
+    Welcome,
+)
 from scripts.bench.sessions.drafts import ScriptedDrafts, WholeShare
 
 PATIENCE = 180.0  # seconds for an answer; one that takes longer is stuck

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.daemon import SWITCH_INTERVAL
+from common.daemon.start import SWITCH_INTERVAL
 from common.figures import line_style
 from scripts.bench.measuring import MEDIANS, Spread, Table, load
 from scripts.bench.results import Results

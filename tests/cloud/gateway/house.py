@@ -6,10 +6,9 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloud.gateway.channel import Channel, Kind, Note
+from cloud.gateway.channel import Channel, Kind, Note, WorkerLink
 from cloud.gateway.gateway import Gateway
-from cloud.gateway.worker_link import WorkerLink
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from proto.errors import ProtocolError
 from proto.framing import decode
 from proto.messages import (

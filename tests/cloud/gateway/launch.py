@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cloud.gateway.channel import ChannelKeys
-from cloud.gateway.processes import WorkerProcess
-from cloud.gateway.worker_link import WorkerLink
+from cloud.gateway.channel import ChannelKeys, WorkerLink
+from cloud.gateway.fleet import WorkerProcess
 from tests.cloud.gateway.house import Heard
 
 VOCABULARY = 100

@@ -14,14 +14,12 @@ import pytest
 
 from cloud.gateway import fleet as fleet_module
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
-from cloud.gateway.fleet import Fleet
+from cloud.gateway.fleet import Fleet, GatewayMetrics, LocalLauncher, LocalProcess
 from cloud.gateway.gateway import Gateway
-from cloud.gateway.metrics import GatewayMetrics
-from cloud.gateway.processes import LocalLauncher, LocalProcess
 from common.configuration.configuration import ConfigurationError
-from common.process.python import python_environment
-from common.transport.counters import CountersSnapshot
+from common.process.machine import python_environment
 from common.transport.keys import KeyPair
+from common.transport.sending import CountersSnapshot
 from proto.messages import Cancel, Closed
 from tests.cloud.gateway.house import HELLO, ONE, Devices
 from tests.cloud.gateway.launch import PATIENCE, REASON, VOCABULARY, Launch
@@ -334,7 +332,7 @@ class TestKeys:
 def test_a_gateway_does_without_what_only_workers_need() -> None:
     """It is small: what decodes and searches is not even imported."""
     program = (
-        "import sys, cloud.daemon, cloud.gateway.daemon; print(*{'torch', 'faiss', 'transformers'} & set(sys.modules))"
+        "import sys, cloud.daemon, cloud.gateway.fleet; print(*{'torch', 'faiss', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=python_environment(), capture_output=True, text=True, check=True

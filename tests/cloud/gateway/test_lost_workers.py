@@ -11,10 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from cloud.gateway import fleet as fleet_module
-from cloud.gateway.channel import Kind, Note
-from cloud.gateway.fleet import Fleet
-from cloud.gateway.processes import LocalProcess, WorkerProcess
-from cloud.gateway.worker_link import WorkerLink
+from cloud.gateway.channel import Kind, Note, WorkerLink
+from cloud.gateway.fleet import Fleet, LocalProcess, WorkerProcess
 from proto.framing import encode
 from proto.messages import Probe
 from tests.cloud.gateway.house import ONE, Heard

@@ -11,8 +11,8 @@ from cloud.gateway import channel as channel_module
 from cloud.gateway import gateway as gateway_module
 from cloud.gateway.channel import Kind, Note, packed, unpacked
 from cloud.gateway.gateway import TOLD, Gateway
-from common.answer.failures import stopping
-from common.transport.interface import Peer
+from common.answer.request import stopping
+from common.transport.sending import Peer
 from proto.framing import encode
 from proto.messages import (
     Busy,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud.gateway.channel import Kind, Note
-from common.transport.interface import Peer
+from common.transport.sending import Peer
 from proto.framing import encode
 from proto.messages import (
     Busy,
@@ -41,7 +41,7 @@ class Clock:
 def test_a_device_has_no_more_than_its_share_of_a_workers_thread(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else it asks for is refused until it is even; the ends of its sessions and other devices are heard."""
     clock = Clock()
-    monkeypatch.setattr("cloud.gateway.worker_link.time", clock)
+    monkeypatch.setattr("cloud.gateway.channel.time", clock)
     house.gateway.lost(2)  # both devices are with the other one
     heard = house.heard[1]
     note = heard.on_message

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.gateway.table import Table
-from common.transport.interface import Peer
+from cloud.gateway.gateway import Table
+from common.transport.sending import Peer
 
 HELLO = b"hello"
 ONE, OTHER = Peer(1, "one"), Peer(2, "other")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.answer.attribution import of_both_sides, of_cloud
-from common.answer.record import AnswerRecord
-from common.answer.report import Record
+from common.answer.report import AnswerRecord, Record, of_both_sides, of_cloud
 from proto.messages import Closed, Contributions
 
 CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)

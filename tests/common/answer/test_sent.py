@@ -6,21 +6,22 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from common.answer.sent import SentBytes, sent_bytes
+from common.answer.report import SentBytes, sent_bytes
 from proto.framing import encode, wire_size
 from proto.messages import (
     Cancel,
     Close,
+    Defer,
     Draft,
     Error,
     Fetch,
     Message,
+    Propose,
     Resolve,
     Resolved,
     Sync,
     Target,
 )
-from proto.rounds import Defer, Propose
 
 PROPOSAL = Propose(1, 1, 0, (), (), (5, 6), b"x" * 40)
 MESSAGES: dict[str, list[Message]] = {

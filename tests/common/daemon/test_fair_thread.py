@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.answer.errors import AnswerFailed
-from common.daemon.fair_thread import MOST_WAITING, WORK_BURST, WORK_PER_SECOND, FairThread
+from common.answer.request import AnswerFailed
+from common.daemon.threads import MOST_WAITING, WORK_BURST, WORK_PER_SECOND, FairThread
 from tests.daemons.streaming import wait_until
 
 GREEDY, MODEST = "greedy", "modest"

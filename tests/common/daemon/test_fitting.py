@@ -11,13 +11,13 @@ import torch
 from rich.filesize import decimal
 from safetensors.torch import load_file, save_file
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.settings import Settings
-from common.daemon.fitting import fitting
+from common.daemon.models import fitting
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from device.settings import DeviceSettings
-from proto.fields import Side
+from proto.messages import Side
 from tests.common.engine.model.tiny_models import make_model
 from tests.support.json_files import change
 

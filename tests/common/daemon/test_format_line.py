@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterator
 
 import pytest
 
-from common.answer.errors import AnswerFailed, NoPlace
-from common.daemon.format_line import MOST_WAITING, FormatLine
-from common.process.accounts import Accounts
+from common.answer.request import AnswerFailed, NoPlace
+from common.daemon.threads import FORMAT_LINE_MOST_WAITING, FormatLine
+from common.process.threads import Accounts
 from common.processors.trial import Unwanted
 from tests.daemons.streaming import wait_until
 
@@ -72,7 +72,7 @@ def test_owners_have_turns(line: FormatLine) -> None:
 
 def test_what_nobody_wants_any_more_is_neither_done_nor_counted(line: FormatLine) -> None:
     tasks = Tasks(line)
-    names = [f"a{number}" for number in range(10 * MOST_WAITING)]
+    names = [f"a{number}" for number in range(10 * FORMAT_LINE_MOST_WAITING)]
     for name in names:
         tasks.add("a", name)
         tasks.unwanted.add(name)
@@ -83,13 +83,13 @@ def test_what_nobody_wants_any_more_is_neither_done_nor_counted(line: FormatLine
 
 def test_more_than_may_wait_get_no_place_and_others_do(line: FormatLine) -> None:
     tasks = Tasks(line)
-    names = [f"a{number}" for number in range(MOST_WAITING + 3)]
+    names = [f"a{number}" for number in range(FORMAT_LINE_MOST_WAITING + 3)]
     tasks.add("a", *names)
     tasks.add("b", "b0")
-    assert list(tasks.failed) == names[MOST_WAITING:]
+    assert list(tasks.failed) == names[FORMAT_LINE_MOST_WAITING:]
     assert all(isinstance(error, NoPlace) for error in tasks.failed.values())
     tasks.finish(len(names) + 1)
-    assert sorted(tasks.done) == sorted([*names[:MOST_WAITING], "b0"])
+    assert sorted(tasks.done) == sorted([*names[:FORMAT_LINE_MOST_WAITING], "b0"])
 
 
 def test_the_time_that_it_took_is_charged_to_whoever_had_it() -> None:

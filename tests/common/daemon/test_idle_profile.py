@@ -12,11 +12,11 @@ import pytest
 
 from common.daemon import idle_profile
 from common.daemon.idle_profile import IdleProfile
-from common.daemon.offline import ROUGH, keep, kept_line, profiled_line
+from common.daemon.profile import ROUGH, keep, kept_line, profiled_line
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.engine.worker import Worker
-from common.process.neighbours import Neighbours
-from common.process.sole_process import sole_process
+from common.process.lifetime import sole_process
+from common.process.machine import Neighbours
 from tests.common.engine.model.tiny_models import load_pair
 
 ROWS = 2

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.settings import CloudSettings
-from common.daemon.daemon import allow_descriptors, cloud_keys, device_keys
+from cloud.daemon import CloudSettings
+from common.daemon.start import allow_descriptors, cloud_keys, device_keys
 from common.transport.address import TransportError
-from common.transport.keys import KeyFolder
-from common.transport.local_keys import local_pair
+from common.transport.keys import KeyFolder, local_pair
 from device.settings import DeviceSettings
 
 LOOPBACK = ("tcp://127.0.0.1:8601", "tcp://localhost:8601", "tcp://[::1]:8601")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.answer.errors import RequestError
 from common.answer.report import Record
-from common.daemon.model_runtime import ModelRuntime
-from common.daemon.prompt_rows import Document, PromptRows, cut, one_row, rows
+from common.answer.request import RequestError
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, cut, one_row, rows
 from common.engine.model.prompt import TextFormat
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER

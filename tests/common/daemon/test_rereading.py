@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.answer.record import AnswerRecord
+from common.answer.report import AnswerRecord
 from common.answer.values import Drawn, Work
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.rereading import Repeating, Rereading, RereadingJob, SecondReading, Shares
-from common.engine.jobs import Assignment
+from common.daemon.model_runtime import Repeating, Rereading, RereadingJob, SecondReading, Shares
+from common.engine.jobs import Assignment, DocumentScorer, Prompt
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.engine.scorer import DocumentScorer
-from common.engine.sequences import Prompt
-from common.engine.worker import Worker
 from common.scoring.contrast import ContrastScorer
 from common.scoring.static import StaticScorer
 from tests.support.one_side import OneSide
@@ -95,7 +93,7 @@ class TestSecondReading:
     def test_it_ends_in_time(self, decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody reads it: the engine is busy for ever."""
         now = 100.0
-        monkeypatch.setattr("common.daemon.rereading.time.monotonic", lambda: now)
+        monkeypatch.setattr("common.daemon.model_runtime.time.monotonic", lambda: now)
         record, ended, waiting = AnswerRecord(), list[bool](), list[Rereading]()
         second = SecondReading(waiting.append)
         second.behind(prompt(decoder), record)

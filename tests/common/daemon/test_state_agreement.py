@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import torch
 
+from common.answer.patience import Patience
 from common.answer.values import View
-from common.answer.watch import Patience
+from common.engine.jobs import AnswerRows, Feed, Prompt
 from common.engine.model.decoder import Decoder
-from common.engine.sequences import AnswerRows, Feed, Prompt
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.values import SessionConfig
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import SessionConfig
+from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
-from proto.fields import Placement, Side
+from proto.messages import Placement, Side
 from scripts.simulation.link import Fate
 from scripts.simulation.world import Network, SideModel, World
 from tests.support.one_side import OneSide

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.answer.errors import AnswerFailed
-from common.daemon.tasks import TaskThread
+from common.answer.request import AnswerFailed
+from common.daemon.threads import TaskThread
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from common.daemon.ticker import IDLE, PERIOD, Ticker
+from common.daemon.start import IDLE, PERIOD, Ticker
 from tests.daemons.streaming import wait_until
 
 WATCHED = 10 * IDLE

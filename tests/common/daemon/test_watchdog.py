@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from common.daemon.fair_thread import FairThread
-from common.daemon.watchdog import Watchdog
-from common.process.service_manager import ServiceManager
+from common.daemon.start import Watchdog
+from common.daemon.threads import FairThread
+from common.process.lifetime import ServiceManager
 from tests.daemons.streaming import wait_until
 
 ALLOWED = 2.0  # seconds

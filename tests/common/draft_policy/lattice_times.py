@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from common.draft_policy.lattice_bits import bits_to_tell
-from common.draft_policy.times import expected_tokens
+from common.draft_policy.times import bits_to_tell, expected_tokens
 
 
 def uplink_seconds(length: int, index_bits: int, vocabulary: int, rate: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.draft_policy.values import Outcome
+from common.draft_policy.times import Outcome
 
 
 def outcome(

@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from common.draft_policy.ddqn import ACTIONS, MOST_BYTES, SHAPES, STATE, WEIGHTS, DoubleQ, Network, state_of
-from common.draft_policy.rules import Fixed
-from common.draft_policy.values import Plan, RoundTimes
+from common.draft_policy.policy import Fixed
+from common.draft_policy.times import Plan, RoundTimes
 from scripts.simulation.models import Steady, TwoStateRate
 from scripts.train_policy.environment import scenario
 from scripts.train_policy.learner import network

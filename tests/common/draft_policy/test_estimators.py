@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.draft_policy.estimators import PROBES, WINDOW, RoundEstimates, UplinkRate, line_below
-from common.draft_policy.values import RoundTimes
+from common.draft_policy.times import PROBES, WINDOW, RoundEstimates, RoundTimes, UplinkRate, line_below
 from scripts.simulation.models import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
 

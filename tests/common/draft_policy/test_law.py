@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from common.draft_policy.acceptance import ConfidenceAcceptance
-from common.draft_policy.goodput import Goodput
-from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.values import RoundTimes
+from common.draft_policy.policy import ConfidenceAcceptance, Goodput
+from common.draft_policy.times import RoundTimes, TokenSizes
 from tests.common.draft_policy.rounds_of import outcome
 
 P = (0.5, 0.3, 0.2)  # the verifier's distribution

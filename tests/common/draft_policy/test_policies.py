@@ -6,12 +6,29 @@ from itertools import product
 
 import pytest
 
-from common.draft_policy.acceptance import ConfidenceAcceptance, PositionAcceptance
-from common.draft_policy.goodput import NEARLY, SAVED, TRIED, Goodput, Trials, Undrafted
-from common.draft_policy.rules import Fixed, Heuristic
-from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.times import ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
-from common.draft_policy.values import RESTED, Outcome, Plan, RoundTimes
+from common.draft_policy.policy import (
+    NEARLY,
+    SAVED,
+    TRIED,
+    ConfidenceAcceptance,
+    Fixed,
+    Goodput,
+    Heuristic,
+    PositionAcceptance,
+    Trials,
+    Undrafted,
+)
+from common.draft_policy.times import (
+    RESTED,
+    Outcome,
+    Plan,
+    RoundTimes,
+    TokenSizes,
+    ahead_seconds,
+    eager_seconds,
+    round_seconds,
+    undrafted_seconds,
+)
 from tests.common.draft_policy.rounds_of import outcome
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)

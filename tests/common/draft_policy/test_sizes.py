@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.draft_policy.goodput import Goodput
-from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.values import RoundTimes
-from common.methods.drafted.history import RoundHistory
+from common.draft_policy.policy import Goodput
+from common.draft_policy.times import RoundTimes, TokenSizes
+from common.methods.drafted.lengths import RoundHistory
 from tests.common.draft_policy.rounds_of import outcome
 
 BELIEVED: dict[int | None, float] = {64: 16.0, 128: 18.0, 256: 20.0}

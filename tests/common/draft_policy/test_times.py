@@ -8,19 +8,21 @@ from itertools import product
 import numpy as np
 import pytest
 
-from common.draft_policy.lattice_bits import bits_to_tell, fixed_index_bits, short_index_bits
 from common.draft_policy.times import (
+    RoundTimes,
     ahead_seconds,
+    bits_to_tell,
     coupled_acceptance,
     expected_tokens,
     expected_tokens_of,
+    fixed_index_bits,
     keeps_up,
     pass_wait,
     round_seconds,
+    short_index_bits,
     synchronous_seconds,
     tokens_per_error,
 )
-from common.draft_policy.values import RoundTimes
 from tests.common.draft_policy.dssd_times import (
     Dense,
     dsd_communication,

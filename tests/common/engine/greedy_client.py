@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from common.answer.values import Drawn, Work
-from common.engine.jobs import AnswerJob, Assignment
+from common.engine.jobs import AnswerJob, Assignment, Prompt
 from common.engine.model.decoder import Decoder
-from common.engine.sequences import Prompt
-from common.sampling.drafting import Race
-from common.sampling.fastest import Found
-from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.race import Found, LocalRace, Race, RaceSampler
 from common.scoring.static import StaticScorer
 
 

@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from common.answer.values import Drawn
-from common.engine.sampling import Sample, draw
-from common.methods.aggregate.machine.values import Decided
-from common.methods.aggregate.samplers.choice import make_aggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
-from common.processors.adjustment import Adjustment
-from common.sampling.drafting import RaceKernel
+from common.engine.draw import Sample, draw
+from common.methods.aggregate.drafts import Decided
+from common.methods.aggregate.samplers import RaceAggregation, make_aggregation
+from common.processors.processor import Adjustment
+from common.sampling.grid import Logprobs
 from common.sampling.joint import JointToken, make_joint
-from common.sampling.logprobs import Logprobs
-from proto.fields import Side
-from proto.messages import Open
+from common.sampling.race import RaceKernel
+from proto.messages import Open, Side
 
 VOCABULARY, DOCUMENTS = 60, 3
 KERNEL = RaceKernel(VOCABULARY)

@@ -9,13 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import SHORT, Batcher, Share, Wish
-from common.engine.budget import FEWEST, PassTimes
-from common.engine.kv.chunk import Chunk
-from common.engine.kv.layout import Layout
-from common.engine.kv.memory import Rows
-from common.engine.passes import in_order
-from common.engine.sequences import Feed
+from common.engine.batcher import FEWEST, SHORT, Batcher, PassTimes, Share, Wish
+from common.engine.jobs import Feed
+from common.engine.kv.memory import Chunk, Layout, Rows
+from common.engine.loop import in_order
 
 WISHES = st.lists(
     st.builds(Wish, st.sampled_from("abc"), st.integers(1, 8), st.integers(1, 700), st.booleans()), max_size=12

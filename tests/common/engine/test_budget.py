@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.engine.budget import PassTimes
+from common.engine.batcher import PassTimes
 
 STEP, ROW = 0.04, 0.004  # seconds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.engine.document_job import DocumentJob
+from common.engine.jobs import DocumentJob
 from tests.common.engine.test_worker import load
 
 

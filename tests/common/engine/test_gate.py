@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from common.engine.gate import Gate
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.worker import Worker
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
 

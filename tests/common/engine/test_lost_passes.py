@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from common.engine import worker as worker_module
+from common.engine import loop as worker_module
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.worker import Worker
 from tests.common.engine.greedy_client import GreedyClient
 from tests.common.engine.test_several_positions import Verifier, mixed, submit
 from tests.common.engine.test_worker import LENGTH, alone, decoder, together, worker

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import Batcher, Share, Wish
-from common.engine.budget import PassTimes
-from common.engine.peer_shares import REST, PeerShares
+from common.engine.batcher import REST, Batcher, PassTimes, PeerShares, Share, Wish
 
 ROWS: Final = 4
 STEPS: Final = 24  # of an answer

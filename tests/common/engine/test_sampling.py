@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from common.answer.values import Drawn
-from common.engine import sampling
-from common.engine.sampling import Sample, draw
-from common.sampling.drafting import RaceKernel
-from common.sampling.information import information
-from common.sampling.mixture import Attribution, distributions, mixed
-from common.sampling.race import LocalRace
+from common.engine import draw as sampling
+from common.engine.draw import Sample, draw
+from common.sampling.mixture import Attribution, distributions, information, mixed
+from common.sampling.race import LocalRace, RaceKernel
 from tests.common.engine.greedy_client import RaceDrafter
 
 VOCABULARY = 500

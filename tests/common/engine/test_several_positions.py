@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from common.answer.values import Drawn, Work
-from common.engine import worker as worker_module
+from common.engine import loop as worker_module
+from common.engine.jobs import AnswerRows, Feed, Prompt
+from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.sequences import AnswerRows, Feed, Prompt
-from common.engine.worker import Worker
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, decoder, documents, worker
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from common.engine import tasks as module
-from common.engine.tasks import BURST, BURST_OF_ALL, SHARE, SHARE_OF_ALL, SLICE, Tasks
-from common.engine.worker import Worker
+from common.engine import loop as module
+from common.engine.loop import BURST, BURST_OF_ALL, SHARE, SHARE_OF_ALL, SLICE, Tasks, Worker
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, documents, load
 

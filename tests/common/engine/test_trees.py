@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from common.answer.values import ROOT, TreeWork
+from common.engine.jobs import AnswerRows, Prompt
 from common.engine.kv.memory import Rows
+from common.engine.loop import Entry
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.passes import Entry
-from common.engine.sequences import AnswerRows, Prompt
 from tests.common.engine.test_worker import QUERY, documents, load
 
 TOLERANCE = 2e-5  # of the largest number; other orders of summation

@@ -15,16 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Work
-from common.engine import peer_shares
-from common.engine.document_job import DocumentJob
-from common.engine.emulation import MinimumTimes
-from common.engine.kv.errors import KvTooLargeError
+from common.engine import batcher as peer_shares
+from common.engine.jobs import DocumentJob
+from common.engine.kv.line import KvTooLargeError
 from common.engine.kv.memory import KvMemory
+from common.engine.loop import MinimumTimes, Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.packed import Item
-from common.engine.worker import Worker
-from common.sampling.drafting import Race
+from common.sampling.race import Race
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"

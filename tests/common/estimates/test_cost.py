@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.cost import best_aggregator, delta_z, latency_per_token, speed_up
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates, best_aggregator, delta_z, latency_per_token, speed_up
 from common.estimates.policy import greedy_aggregator
-from proto.fields import Side
+from proto.messages import Side
 
 seconds = st.floats(1e-4, 2.0)
 shares = st.floats(0.0, 1.0)

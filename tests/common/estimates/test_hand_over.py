@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.cost import latency_per_token
-from common.estimates.estimates import Estimates
-from common.estimates.hand_over import OUTCOMES, best_after, best_first, relative_value, wait_for_next
-from proto.fields import Placement, Side
+from common.estimates.cost import Estimates, latency_per_token
+from common.estimates.policy import OUTCOMES, best_after, best_first, relative_value, wait_for_next
+from proto.messages import Placement, Side
 from scripts.simulation.acceptance import Rates
 from scripts.simulation.scenario import Scenario, simulate
 from scripts.simulation.timing import DecodeTime, Scatter, Way

@@ -9,10 +9,9 @@ import pytest
 
 from common.estimates import link_meter
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer_estimates import PeerEstimates
+from common.estimates.peer import PeerEstimates
 from common.estimates.profiler import Profiler
-from proto.fields import Side
-from proto.messages import Hello, Probe, ProbeReply
+from proto.messages import Hello, Probe, ProbeReply, Side
 from tests.daemons.streaming import wait_until
 
 LINE = DecodeLine.of(1e-5, 0.01, 256.0)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 from common.estimates.policy import Greedy, Random, first_aggregator, placement_policy, run_ahead
-from proto.fields import Placement, Side
+from proto.messages import Placement, Side
 
 SIDES: tuple[Side, Side] = ("device", "cloud")
 CLOUD_BETTER = Estimates(device_decode=0.3, cloud_decode=0.05, rtt=0.5, device_acceptance=1.0, cloud_acceptance=0.0)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.settings import Settings
-from common.engine.kv.document_store import StoreCounters
-from common.engine.model.configured import load_decoder
+from common.engine.kv.documents import StoreCounters
+from common.engine.model.decoder import load_decoder
 from common.engine.model.prompt import TextFormat
 from common.library import commands
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.snapshots import newest, publish
 from common.library.writer_lock import writer_lock
-from common.process.sole_process import sole_process
+from common.process.lifetime import sole_process
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.library import patterns
 from common.library.patterns import PathPatterns
-from proto.limits import LONGEST_PATTERN, MOST_PATTERNS
+from proto.messages import LONGEST_PATTERN, MOST_PATTERNS
 from proto.patterns import checked, checked_tag
 
 PARTS = st.sampled_from(["a", "b", "ab", "a*", "*b", "?", "*", "**", "a?b", "*a*b", "a**b", "é", "[a]"])

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from common.library.reading_process import ReadingProcess
-from common.process.python import child_command
+from common.process.machine import child_command
 
 PATIENCE = 30.0  # seconds
 NOTES = "/notes"

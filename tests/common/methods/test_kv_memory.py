@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from common.answer import report
-from common.answer.errors import AnswerFailed, NoPlace, RequestError
+from common.answer.request import AnswerFailed, NoPlace, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.engine.kv.claims import Claim
-from common.engine.kv.memory import KvMemory, Need
-from common.methods.drafted.rapid import resident
-from common.methods.trees import beginning
+from common.engine.kv.memory import Claim, KvMemory, Need
+from common.methods.drafted import rapid as resident
+from common.methods.trees import edgellm as beginning
 from device.interface import Finished
 from tests.cloud.long_documents import ALMANAC
 from tests.common.methods.trees.edge_device import ENDLESS, QUESTIONS, EdgeDevice, told
@@ -173,7 +172,7 @@ def test_memory_that_the_machine_does_not_have(device: EdgeDevice, monkeypatch: 
     for memory in memories(device):
         memory._chunks.clear()
     with monkeypatch.context() as patch:
-        patch.setattr("common.engine.kv.chunk.mmap.mmap", exhausted)
+        patch.setattr("common.engine.kv.memory.mmap.mmap", exhausted)
         with pytest.raises(AnswerFailed, match="the machine has no"):
             device.tokens(**EDGE)
     wait_until(lambda: all(each.used_bytes == 0 for each in memories(device)), "all is free", SOON)

@@ -16,20 +16,18 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.errors import RequestError
-from common.answer.request import Request
+from common.answer.request import Request, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.engine.model.prompt import Query
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
-from common.sampling.drafting import RaceKernel
-from common.transport.interface import Peer
-from common.transport.link import CloudLink
+from common.sampling.race import RaceKernel
+from common.transport.cloud_link import CloudLink
+from common.transport.sending import Peer
 from device.http.errors import ApiError
 from device.http.prompts import make_request
 from device.interface import Finished, TokenEvent
-from proto.messages import Message, Sync
-from proto.rounds import Propose, Verdict
+from proto.messages import Message, Propose, Sync, Verdict
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import Resident, Town
 from tests.common.methods.drafted.pump import Length, Pair, table_model

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from common.answer.errors import AnswerFailed, RequestError
-from common.answer.request import Request
-from common.daemon.scope import Scope
-from common.daemon.side import SideRuntime
+from common.answer.request import AnswerFailed, Request, RequestError
+from common.daemon.side import Scope, SideRuntime
 from common.engine.model.prompt import Query
-from common.methods.aggregate.samplers.choice import make_aggregation
+from common.methods.aggregate.samplers import make_aggregation
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from device.cli import options

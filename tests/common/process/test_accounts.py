@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.process.accounts import OWNERS, Accounts, TokenBucket
+from common.process.threads import OWNERS, Accounts, TokenBucket
 
 STEPS = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 5.0)), min_size=1, max_size=100)
 

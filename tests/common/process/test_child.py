@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.process.python import child_command, python_environment
+from common.process.machine import child_command, python_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 ENOUGH = 20.0  # seconds within which a child has to be gone, on a machine with other work; by itself it would last on

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.process.durable_files import put_in_place, replacing
+from common.process.files import put_in_place, replacing
 
 
 @pytest.mark.parametrize("temporary", [None, ".unfinished"])

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from common.process.garbage import importing, keep_loaded
+from common.process.machine import importing, keep_loaded
 
 
 class Loop:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from common.process.log_lines import AnswerName, CodePlace, LogFormat, log_to_stderr
-from common.process.quiet_log import QuietLog
+from common.process.threads import QuietLog
 
 SESSION = 0x2B3C4D
 log = logging.getLogger("tests.lines")

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloud.gateway import daemon as gateway
-from cloud.settings import CloudSettings
-from common.engine.model import configured
-from common.process.memory import Memory, memory
+from cloud.daemon import CloudSettings
+from cloud.gateway import fleet as gateway
+from common.engine.model import decoder as configured
+from common.process.machine import Memory, memory
 from device.doctor import gathering
 from device.settings import DeviceSettings
 

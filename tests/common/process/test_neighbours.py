@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from common.process import neighbours
-from common.process.neighbours import Neighbours
+from common.process import machine as neighbours
+from common.process.machine import Neighbours
 
 BUSY = "while True: pass"
 

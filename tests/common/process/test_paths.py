@@ -8,9 +8,8 @@ import pytest
 
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import imported
-from common.engine.model.location import is_folder, locate
-from common.engine.model.pulled import link
-from common.process.paths import expanded
+from common.engine.model.hub import is_folder, link, locate
+from common.process.files import expanded
 
 NOBODY = "~nobody-at-all"  # slips of `~/nobody-at-all`
 

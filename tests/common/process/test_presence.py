@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from common.process.presence import anybody_present, present
+from common.process.lifetime import anybody_present, present
 
 AT_WORK = """
 import sys
 from pathlib import Path
-from common.process.presence import present
+from common.process.lifetime import present
 with present(Path(sys.argv[1])):
     print("at work", flush=True)
     sys.stdin.read()

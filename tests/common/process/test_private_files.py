@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process.private_files import make_private, private_folder
+from common.process.files import make_private, private_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHERS = 0o077
@@ -65,7 +65,7 @@ def test_a_process_keeps_what_it_makes_private_but_for_what_its_user_names(tmp_p
     code = """
 import subprocess, sys
 from pathlib import Path
-from common.process.private_files import keep_private, named_by_user
+from common.process.files import keep_private, named_by_user
 keep_private()
 Path("own").write_text("")
 subprocess.run([sys.executable, "-c", "open('a child\\\\'s', 'w')"], check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process.service_manager import ServiceManager
+from common.process.lifetime import ServiceManager
 
 LONGEST = 4096
 

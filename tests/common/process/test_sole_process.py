@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from common.process.python import python_environment
-from common.process.sole_process import LockHeld, sole_process
+from common.process.lifetime import LockHeld, sole_process
+from common.process.machine import python_environment
 
 HOLDER = """
 import subprocess, sys
 from pathlib import Path
-from common.process.sole_process import sole_process
+from common.process.lifetime import sole_process
 with sole_process(Path(sys.argv[1])):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
         print(child.pid, flush=True)

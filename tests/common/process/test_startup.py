@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process.startup import Startup, last_start
+from common.process.lifetime import Startup, last_start
 
 
 def test_stages_are_kept_with_their_seconds(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.daemons.streaming import PATIENCE, wait_until
 STUCK = """
 import sys, threading, time
 from contextlib import ExitStack
-from common.process.stopping import stopping, until_told
+from common.process.lifetime import stopping, until_told
 
 def within_a_library():
     import hashlib

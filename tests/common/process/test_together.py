@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from common.process import together
-from common.process.together import Together
+from common.process import lifetime as together
+from common.process.lifetime import Together
 from tests.common.process.test_child import gone
 
 WAIT = 60.0  # seconds, on a busy machine

@@ -11,9 +11,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common.processors.adjustment import Adjustment, _kept_by_accelerator, _kept_by_processor, adjust
+from common.processors.processor import Adjustment, _kept_by_accelerator, _kept_by_processor, adjust
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.warping import Warp
+from common.sampling.rejection import Warp
 from tests.common.sampling.mixtures import MASSES, SIZES, sorted_nucleus
 from tests.common.sampling.mixtures import mixture as various
 

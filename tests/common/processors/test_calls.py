@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from common.processors.calls import MOST_TOOLS, Calls, CallShape, Tool, call_grammar
+from common.processors.calls import (
+    MOST_TOOLS,
+    Calls,
+    CallShape,
+    ProcessorOptions,
+    Tool,
+    call_grammar,
+    received,
+    travelling,
+)
 from common.processors.grammar import Grammar
-from common.processors.options import ProcessorOptions, received, travelling
 from tests.common.processors.schemas import CAR, HOSTILE
 from tests.common.processors.test_grammar import EOS, TOKENIZER, TOKENS, walk
 from tests.support.call_shapes import BARE, TAGS, listed

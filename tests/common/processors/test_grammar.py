@@ -19,9 +19,8 @@ from llguidance import LLMatcher
 
 from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.tokenizer import Tokenizer
+from common.processors.calls import ProcessorError, closed
 from common.processors.grammar import Grammar, Grammars
-from common.processors.members import closed
-from common.processors.options import ProcessorError
 from common.processors.trial import TrialFailed, Unwanted, json_grammar, why_not
 from tests.common.processors.schemas import CAR, COSTLY, HOSTILE
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.processors.members import closed, lean
+from common.processors.calls import closed, lean
 
 NAMED: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
 CLOSED = NAMED | {"additionalProperties": False}

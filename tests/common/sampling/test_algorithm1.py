@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.algorithm1 import (
-    aggregate,
-    draw_draft,
-    expected_acceptance,
-    most_probable,
-)
-from common.sampling.draws import Draws, SeededDraws
-from common.sampling.noise import Purpose
-from common.sampling.truncation import Distribution, renormalised
-from proto.fields import Side
+from common.sampling.noise import Draws, Purpose, SeededDraws
+from common.sampling.paper import Distribution, aggregate, draw_draft, expected_acceptance, most_probable, renormalised
+from proto.messages import Side
 from tests.support.enumeration import EXACT, Step, Walk, law_of
 
 SIDES: tuple[Side, Side] = ("device", "cloud")

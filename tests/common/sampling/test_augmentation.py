@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.augmentation import LEAST, augmented, likeliest, paper_replacement
-from common.sampling.draws import Draws
-from common.sampling.rejection import accepts, propose, replacement
-from common.sampling.truncation import Distribution, renormalised
+from common.sampling.noise import Draws
+from common.sampling.paper import Distribution, renormalised
+from common.sampling.rejection import LEAST, accepts, augmented, likeliest, paper_replacement, propose, replacement
 from tests.support.enumeration import EXACT, law_of
 
 VOCABULARY = 6

@@ -31,8 +31,8 @@ from common.sampling.certificate import (
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
 from common.sampling.view import RaceView
-from proto.fields import Side
-from proto.logcode import decode, encode, nearest
+from proto.codes import decode, encode, nearest
+from proto.messages import Side
 from proto.payloads.race import RaceEntries
 
 Certificate = Callable[[RaceView, RaceView, int], Certified | Contested]

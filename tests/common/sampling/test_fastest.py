@@ -13,12 +13,11 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from common.sampling import compiled
-from common.sampling import fastest as module
+from common.sampling import race as module
 from common.sampling.compiled import LINEAR_EXCESS
-from common.sampling.drafting import Race, RaceKernel, codes_in, codes_of, noise_of
-from common.sampling.fastest import Found, Speeds, fastest
 from common.sampling.noise import exponential, floor_log2, race_noise
-from proto.logcode import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
+from common.sampling.race import Found, Race, RaceKernel, Speeds, codes_in, codes_of, fastest, noise_of
+from proto.codes import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
 
 SEED = 0xFEDCBA9876543210
 

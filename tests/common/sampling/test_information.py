@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, rel_entr, softmax
 
 from common.sampling.grid import GRID
-from common.sampling.information import MOST, _told_by_accelerator, _told_by_processor, information
-from common.sampling.mixture import distributions
+from common.sampling.mixture import MOST, _told_by_accelerator, _told_by_processor, distributions, information
 
 LOGITS = 3 * torch.randn(5, 1_000, generator=torch.Generator().manual_seed(4))
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.machine.values import Decided
-from common.methods.aggregate.samplers.choice import make_aggregation
+from common.methods.aggregate.drafts import Decided
+from common.methods.aggregate.samplers import make_aggregation
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.joint import make_joint
 from common.sampling.mixture import Weights, mix, weigh

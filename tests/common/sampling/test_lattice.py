@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.lattice import _LANES, quantise
-from proto.limits import MOST_RESOLUTION
+from common.sampling.rejection import _LANES, quantise
+from proto.messages import MOST_RESOLUTION
 
 WIDE = 4 * _LANES  # from here on most of a vocabulary is left out of account
 

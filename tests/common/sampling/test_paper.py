@@ -9,12 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
-from common.sampling.paper import Outcome, PaperDraft, PaperSampler
-from common.sampling.truncation import Distribution
+from common.sampling.paper import Distribution, Outcome, PaperDraft, PaperSampler
 from proto.errors import ProtocolError
-from proto.fields import Side
-from proto.payloads.raw import RawEntries, decode_raw, encode_raw
-from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
+from proto.messages import Side
+from proto.payloads.race import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 
 
 def mixture(vocabulary: int, seed: int, spread: float = 2.0) -> torch.Tensor:

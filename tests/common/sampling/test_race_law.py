@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.sampling.algorithm1 import expected_acceptance
 from common.sampling.certificate import WHOLE, Certified, certify
 from common.sampling.noise import exponential_from_key, position_key, raised
-from common.sampling.paper import PaperSampler
+from common.sampling.paper import PaperSampler, expected_acceptance, renormalised
 from common.sampling.race import RaceSampler
-from common.sampling.truncation import renormalised
-from proto.logcode import decode, encode
+from proto.codes import decode, encode
 
 Array = NDArray[np.float64]
 SEED = 20_240_229

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.sampling.truncation import renormalised, truncate
-from proto.payloads.top_p import TopPEntries, decode_top_p, encode_top_p
+from common.sampling.paper import renormalised, truncate
+from proto.payloads.race import TopPEntries, decode_top_p, encode_top_p
 
 
 class TestTruncate:

@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from common.estimates.cost import delta_z
-from common.tracing.merge import Notes, judged, merge
-from common.tracing.trace import Trace, from_json
+from common.tracing.trace import Notes, Trace, from_json, judged, merge
 from common.transport.probe import ClockOffset, RoundTrip
 from proto.payloads.trace import Span
 from tests.common.tracing.synthetic import AHEAD, KNOWN, MS, STARTED, at, cloud, device

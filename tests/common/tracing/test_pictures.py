@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.tracing.chrome import LANES, PROCESSES, chrome_trace
 from common.tracing.figure import BARS, LINES, ROWS, accumulated_acceptance, draw_timeline
-from common.tracing.merge import Notes, merge
-from common.tracing.trace import Trace
+from common.tracing.trace import LANES, PROCESSES, Notes, Trace, chrome_trace, merge
 from common.transport.probe import ClockOffset, RoundTrip
 from tests.common.tracing.synthetic import AHEAD, MS, STARTED, cloud, device
 

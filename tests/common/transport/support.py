@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from common.transport.link import CloudLink, Peer
+from common.transport.cloud_link import CloudLink
+from common.transport.sending import Peer
 from proto.errors import ProtocolError
 from proto.messages import Draft, Error, Message
 

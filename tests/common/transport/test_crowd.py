@@ -11,9 +11,10 @@ from unittest.mock import MagicMock
 import pytest
 import zmq
 
-from common.transport.crowd import leaves
+from common.transport.cloud_link import CloudLink, leaves
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys, KeyPair, fingerprint
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.sending import Limits
 from proto.framing import encode
 from proto.messages import Cancel, Draft
 from tests.common.transport.support import SECONDS, Echo, RawPeer, RawPeers, Recorder, draft, port_of

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys, KeyFolder, fingerprint
-from common.transport.link import CloudLink, DeviceLink, Limits
-from common.transport.zap import ZapAuthenticator
+from common.transport.loop import ZapAuthenticator
+from common.transport.sending import Limits
 from proto.messages import Cancel
 from tests.common.transport.support import Echo, Recorder, draft
 from tests.common.transport.test_front_door import pair

@@ -8,11 +8,11 @@ from contextlib import closing, suppress
 import pytest
 import zmq
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.limits import Limits, Quota
-from common.transport.link import CloudLink, DeviceLink, Flow, Peer
 from common.transport.probe import SEQUENCES, answer
-from common.transport.window import PATIENCE, SendWindow
+from common.transport.sending import PATIENCE, Flow, Limits, Peer, Quota, SendWindow
 from proto.framing import encode
 from proto.messages import Cancel, Message, Probe, ProbeReply
 from tests.attacks.dropped_floods import LyingCloud, frame

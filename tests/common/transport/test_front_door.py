@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import zmq
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys, KeyPair
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.sending import Limits
 from proto.framing import encode
 from proto.messages import Cancel
 from tests.common.transport.support import SECONDS, Echo, Recorder, draft, port_of

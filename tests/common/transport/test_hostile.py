@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 import zmq
 
-from common.transport.interface import Peer
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.sending import Limits, Peer
 from proto.framing import decode, encode
 from proto.messages import Cancel, Draft, Error, Message
 from scripts.netlab.faulty_proxy import FaultyProxy

@@ -10,8 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from common.transport.inflow import InflowGuard, InflowLimits
-from common.transport.tcp import MEASURED
+from common.transport.inflow import MEASURED, InflowGuard, InflowLimits
 
 PATIENCE = 3.0
 pytestmark = pytest.mark.skipif(not MEASURED, reason="this kernel does not tell what a connection received")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.transport import invitations
+from common.transport import pairing as invitations
 from common.transport.address import TransportError
-from common.transport.invitations import accept, admit, invite
 from common.transport.keys import KeyFolder
-from common.transport.pairing_code import Reply
+from common.transport.pairing import Reply, accept, admit, invite
 
 ADDRESS = "tcp://cloud.example:8601"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zmq.utils import z85
 
 from common.transport.address import TransportError
-from common.transport.key_text import LENGTH, key_of, key_text
+from common.transport.keys import LENGTH, key_of, key_text
 
 
 @given(st.binary(min_size=32, max_size=32))

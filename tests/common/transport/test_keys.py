@@ -11,7 +11,7 @@ import zmq
 
 from common.transport.address import TransportError
 from common.transport.keys import KeyFolder, fingerprint, nobody
-from proto.fields import Side
+from proto.messages import Side
 
 
 def public() -> str:

@@ -8,7 +8,10 @@ import time
 
 import pytest
 
-from common.transport.link import CloudLink, DeviceLink, Limits, Peer, TransportError
+from common.transport.address import TransportError
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.sending import Limits, Peer
 from proto.errors import ProtocolError
 from proto.framing import PAYLOAD_LIMIT, encode, wire_size
 from proto.messages import Cancel, Message, Probe, ProbeReply

@@ -12,9 +12,10 @@ import pytest
 import zmq
 
 from common.transport.address import TransportError
-from common.transport.keys import KeyFolder, KeyPair
-from common.transport.link import CloudLink, DeviceLink, Limits
-from common.transport.local_keys import local_cloud_keys, local_device_keys, local_pair
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.keys import KeyFolder, KeyPair, local_cloud_keys, local_device_keys, local_pair
+from common.transport.sending import Limits
 from proto.framing import encode
 from proto.messages import Cancel
 from tests.common.transport.support import Echo, Recorder, draft

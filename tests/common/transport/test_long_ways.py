@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.link import CloudLink, DeviceLink, Limits
+from common.transport.sending import Limits
 from proto.messages import Cancel
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.common.transport.support import Echo, Recorder, draft, port_of

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.process.vital import THREAD_DIED
-from common.transport import turns
-from common.transport.link import CloudLink, DeviceLink, Peer
-from common.transport.sockets import Connection
-from common.transport.turns import Mishaps, Turns
+from common.process.threads import THREAD_DIED
+from common.transport import loop as turns
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
+from common.transport.loop import Mishaps, Turns
+from common.transport.sending import Connection, Peer
 from proto.messages import Cancel, Message, Probe, ProbeReply
 from tests.common.transport.support import SECONDS, Echo, Recorder, draft
 
@@ -173,9 +174,9 @@ def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
 
 DYING = """
 import threading
-from common.transport import turns
-from common.transport.link import CloudLink
-from common.process.vital import end_process
+from common.transport import loop as turns
+from common.transport.cloud_link import CloudLink
+from common.process.threads import end_process
 from tests.common.transport.support import Recorder
 
 class Broken(CloudLink):

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from common.transport.address import Lookup, Places, looked_up
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.link import CloudLink, DeviceLink, Limits
-from common.transport.names import Lookup, Places, looked_up
+from common.transport.sending import Limits
 from tests.common.transport.support import SECONDS, Recorder, port_of
 from tests.common.transport.test_front_door import pair
 

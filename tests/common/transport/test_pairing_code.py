@@ -10,15 +10,7 @@ import zmq
 from zmq.utils import z85
 
 from common.transport.address import TransportError
-from common.transport.pairing_code import (
-    Invitation,
-    Reply,
-    invitation_code,
-    proof,
-    read_invitation,
-    read_reply,
-    reply_code,
-)
+from common.transport.pairing import Invitation, Reply, invitation_code, proof, read_invitation, read_reply, reply_code
 
 KEY = z85.encode(bytes(range(32))).decode()
 INVITATION = Invitation("tcp://cloud.example:8601", KEY, bytes(range(16)), "laptop")

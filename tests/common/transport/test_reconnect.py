@@ -8,8 +8,10 @@ import time
 
 import zmq
 
+from common.transport.cloud_link import CloudLink
+from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, KeyPair
-from common.transport.link import CloudLink, DeviceLink, Limits, Peer
+from common.transport.sending import Limits, Peer
 from proto.framing import encode
 from proto.messages import Cancel, Message
 from scripts.netlab.faulty_proxy import FaultyProxy

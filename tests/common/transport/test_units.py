@@ -9,17 +9,22 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.process.accounts import TokenBucket
+from common.process.threads import TokenBucket
 from common.transport.address import TransportError, is_loopback, require_safe, split_address
-from common.transport.counters import LinkCounters
-from common.transport.delivery import Delivery
-from common.transport.interface import Peer
-from common.transport.limits import Limits, Quota
-from common.transport.outbox import Outbox, OutgoingMessage
 from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
-from common.transport.signal import Signal
-from common.transport.sockets import Connection
-from common.transport.window import PATIENCE, SendWindow
+from common.transport.sending import (
+    PATIENCE,
+    Connection,
+    Delivery,
+    Limits,
+    LinkCounters,
+    Outbox,
+    OutgoingMessage,
+    Peer,
+    Quota,
+    SendWindow,
+    Signal,
+)
 from proto.framing import decode
 from proto.messages import Probe, ProbeReply
 

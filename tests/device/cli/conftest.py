@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import ConfigurationError, describe, load_settings
 from device.cli import settings as cli_settings
 from device.cli.failures import bad_input
 from device.cli.main import run
-from proto.fields import Side
+from proto.messages import Side
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
 from common.configuration.configuration import ConfigurationError
-from common.daemon.daemon import stay_alone
-from common.process.sole_process import sole_process
+from common.daemon.start import stay_alone
+from common.process.lifetime import sole_process
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.settings import DeviceSettings

@@ -15,7 +15,7 @@ from common.daemon.side import SideRuntime
 from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
 from common.engine.model.gguf_conversion import convert
-from common.process.startup import Startup
+from common.process.lifetime import Startup
 from device.settings import DeviceSettings
 from tests.common.engine.model.gguf_file import CONTEXT, write_gguf
 from tests.common.engine.model.tiny_models import make_model

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.transport import invitations
+from common.transport import pairing as invitations
 from common.transport.keys import KeyFolder
-from common.transport.pairing_code import invitation_code
+from common.transport.pairing import invitation_code
 from device.cli import pair
 from tests.device.cli.conftest import Done, Dragon
 

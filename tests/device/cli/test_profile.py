@@ -14,9 +14,8 @@ import pytest
 
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.offline import ROUGH, OfflineProfile, evenly, keep, kept_line, profiled_line
-from common.engine.model.configured import threads_of
-from common.engine.model.decoder import Decoder
+from common.daemon.profile import ROUGH, OfflineProfile, evenly, keep, kept_line, profiled_line
+from common.engine.model.decoder import Decoder, threads_of
 from common.estimates.estimators import DecodeLine
 from common.estimates.profile_store import KeptLine
 from tests.common.engine.model.tiny_models import load_pair

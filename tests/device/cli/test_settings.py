@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import zmq
 
-from cloud.gateway.daemon import settings_of_worker
-from cloud.settings import CloudSettings
+from cloud.daemon import CloudSettings
+from cloud.gateway.fleet import settings_of_worker
 from common.configuration.configuration import load_settings
 from common.configuration.flags import FlagError, flags_help, parse_flags
 from common.configuration.settings import Settings
-from common.process import neighbours
-from common.transport.key_text import key_of, key_text
+from common.process import machine as neighbours
+from common.transport.keys import key_of, key_text
 from device.cli.settings import load_common, load_device
 from device.settings import DeviceSettings
 from tests.device.cli.conftest import Dragon, closed_port

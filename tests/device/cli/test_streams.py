@@ -75,7 +75,7 @@ def test_the_numbers_of_closed_streams_are_taken() -> None:
 import os, sys
 os.close(0), os.close(1)
 sys.stdin = sys.stdout = None
-from common.process.streams import open_closed_streams
+from common.process.machine import open_closed_streams
 open_closed_streams()
 print("nowhere", flush=True)
 assert sys.stdin.read() == ""

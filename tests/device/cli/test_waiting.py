@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from common.process.presence import anybody_present
+from common.process.lifetime import anybody_present
 from device import daemon
 from device.cli import connection, up
 from device.cli.connection import ready_daemon

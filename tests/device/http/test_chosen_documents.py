@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import httpx
 import pytest
 
-from common.answer.errors import AnswerFailed
-from common.answer.request import Request
+from common.answer.request import AnswerFailed, Request
 from device.http.errors import ApiError
 from device.http.options import HttpOptions
 from device.interface import Tell, always

@@ -151,7 +151,7 @@ class TestGuessing:
         assert sum(" 200 " in record.getMessage() for record in lines(caplog)) >= asked
 
     def test_what_was_left_out_is_counted(self, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-        from common.process.quiet_log import QuietLog
+        from common.process.threads import QuietLog
 
         caplog.set_level(logging.INFO)
         seconds = iter([0.0, *[0.0] * 9, 100.0])

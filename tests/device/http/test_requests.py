@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.errors import RequestError
-from common.answer.request import Request
-from common.methods.aggregate.request import SpeculativeRequest
+from common.answer.request import Request, RequestError
+from common.methods.aggregate.method import SpeculativeRequest
 from common.methods.catalog import METHODS
-from common.methods.checks import top_p_of
-from common.processors.options import ProcessorOptions, received, travelling
+from common.methods.interface import top_p_of
+from common.processors.calls import ProcessorOptions, received, travelling
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.fields import NEUTRAL, REFUSED

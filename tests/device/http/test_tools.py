@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.engine.model.tool_words import ToolFormat
-from common.processors.calls import MOST_CALLS, CallShape
-from common.processors.options import received, travelling
+from common.engine.model.prompt import ToolFormat
+from common.processors.calls import MOST_CALLS, CallShape, received, travelling
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
 from device.interface import TokenEvent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.process.startup import Startup
+from common.process.lifetime import Startup
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from tests.device.page.browsing import Open, answers, notes, told, words

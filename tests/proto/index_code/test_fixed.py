@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.errors import ProtocolError
-from proto.index_code import fixed, subset
-from proto.index_code.bits import BitReader, BitWriter
+from proto.payloads import lattice as fixed
+from proto.payloads import lattice as subset
+from proto.payloads.lattice import BitReader, BitWriter
 
 SMALL = [(resolution, vocabulary) for resolution in range(1, 6) for vocabulary in range(1, 7)]
 
@@ -34,7 +35,7 @@ def test_it_is_a_bijection(resolution: int, vocabulary: int) -> None:
 
 def test_ids_from_1_on_would_be_none() -> None:
     """The mutant: of three tokens that share two units, some would get the ranks of others or none at all."""
-    ranks = [subset.rank([one + 1, other + 2]) for one, other in combinations_with_replacement(range(3), 2)]
+    ranks = [subset.subset_rank([one + 1, other + 2]) for one, other in combinations_with_replacement(range(3), 2)]
     assert sorted(ranks) != list(range(6))
     assert max(ranks) >= comb(4, 2)
 
@@ -48,9 +49,9 @@ def test_golden_widths(resolution: int, bits: list[int]) -> None:
 
 def test_a_single_token_needs_no_bit() -> None:
     bits = BitWriter()
-    fixed.write(bits, [0], [7], 1)
+    fixed.fixed_write(bits, [0], [7], 1)
     assert bits.data() == b""
-    assert fixed.read(BitReader(b""), 7, 1) == ([0], [7])
+    assert fixed.fixed_read(BitReader(b""), 7, 1) == ([0], [7])
 
 
 @given(st.sampled_from([2048, 50_272, 151_936]), st.sampled_from([16, 64, 128, 1024]), st.data())
@@ -60,10 +61,10 @@ def test_large_ones_come_back(vocabulary: int, resolution: int, data: st.DataObj
     counts[units[0]] += resolution - len(units) if resolution > len(units) else 0
     told = (list(counts), list(counts.values()))
     bits = BitWriter()
-    fixed.write(bits, *told, vocabulary)
+    fixed.fixed_write(bits, *told, vocabulary)
     stream = bits.data()
     assert len(stream) == (fixed.width(sum(told[1]), vocabulary) + 7) // 8
-    assert fixed.read(BitReader(stream), sum(told[1]), vocabulary) == told
+    assert fixed.fixed_read(BitReader(stream), sum(told[1]), vocabulary) == told
 
 
 @given(st.sampled_from([2048, 50_272, 151_936]), st.sampled_from([16, 64, 128]), st.data())

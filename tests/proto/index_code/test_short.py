@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.errors import ProtocolError
-from proto.index_code import short
-from proto.index_code.bits import BitReader, BitWriter
+from proto.payloads import lattice as short
+from proto.payloads.lattice import BitReader, BitWriter
 
 
 def stream(ids: list[int], counts: list[int], vocabulary: int) -> bytes:
     bits = BitWriter()
-    short.write(bits, ids, counts, vocabulary)
+    short.short_write(bits, ids, counts, vocabulary)
     return bits.data()
 
 
@@ -39,25 +39,27 @@ def test_it_is_a_bijection(resolution: int, vocabulary: int) -> None:
         told = ids, [counts[token] for token in ids]
         streams.add(sent := stream(*told, vocabulary))
         bits = BitReader(sent)
-        assert short.read(bits, resolution, vocabulary) == told
+        assert short.short_read(bits, resolution, vocabulary) == told
         bits.finish()
     assert len(streams) == len(expected)
 
-    most = max(short.width(tokens, resolution, vocabulary) for tokens in range(1, min(resolution, vocabulary) + 1))
+    most = max(
+        short.short_width(tokens, resolution, vocabulary) for tokens in range(1, min(resolution, vocabulary) + 1)
+    )
     taken = set()
     for number in range(2**most):
         bits = written((number, most))
         try:
-            ids, shares = short.read(bits, resolution, vocabulary)
+            ids, shares = short.short_read(bits, resolution, vocabulary)
         except ProtocolError:
             continue
-        assert short.width(len(ids), resolution, vocabulary) <= most
+        assert short.short_width(len(ids), resolution, vocabulary) <= most
         taken.add(tuple(shares[ids.index(token)] if token in ids else 0 for token in range(vocabulary)))
     assert taken == expected
 
 
 def test_golden_widths() -> None:
-    assert [short.width(tokens, 64, 50_272) for tokens in (1, 3, 8, 32, 64)] == [22, 62, 146, 449, 710]
+    assert [short.short_width(tokens, 64, 50_272) for tokens in (1, 3, 8, 32, 64)] == [22, 62, 146, 449, 710]
 
 
 @given(st.sampled_from([2048, 50_272, 151_936]), st.integers(16, 1024), st.data())
@@ -68,25 +70,25 @@ def test_large_ones_come_back(vocabulary: int, resolution: int, data: st.DataObj
         counts[place] += min(7, resolution - sum(counts))
     counts[-1] += resolution - sum(counts)
     sent = stream(ids, counts, vocabulary)
-    assert len(sent) == (short.width(len(ids), resolution, vocabulary) + 7) // 8
-    assert short.read(BitReader(sent), resolution, vocabulary) == (ids, counts)
+    assert len(sent) == (short.short_width(len(ids), resolution, vocabulary) + 7) // 8
+    assert short.short_read(BitReader(sent), resolution, vocabulary) == (ids, counts)
 
 
 @pytest.mark.parametrize("tokens", [512, 1024])
 def test_as_many_tokens_as_units(tokens: int) -> None:
     ids, counts = list(range(0, 148 * tokens, 148)), [1] * (tokens - 1) + [1025 - tokens]
-    assert short.read(BitReader(stream(ids, counts, 151_936)), 1024, 151_936) == (ids, counts)
+    assert short.short_read(BitReader(stream(ids, counts, 151_936)), 1024, 151_936) == (ids, counts)
 
 
 def test_more_tokens_than_units_or_vocabulary() -> None:
-    assert short.read(written((2, 3), (9, 4), (3, 3)), 5, 5) == ([2, 3, 4], [1, 3, 1])
+    assert short.short_read(written((2, 3), (9, 4), (3, 3)), 5, 5) == ([2, 3, 4], [1, 3, 1])
     for resolution, vocabulary in ((5, 5), (8, 3)):  # six of five units, six of three tokens
         with pytest.raises(ProtocolError, match="more tokens than"):
-            short.read(written((5, 3), (0, 60)), resolution, vocabulary)
+            short.short_read(written((5, 3), (0, 60)), resolution, vocabulary)
 
 
 @pytest.mark.parametrize("numbers", [((2, 3), (10, 4), (0, 3)), ((2, 3), (0, 4), (6, 3))])
 def test_parts_beyond_their_number(numbers: tuple[tuple[int, int], ...]) -> None:
     """Of five tokens and five units: C(5, 3) = 10 supports of three, C(4, 2) = 6 ways to share."""
     with pytest.raises(ProtocolError, match="below the number of its subsets"):
-        short.read(written(*numbers), 5, 5)
+        short.short_read(written(*numbers), 5, 5)

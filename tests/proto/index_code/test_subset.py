@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.index_code import subset
+from proto.payloads import lattice as subset
 
 BOUNDS = (2048, 50_272, 151_936, 2**24 - 1)
 
@@ -19,9 +19,9 @@ def test_every_subset_has_the_rank_of_its_definition_and_comes_back(bound: int) 
     for size in range(bound + 1):
         ranks = {}
         for members in combinations(range(bound), size):
-            rank = subset.rank(members)
+            rank = subset.subset_rank(members)
             assert rank == sum(comb(member, place) for place, member in enumerate(members, 1))
-            assert subset.unrank(rank, size, bound) == list(members)
+            assert subset.subset_unrank(rank, size, bound) == list(members)
             ranks[rank] = members
         assert sorted(ranks) == list(range(comb(bound, size)))
 
@@ -29,17 +29,17 @@ def test_every_subset_has_the_rank_of_its_definition_and_comes_back(bound: int) 
 @given(st.sampled_from(BOUNDS), st.sets(st.integers(0, 2047), max_size=300), st.integers(1, 2**13), st.booleans())
 def test_large_ones_come_back(bound: int, drawn: set[int], spread: int, dense: bool) -> None:
     members = sorted({value if dense else value * spread % bound for value in drawn})
-    rank = subset.rank(members)
+    rank = subset.subset_rank(members)
     assert rank == sum(comb(member, place) for place, member in enumerate(members, 1))
-    assert subset.unrank(rank, len(members), bound) == members
+    assert subset.subset_unrank(rank, len(members), bound) == members
 
 
 @given(st.sampled_from(BOUNDS), st.integers(1, 130), st.data())
 def test_any_rank_comes_back(bound: int, size: int, data: st.DataObject) -> None:
     number = data.draw(st.integers(0, comb(bound, size) - 1))
-    members = subset.unrank(number, size, bound)
+    members = subset.subset_unrank(number, size, bound)
     assert len(members) == size
-    assert subset.rank(members) == number
+    assert subset.subset_rank(members) == number
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 64, 128, 511, 1024])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proto.codes import encode_number
 from proto.errors import ProtocolError
-from proto.index_code import fixed, short
-from proto.index_code.bits import BitWriter
-from proto.limits import MOST_RESOLUTION, MOST_UNITS
-from proto.payloads.lattice import FORMATS, IndexCode, LatticeEntries, decode_lattice, encode_lattice
-from proto.varint import encode_number
+from proto.messages import MOST_RESOLUTION, MOST_UNITS
+from proto.payloads import lattice as fixed
+from proto.payloads import lattice as short
+from proto.payloads.lattice import FORMATS, BitWriter, IndexCode, LatticeEntries, decode_lattice, encode_lattice
 
 VOCABULARY = 50_272
 RESOLUTION = 64
@@ -83,7 +83,7 @@ def test_size_is_that_of_the_indices_and_places(code: IndexCode) -> None:
     """The place of a token among three takes two bits, among one none: not the 16 of an id."""
     bits = 2 * fixed.width(RESOLUTION, VOCABULARY) + 2
     if code == "short":
-        bits = short.width(3, RESOLUTION, VOCABULARY) + short.width(1, RESOLUTION, VOCABULARY) + 2
+        bits = short.short_width(3, RESOLUTION, VOCABULARY) + short.short_width(1, RESOLUTION, VOCABULARY) + 2
     assert len(encode_lattice(SENT, code, VOCABULARY)) == 3 + (bits + 7) // 8
 
 
@@ -174,7 +174,7 @@ def test_every_rank_beyond_the_last_distribution_is_refused() -> None:
 @pytest.mark.parametrize("place", range(4))
 def test_a_place_must_be_one_of_the_support(place: int) -> None:
     bits = BitWriter()
-    short.write(bits, [2, 5, 7], [1, 1, 62], 8)
+    short.short_write(bits, [2, 5, 7], [1, 1, 62], 8)
     bits.write(place, 2)
     data = b"\1\x40\1" + bits.data()
     if place < 3:

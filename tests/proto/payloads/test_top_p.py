@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proto.codes import COMPRESSED, encode_ids
 from proto.errors import ProtocolError
-from proto.payloads.compression import COMPRESSED
-from proto.payloads.top_p import BITMAP, VARINTS, TopPEntries, decode_top_p, encode_top_p
-from proto.varint import encode_ids
+from proto.payloads.race import BITMAP, VARINTS, TopPEntries, decode_top_p, encode_top_p
 
 VOCABULARY = 151_936
 

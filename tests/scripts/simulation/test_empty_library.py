@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from common.estimates.ahead import Ahead
-from proto.fields import Sampler, Side
-from proto.messages import Draft, Message
+from proto.messages import Draft, Message, Sampler, Side
 from scripts.simulation.link import Fate
 from scripts.simulation.world import Network, World
 from tests.common.methods.aggregate.table_model import TableModel

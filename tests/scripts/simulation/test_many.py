@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.methods.aggregate.machine.tree import DraftTree
-from common.methods.aggregate.machine.values import DraftWork
+from common.methods.aggregate.drafts import DraftTree, DraftWork
 from tests.scripts.simulation.many import answer, batch
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.draft_policy.goodput import Goodput
-from common.draft_policy.rules import Fixed, Heuristic
-from common.draft_policy.sizes import TokenSizes
-from common.draft_policy.times import ahead_seconds, synchronous_seconds
-from common.draft_policy.values import DraftPolicy, Plan, RoundTimes
+from common.draft_policy.policy import Fixed, Goodput, Heuristic
+from common.draft_policy.times import DraftPolicy, Plan, RoundTimes, TokenSizes, ahead_seconds, synchronous_seconds
 from scripts.simulation.models import (
     HIGH,
     LOW,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
 from common.estimates.policy import SURVIVAL, run_ahead
-from common.methods.aggregate.machine.values import SessionConfig
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import SessionConfig
+from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.race import RaceSampler
-from proto.fields import Side
+from proto.messages import Side
 from scripts.simulation.link import Fate
 from scripts.simulation.world import Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor

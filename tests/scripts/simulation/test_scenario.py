@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proto.fields import Placement
+from proto.messages import Placement
 from scripts.simulation.acceptance import Answer, Rates
 from scripts.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
 from scripts.simulation.timing import DecodeTime, Scatter, Sinusoid, Way

@@ -9,12 +9,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 from common.estimates.estimators import DecodeLine
 from common.estimates.policy import placement_policy
-from proto.fields import Placement, Sampler, Side
+from proto.messages import Placement, Sampler, Side
 from scripts.simulation.link import Fate, Outage
 from scripts.simulation.profiling import SimulatedProfiler
 from scripts.simulation.world import Network, World

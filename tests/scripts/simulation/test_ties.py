@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from proto.fields import Side
+from proto.messages import Side
 from scripts.simulation.link import Fate
 from scripts.simulation.world import Network, World
 from tests.common.methods.aggregate.table_model import TableModel

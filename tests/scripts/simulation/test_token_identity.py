@@ -15,11 +15,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.tree import DraftTree
-from common.methods.aggregate.machine.values import Action, DraftWork, LocalDraft
+from common.methods.aggregate.drafts import Action, DraftTree, DraftWork, LocalDraft
+from common.methods.aggregate.session import Session
 from proto.messages import Draft
 from scripts.simulation.link import Fate, Outage
 from scripts.simulation.world import Network

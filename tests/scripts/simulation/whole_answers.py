@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.draft_policy.estimators import RoundEstimates
-from common.draft_policy.values import DraftPolicy, Outcome
+from common.draft_policy.times import DraftPolicy, Outcome, RoundEstimates
 from scripts.simulation.rounds import REMEMBERED, Proposal, RoundScenario, SynchronousRounds, propose, verdict_size
 
 MOST_AHEAD = 64  # tokens beyond the last verdict

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.answer.watch import Patience
+from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.machine.values import PlacementPolicy, SessionConfig
-from common.methods.aggregate.samplers.paper import PaperAggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import PlacementPolicy, SessionConfig
+from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.noise import race_noise
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
-from proto.fields import Placement, Sampler, Side
-from proto.logcode import decode, nearest
+from proto.codes import decode, nearest
+from proto.messages import Placement, Sampler, Side
 from scripts.simulation.link import Fate, Outage
 from scripts.simulation.world import Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor

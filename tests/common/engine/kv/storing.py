@@ -9,8 +9,8 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from common.engine.kv.document_store import DocumentStore, StoreOptions
-from common.engine.kv.layout import DocumentStates, LayerShape, Layout
+from common.engine.kv.documents import DocumentStore, StoreOptions
+from common.engine.kv.memory import DocumentStates, LayerShape, Layout
 from common.engine.model.decoder import Decoder
 from tests.common.engine.model.tiny_models import some_tokens
 from tests.preloaded import preloaded

@@ -7,10 +7,8 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from common.engine.kv.claims import Claim
-from common.engine.kv.errors import KvTooLargeError, KvWaitError
-from common.engine.kv.layout import LayerShape, Layout
-from common.engine.kv.memory import KvMemory, Need
+from common.engine.kv.line import KvTooLargeError, KvWaitError
+from common.engine.kv.memory import Claim, KvMemory, LayerShape, Layout, Need
 
 LAYOUT = Layout((LayerShape(1, 1, 1),), torch.float32, torch.device("cpu"))
 SLOT = 64 * LAYOUT.token_bytes

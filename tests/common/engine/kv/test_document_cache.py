@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.engine.kv.document_cache import DocumentCache
-from common.engine.kv.layout import DocumentStates
+from common.engine.kv.documents import DocumentCache
+from common.engine.kv.memory import DocumentStates
 from common.engine.model.decoder import Decoder
 from tests.common.engine.model.tiny_models import Pair, make_model, some_tokens
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.engine.kv.document_file import DamagedFile, Label, load_states, save_states
+from common.engine.kv.documents import DamagedFile, Label, load_states, save_states
 from tests.common.engine.kv.storing import LAYOUT, synthetic
 
 LABEL = Label("ab", "source")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.engine.kv.document_states import largest_states, pack_states, shortened, unpack_states
+from common.engine.kv.documents import largest_states, pack_states, shortened, unpack_states
 from tests.common.engine.model.tiny_models import Pair, some_tokens
 
 QUERY = [5, 6, 7]

@@ -17,8 +17,8 @@ import torch
 from filelock import FileLock
 from safetensors import safe_open
 
-from common.engine.kv.document_store import DocumentStore, StoreCounters, StoreOptions
-from common.engine.kv.layout import DocumentStates
+from common.engine.kv.documents import DocumentStore, StoreCounters, StoreOptions
+from common.engine.kv.memory import DocumentStates
 from common.engine.kv.store_folder import LAST_WRITER, clear_store
 from tests.common.engine.kv.storing import (
     LAYOUT,
@@ -263,7 +263,7 @@ class TestLimit:
     def test_what_waits_is_limited_but_for_one_document(
         self, store: DocumentStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("common.engine.kv.document_store._WAITING", 1)
+        monkeypatch.setattr("common.engine.kv.documents._WAITING", 1)
         for number in (1, 2):
             assert store.get(key(number)) is None
             store.put(key(number), synthetic(number))
@@ -369,7 +369,7 @@ class TestForgetting:
 
     def test_nor_is_what_was_missed_too_long_ago(self, store: DocumentStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """Most misses without end are those of answers that were cancelled: they must not take more and more memory."""
-        monkeypatch.setattr("common.engine.kv.document_store._MISSED", 3)
+        monkeypatch.setattr("common.engine.kv.documents._MISSED", 3)
         for number in range(1, 5):
             assert store.get(key(number)) is None
         for number in range(1, 5):

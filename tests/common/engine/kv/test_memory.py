@@ -15,10 +15,8 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from common.engine.kv.chunk import Chunk
-from common.engine.kv.errors import KvAllocationError, KvMemoryFullError
-from common.engine.kv.layout import LayerShape, Layout
-from common.engine.kv.memory import KvMemory, Rows, limit_on, slot_capacity
+from common.engine.kv.line import KvAllocationError, KvMemoryFullError
+from common.engine.kv.memory import Chunk, KvMemory, LayerShape, Layout, Rows, limit_on, slot_capacity
 
 CONTEXT = 1024
 TOKEN = 2 * 2 * (4 + 2) * 4  # bytes, of `small`

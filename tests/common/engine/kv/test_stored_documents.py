@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.engine.kv.document_store import StoreCounters, StoreOptions
+from common.engine.kv.documents import StoreCounters, StoreOptions
 from common.engine.model.decoder import Decoder
 from tests.common.engine.kv.storing import QUERY, open_and_tell, open_rows, other_process
 from tests.common.engine.model.tiny_models import make_model, some_tokens

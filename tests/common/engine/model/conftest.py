@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from common.engine.kv.document_cache import DocumentCache
+from common.engine.kv.documents import DocumentCache
 from tests.common.engine.model.tiny_models import FAMILIES, Pair, load_pair
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.decoder import Decoder
-from common.engine.model.sight import Sight, chain_sight
+from common.engine.model.exact import Sight, chain_sight
 from tests.common.engine.model.tiny_models import Pair, some_tokens
 
 

@@ -14,11 +14,9 @@ from common.answer.values import ROOT
 from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
+from common.engine.model.files import weight_files
 from common.engine.model.packed import Item
-from common.engine.model.streaming import StreamedLayers
-from common.engine.model.weight_files import weight_files
-from common.engine.weights.file import WeightFiles
-from common.engine.weights.plan import CHUNK_BYTES, Streaming, aligned
+from common.engine.streaming import CHUNK_BYTES, StreamedLayers, Streaming, WeightFiles, aligned
 from tests.common.engine.model.tiny_models import DEMO, some_tokens
 
 LAYERS = 10  # of the inflated embedded model

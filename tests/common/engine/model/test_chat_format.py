@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from common.configuration.settings import INSTRUCTION
-from common.engine.model.chat_format import ChatFormat
-from common.engine.model.configured import load_format
-from common.engine.model.conversation import Conversation, Turn
-from common.engine.model.prompt import TextFormat, query_tokens
+from common.engine.model.decoder import load_format
+from common.engine.model.prompt import ChatFormat, Conversation, TextFormat, Turn, query_tokens
 from common.engine.model.tokenizer import Tokenizer
 from device.settings import DeviceSettings
 from tests.common.engine.model.tiny_models import byte_level_tokenizer

@@ -14,8 +14,8 @@ from common.engine.kv.memory import Rows
 from common.engine.model import packed
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
+from common.engine.model.exact import View
 from common.engine.model.packed import Item, PackedPass
-from common.engine.model.scores import View
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, all_columns, drive, rows_with, unequal_documents
 from tests.common.engine.model.tiny_models import DEMO, FEW, Pair, some_tokens
 

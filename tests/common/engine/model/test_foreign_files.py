@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.model_files import SETTINGS_BYTES, TOKENIZER_BYTES
+from common.engine.model.files import SETTINGS_BYTES, TOKENIZER_BYTES
 from common.engine.model.tokenizer import Tokenizer
 from tests.common.engine.model.tiny_models import make_model
 from tests.support.json_files import change

@@ -25,12 +25,21 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from common.engine.model import gguf
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.gguf import _WORK, CONVERSION, MANIFEST, damaged_files, imported, is_complete, is_gguf
+from common.engine.model.gguf import (
+    _WORK,
+    CONVERSION,
+    MANIFEST,
+    damaged_files,
+    follow_rules,
+    imported,
+    is_complete,
+    is_gguf,
+    with_own_tokens,
+)
 from common.engine.model.gguf_conversion import complete, convert, scaled_rotation
-from common.engine.model.gguf_tokenizer import follow_rules, with_own_tokens
 from common.engine.model.tokenizer import Tokenizer as ModelTokenizer
-from common.process.python import child_command
-from common.process.startup import Startup
+from common.process.lifetime import Startup
+from common.process.machine import child_command
 from tests.common.engine.model import gguf_file
 from tests.common.engine.model.gguf_file import CHAT_TEMPLATE, CONTEXT, END, HEADS, THETA, WIDTH, Weights, write_gguf
 from tests.support.json_files import change

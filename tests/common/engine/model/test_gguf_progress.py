@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.engine.model.gguf import imported
-from common.process.startup import Startup
+from common.process.lifetime import Startup
 from tests.common.engine.model.gguf_file import write_gguf
 
 

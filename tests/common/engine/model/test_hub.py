@@ -18,7 +18,7 @@ from huggingface_hub.utils import close_session
 from common.engine.model import hub
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.location import NOT_A_DECODER_S, SETTINGS, WEIGHTS, locate
+from common.engine.model.hub import NOT_A_DECODER_S, SETTINGS, WEIGHTS, locate
 from tests.support.hub_server import PIECE, Hub, serving
 from tests.support.local_hub import add_demo, point_at
 

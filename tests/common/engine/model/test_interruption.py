@@ -11,7 +11,7 @@ from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
 from common.engine.model.packed import Item
-from common.engine.weights.store import Interrupt
+from common.engine.streaming import Interrupt
 from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 
 QUERY = [5, 6, 7]

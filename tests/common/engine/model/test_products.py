@@ -11,7 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from common.engine.model import decoder as decoder_module
 from common.engine.model.decoder import Decoder
-from common.engine.model.products import RowBlocks, can_pack, order_products, row_blocks
+from common.engine.model.exact import RowBlocks, can_pack, order_products, row_blocks
 from tests.common.engine.model.tiny_models import make_model
 
 BLOCKS = [RowBlocks(2), RowBlocks(8, 8), RowBlocks(32, 32)]

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.engine.model.conversation import Conversation, Turn
-from common.engine.model.prompt import TextFormat, query_tokens, text_query
+from common.engine.model.prompt import Conversation, TextFormat, Turn, query_tokens, text_query
 from common.engine.model.tokenizer import Tokenizer
-from proto.control import Control
+from proto.messages import Control
 from tests.common.engine.model.tiny_models import DEMO, byte_level_tokenizer, sentencepiece_tokenizer
 
 DEMO_TOKENIZER = Tokenizer.load(str(DEMO / "tokenizer"))

@@ -10,11 +10,9 @@ import torch
 
 from common.engine.model import decoder as module
 from common.engine.model import proofs
-from common.engine.model.agreement import check_agreement
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.rotation import find_turns
-from common.engine.model.same_bits import find_exactness
+from common.engine.model.probes import check_agreement, find_exactness, find_turns
 from tests.common.engine.model.tiny_models import make_model
 
 

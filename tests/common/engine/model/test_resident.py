@@ -15,9 +15,9 @@ from torch import Tensor
 
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
+from common.engine.model.files import read_header
 from common.engine.model.loading import DtypeName, load_model
-from common.engine.model.safetensors_header import read_header
-from common.engine.weights.plan import ALIGNMENT
+from common.engine.streaming import ALIGNMENT
 from tests.common.engine.model.architectures import configuration
 from tests.common.engine.model.streamed_models import load
 from tests.common.engine.model.tiny_models import byte_level_tokenizer, make_model, random_model

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from common.answer.values import Work
+from common.engine.jobs import AnswerRows, Blocks, Prompt
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Item
-from common.engine.sequences import AnswerRows, Blocks, Prompt
 from tests.common.engine.model.tiny_models import TOLERANCE, Pair, load_pair, some_tokens
 
 # Of each kind of positions: all dimensions turned, in halves or as neighbours; few; of latents.

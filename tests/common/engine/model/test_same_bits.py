@@ -17,14 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from common.answer.values import ROOT
 from common.engine.kv.memory import Rows
-from common.engine.model import ordered, packed
+from common.engine.model import exact as ordered
+from common.engine.model import packed
 from common.engine.model.decoder import Decoder
-from common.engine.model.ordered import OrderedAttention
+from common.engine.model.exact import OrderedAttention, RowBlocks, Scores, Sight, chain_sight
 from common.engine.model.packed import Item
-from common.engine.model.products import RowBlocks
-from common.engine.model.same_bits import find_exactness
-from common.engine.model.scores import Scores
-from common.engine.model.sight import Sight, chain_sight
+from common.engine.model.probes import find_exactness
 from tests.common.engine.model.tiny_models import DEMO, make_model, some_tokens
 
 FAMILIES = ("qwen2", "opt", "mistral", "gemma2", "gemma3", "wide")

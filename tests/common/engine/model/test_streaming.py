@@ -16,13 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from common.engine.kv.document_store import StoreOptions
+from common.engine import streaming as plan
+from common.engine.kv.documents import StoreOptions
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.packed import Item, PackedPass
-from common.engine.weights import plan
-from common.engine.weights.plan import Streaming
-from common.engine.weights.store import WeightStore
+from common.engine.streaming import Streaming, WeightStore
 from tests.common.engine.inflated import inflate
 from tests.common.engine.model.streamed_models import (
     KV,

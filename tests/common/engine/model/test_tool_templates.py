@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.configuration.settings import INSTRUCTION
-from common.engine.model.chat_format import ChatFormat
-from common.engine.model.conversation import Call, Conversation, Turn
-from common.engine.model.prompt import TextFormat, query_tokens
+from common.engine.model.prompt import PLAIN_TOOLS, Call, ChatFormat, Conversation, TextFormat, Turn, query_tokens
 from common.engine.model.tokenizer import Tokenizer
-from common.engine.model.tool_words import PLAIN_TOOLS
 from tests.common.engine.model.test_chat_format import ALTERNATING, CHATML, HEADERS, SPECIALS
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
 

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 from common.answer.values import ROOT
 from common.engine.kv.memory import KvMemory, Rows
 from common.engine.model import packed
+from common.engine.model.exact import Sight, Tree, View, tree_of, tree_sight
 from common.engine.model.packed import Item, PackedPass
-from common.engine.model.scores import View
-from common.engine.model.sight import Sight, tree_sight
-from common.engine.model.tree import Tree, tree_of
 from tests.common.engine.model.driving import unequal_documents
 from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 

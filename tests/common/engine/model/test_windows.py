@@ -14,16 +14,14 @@ import pytest
 import torch
 from transformers import MistralConfig, Phi3Config
 
-from common.engine.model import agreement, packed, scores
-from common.engine.model.attention import packed_attention
+from common.engine.model import exact as scores
+from common.engine.model import packed
+from common.engine.model import probes as agreement
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.layout_probe import _LayoutProbe
-from common.engine.model.ordered import OrderedAttention
-from common.engine.model.packed import Item, PackedPass
-from common.engine.model.reach import OTHERWISE, reach_mask
-from common.engine.model.scores import Scores, View
-from common.engine.model.sight import Sight
+from common.engine.model.exact import OrderedAttention, Scores, Sight, View
+from common.engine.model.packed import OTHERWISE, Item, PackedPass, packed_attention, reach_mask
+from common.engine.model.probes import _LayoutProbe
 from tests.common.engine.model.architectures import FULL, MIXED, WINDOW, WINDOWED
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, drive
 from tests.common.engine.model.tiny_models import (

@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from common.engine.model.decoder import Decoder
-from common.engine.model.ordered import OrderedAttention
-from common.engine.model.products import RowBlocks
+from common.engine.model.exact import OrderedAttention, RowBlocks
 from tests.common.engine.model.architectures import FULL, MIXED, WINDOWED, configuration
 
 DEMO = Path(__file__).resolve().parents[4] / "common" / "demo_model"

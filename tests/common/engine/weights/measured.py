@@ -11,7 +11,7 @@ import torch
 
 from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.decoder import Decoder
-from common.engine.weights.plan import Streaming
+from common.engine.streaming import Streaming
 
 KV = 2**24
 STEPS = 6

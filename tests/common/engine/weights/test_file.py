@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.engine.model.errors import ModelError
-from common.engine.weights.file import BLOCK_BYTES, WeightFiles, runs, word_sum
-from common.engine.weights.plan import CHUNK_BYTES
+from common.engine.streaming import BLOCK_BYTES, CHUNK_BYTES, WeightFiles, runs, word_sum
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 

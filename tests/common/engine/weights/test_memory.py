@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from common.engine.model.weight_files import weight_files
-from common.engine.weights.file import BLOCK_BYTES, WeightFiles, runs
+from common.engine.model.files import weight_files
+from common.engine.streaming import BLOCK_BYTES, WeightFiles, runs
 from tests.common.engine.inflated import inflate
 from tests.common.engine.kv.storing import other_process
 from tests.common.engine.model.tiny_models import DEMO

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.engine.model.errors import ModelError
-from common.engine.weights.plan import CHUNK_BYTES, Residence, Streaming, aligned, residence
+from common.engine.streaming import CHUNK_BYTES, Residence, Streaming, aligned, residence
 
 MIB = 2**20
 

@@ -15,10 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.engine.model.errors import ModelError, Preempted
-from common.engine.model.weight_files import weight_files
-from common.engine.weights.file import Proceed, Wanted, WeightFiles
-from common.engine.weights.plan import BUFFERS, CHUNK_BYTES
-from common.engine.weights.store import WeightStore
+from common.engine.model.files import weight_files
+from common.engine.streaming import BUFFERS, CHUNK_BYTES, Proceed, Wanted, WeightFiles, WeightStore
 
 LAYERS, NUMBERS = 5, 3 * CHUNK_BYTES // 4
 BYTES = 4 * NUMBERS  # of a layer: three chunks

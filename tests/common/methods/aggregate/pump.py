@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from common.answer.values import Send, View
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft
-from proto.fields import Side
-from proto.messages import Message
+from common.methods.aggregate.drafts import Action, LocalDraft
+from common.methods.aggregate.session import Session
+from proto.messages import Message, Side
 
 Predict = Callable[[Side, int, Sequence[int]], tuple[View, float]]
 

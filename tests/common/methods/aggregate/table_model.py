@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import View
-from common.methods.aggregate.samplers.paper import PaperAggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
 from common.sampling.certificate import NO_EVIDENCE
-from proto.digest import digest
-from proto.fields import Side
+from proto.codes import digest
+from proto.messages import Side
 
 EOS = 0
 

@@ -12,14 +12,13 @@ from common.answer.driver import NullObserver
 from common.answer.values import Commit, Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
+from common.methods.aggregate.drafts import Action, LocalDraft, SessionConfig
 from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import Action, LocalDraft, SessionConfig
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.aggregate.session import Session
 from common.sampling.race import RaceSampler
-from proto.digest import EMPTY, digest
-from proto.fields import Placement, Side
-from proto.messages import Draft, Message, Sync, Target
+from proto.codes import EMPTY, digest
+from proto.messages import Draft, Message, Placement, Side, Sync, Target
 
 VOCABULARY = 600
 WINDOW = 256

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.methods.aggregate.machine.foresight import Foresight, Rivals
+from common.methods.aggregate.drafts import Foresight, Rivals
 
 RIVALS = 8
 LEAST, MOST = 0.2, 40.0  # of the power

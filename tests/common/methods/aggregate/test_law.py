@@ -21,29 +21,17 @@ from scipy import stats
 
 from common.answer.values import View
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import (
-    Action,
-    LocalDraft,
-    PlacementPolicy,
-    SessionConfig,
-    SessionSampler,
-    Verdict,
-)
-from common.methods.aggregate.samplers.paper import PaperAggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
-from common.sampling.algorithm1 import draw_draft
+from common.methods.aggregate.drafts import Action, LocalDraft, PlacementPolicy, SessionConfig, SessionSampler, Verdict
+from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
+from common.methods.aggregate.session import Session
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.draws import SeededDraws
-from common.sampling.paper import PaperDraft, PaperSampler
+from common.sampling.noise import SeededDraws
+from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
-from common.sampling.truncation import renormalised, truncate
 from common.sampling.view import RaceView
-from proto.fields import Placement, Side
-from proto.logcode import decode, encode
-from proto.messages import Draft
-from proto.payloads.race import RaceEntries
-from proto.payloads.top_p import TopPEntries
+from proto.codes import decode, encode
+from proto.messages import Draft, Placement, Side
+from proto.payloads.race import RaceEntries, TopPEntries
 from tests.common.methods.aggregate.pump import run
 
 VOCABULARY = 4

@@ -6,13 +6,12 @@ import pytest
 
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import SessionConfig
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import SessionConfig
+from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.aggregate.session import Session
 from common.sampling.race import RaceSampler
 from proto.errors import ProtocolError
-from proto.fields import Side
-from proto.messages import Message, Sync, Target
+from proto.messages import Message, Side, Sync, Target
 
 VOCABULARY = 12
 OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}

@@ -11,13 +11,12 @@ import pytest
 from common.answer.values import View
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.machine.announcements import draft_message
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import LocalDraft, SessionConfig
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import LocalDraft, SessionConfig
+from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.aggregate.session import Session, draft_message
 from common.sampling.race import LocalRace, RaceSampler
-from proto.digest import EMPTY
-from proto.fields import Side
+from proto.codes import EMPTY
+from proto.messages import Side
 from tests.common.methods.aggregate.pump import run
 from tests.common.methods.aggregate.table_model import TableModel, TablePredictor
 

@@ -10,10 +10,7 @@ import torch
 from common.answer.values import Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.machine.announcements import draft_message
-from common.methods.aggregate.machine.questions import MOST_LOOK_UPS, Questions
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import (
+from common.methods.aggregate.drafts import (
     Action,
     Decided,
     LackingLocal,
@@ -22,15 +19,14 @@ from common.methods.aggregate.machine.values import (
     LookUp,
     SessionConfig,
 )
-from common.methods.aggregate.samplers.race import ENTRY_BYTES, RaceAggregation
+from common.methods.aggregate.samplers import ENTRY_BYTES, RaceAggregation
+from common.methods.aggregate.session import MOST_LOOK_UPS, Questions, Session, draft_message
 from common.sampling.race import LocalRace, RaceSampler
 from common.sampling.view import RaceView
-from proto.digest import EMPTY
+from proto.codes import EMPTY
 from proto.errors import ProtocolError
-from proto.fields import Placement, Side
 from proto.framing import encode
-from proto.limits import MOST_NAMED
-from proto.messages import Resolve, Resolved
+from proto.messages import MOST_NAMED, Placement, Resolve, Resolved, Side
 from tests.support.looking_up import settled
 
 VOCABULARY = 16

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from common.answer.watch import (
+from common.answer.patience import (
     MOST_ARRIVING,
     MOST_COUNTED,
     MOST_STEP,
@@ -19,7 +19,7 @@ from common.answer.watch import (
     Patience,
     Silence,
 )
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 
 LOOK = 0.02  # seconds between two looks
 LIMITS = Patience(0.5, 2.0)

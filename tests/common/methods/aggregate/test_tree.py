@@ -12,10 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.machine.remote import BRANCHES, MOST, MOST_BYTES, RemoteDrafts
-from common.methods.aggregate.machine.tree import MOST_BRANCHES, MOST_CANDIDATES, DraftTree, Node
-from common.methods.aggregate.machine.values import DraftWork, LocalDraft, RemoteDraft
-from proto.digest import digest
+from common.methods.aggregate.drafts import (
+    BRANCHES,
+    MOST,
+    MOST_BRANCHES,
+    MOST_BYTES,
+    MOST_CANDIDATES,
+    DraftTree,
+    DraftWork,
+    LocalDraft,
+    Node,
+    RemoteDraft,
+    RemoteDrafts,
+)
+from proto.codes import digest
 
 VOCABULARY, EOS, TOKENS, RETAIN, ROOM = 6, 5, 14, 3, 20
 AHEAD = Ahead(drafts=5, rows=4, worth=FAINT, free=4, room=ROOM)

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Action, Commit, Send, View
-from common.draft_policy.values import Extension, Plan
-from common.methods.drafted.machine.eager import make_drafting, make_verifying
-from common.methods.drafted.machine.values import Lengths
+from common.draft_policy.times import Extension, Plan
+from common.methods.drafted.drafting import Lengths
+from common.methods.drafted.eager import make_drafting, make_verifying
 from common.methods.drafted.method import Scheme
-from common.sampling.drafting import RaceKernel
+from common.sampling.race import RaceKernel
 from proto.framing import decode, encode
-from proto.messages import Message, Sync
-from proto.rounds import Decided, Defer, Propose, Verdict
+from proto.messages import Decided, Defer, Message, Propose, Sync, Verdict
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proto.digest import digest
+from proto.codes import digest
 from proto.errors import ProtocolError
-from proto.rounds import Propose, Verdict
+from proto.messages import Propose, Verdict
 from tests.common.methods.drafted.pump import Pair
 
 SESSION = 1

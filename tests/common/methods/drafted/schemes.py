@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from common.estimates.estimates import Estimates
+from common.estimates.cost import Estimates
 from common.methods.catalog import METHODS
-from common.methods.drafted.method import DraftVerify, Scheme
-from common.methods.drafted.request import DraftRequest
+from common.methods.drafted.method import DraftRequest, DraftVerify, Scheme
 from common.methods.open_message import open_message
 from tests.common.methods.shortlist.method import Shortlist
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.draft_policy.values import Extension, Plan
-from common.methods.drafted.history import RoundHistory
-from common.methods.drafted.lengths import PolicyLengths, make_policy
-from common.methods.drafted.method import Scheme
-from common.methods.drafted.request import DraftRequest
-from proto.rounds import Decided, Propose, Verdict
+from common.draft_policy.times import Extension, Plan
+from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
+from common.methods.drafted.method import DraftRequest, Scheme
+from proto.messages import Decided, Propose, Verdict
 from tests.common.methods.drafted.pump import Model, Pair
 
 DRAFT: Final = 0.005  # seconds of a draft step

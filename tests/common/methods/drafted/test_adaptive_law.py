@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rapid.scheme import RapidScheme
-from common.sampling.augmentation import augmented
+from common.methods.drafted.rapid import RapidScheme
 from common.sampling.noise import Purpose, uniform
+from common.sampling.rejection import augmented
 from tests.common.methods.drafted.pump import Model, mixture
 from tests.common.methods.drafted.schemes import scheme_and_request
 from tests.common.methods.drafted.slow_link import SlowLink, answer
@@ -104,7 +104,7 @@ class TestLengthsLearntFromDiscardedDrafts:
         def by_position(seed: int, position: int, purpose: Purpose, prefix: int) -> float:
             return uniform(seed, position, purpose, 0 if purpose == Purpose.PROPOSE else prefix)
 
-        monkeypatch.setattr("common.sampling.draws.uniform", by_position)
+        monkeypatch.setattr("common.sampling.noise.uniform", by_position)
         assert p_value_of_coins(method, rate, **fields) < FALSE_ALARM
 
 
@@ -206,7 +206,7 @@ class TestEveryPolicy:
         def one_for_both(seed: int, position: int, purpose: Purpose, prefix: int) -> float:
             return uniform(seed, position, Purpose.ACCEPT if purpose == Purpose.RESIDUAL else purpose, prefix)
 
-        monkeypatch.setattr("common.sampling.draws.uniform", one_for_both)
+        monkeypatch.setattr("common.sampling.noise.uniform", one_for_both)
         assert p_value_of_answers(method, "goodput", top_k=0)[0] < FALSE_ALARM
 
 

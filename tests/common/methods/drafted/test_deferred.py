@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.draft_policy.values import Extension, Plan
-from common.methods.drafted.machine.drafting import Drafting
-from common.methods.drafted.machine.verifying import MOST_PENDING
-from proto.digest import EMPTY, digest
+from common.draft_policy.times import Extension, Plan
+from common.methods.drafted.drafting import Drafting
+from common.methods.drafted.verifying import MOST_PENDING
+from proto.codes import EMPTY, digest
 from proto.errors import ProtocolError
 from proto.framing import decode
-from proto.limits import MOST_PROPOSED
-from proto.rounds import Decided, Defer, Propose, Verdict
+from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Verdict
 from tests.common.methods.drafted.pump import Pair
 from tests.common.methods.drafted.schemes import RACED, Case, scheme_of
 from tests.common.methods.drafted.slow_link import VERIFY, SlowLink, SlowPair

@@ -11,8 +11,8 @@ import pytest
 
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, DraftModel
-from common.daemon.drafter import load_drafter
-from common.process.startup import Startup
+from common.daemon.side import load_drafter
+from common.process.lifetime import Startup
 from common.tracing.analysis import CAUSES, steps
 from device.interface import Finished, TokenEvent
 from scripts.netlab.faulty_proxy import FaultyProxy, Line

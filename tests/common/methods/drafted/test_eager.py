@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.methods.drafted.machine.eager import MOST_AGAIN, EagerDrafting
-from proto.digest import EMPTY, digest
+from common.methods.drafted.eager import MOST_AGAIN, EagerDrafting
+from proto.codes import EMPTY, digest
 from proto.errors import ProtocolError
 from proto.framing import decode
-from proto.messages import Sync
-from proto.payloads.tokens import encode_tokens
-from proto.rounds import Decided, Propose, Verdict
+from proto.messages import Decided, Propose, Sync, Verdict
+from proto.payloads.race import encode_tokens
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.refusals import propose, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import scheme_of
@@ -334,8 +333,8 @@ class TestFences:
     def test_late_tokens_of_a_prefix_that_was_left(self, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """The device went on alone by as many tokens as the verifier decided meanwhile, and is back."""
         if not fenced:  # by the prefix's digest
-            monkeypatch.setattr("common.answer.prefix.extend", lambda digest, token: 0)
-            monkeypatch.setattr("common.answer.prefix.EMPTY", 0)
+            monkeypatch.setattr("common.answer.values.extend", lambda digest, token: 0)
+            monkeypatch.setattr("common.answer.values.EMPTY", 0)
         taken = 0
         for seed in range(20):
             pair = pair_of(seed)

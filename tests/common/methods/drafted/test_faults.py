@@ -13,16 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import Action
-from common.methods.drafted.machine.drafting import Drafting
-from common.methods.drafted.machine.verifying import Verifying
-from common.sampling.draws import SeededDraws
-from common.sampling.noise import Purpose
-from common.sampling.racing import RaceWinner
-from proto.digest import digest
+from common.methods.drafted.drafting import Drafting
+from common.methods.drafted.verifying import Verifying
+from common.sampling.noise import Purpose, SeededDraws
+from common.sampling.race import RaceWinner
+from proto.codes import digest
 from proto.errors import ProtocolError
-from proto.messages import Sync
-from proto.payloads.tokens import encode_tokens
-from proto.rounds import Propose, Verdict
+from proto.messages import Propose, Sync, Verdict
+from proto.payloads.race import encode_tokens
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import DRAFTED, RACED, cases, scheme_of
 
@@ -119,7 +117,7 @@ def test_proposals_for_which_there_is_no_room_are_as_good_as_lost(method: str, m
     fields = OPTIONS[method][0] | {"ahead": True}
     expected = pair_of(method, fields, 3, 2).run()
     for most, held in ((1, 1), (10**6, 2)):
-        monkeypatch.setattr("common.methods.drafted.machine.verifying.MOST_PENDING_BYTES", most)
+        monkeypatch.setattr("common.methods.drafted.verifying.MOST_PENDING_BYTES", most)
         pair = pair_of(method, fields, 3, 2)
         pair.act(pair.device.begin())
         while pair.draft() or pair.deliver_up():
@@ -302,9 +300,9 @@ class TestMutants:
         verifier has a prefix of the same length with other tokens, and must not judge behind it.
         """
         if not fenced:
-            monkeypatch.setattr("common.answer.prefix.extend", lambda digest, token: 0)
-            monkeypatch.setattr("common.methods.drafted.machine.verifying.extend", lambda digest, token: 0)
-            monkeypatch.setattr("common.answer.prefix.EMPTY", 0)
+            monkeypatch.setattr("common.answer.values.extend", lambda digest, token: 0)
+            monkeypatch.setattr("common.methods.drafted.verifying.extend", lambda digest, token: 0)
+            monkeypatch.setattr("common.answer.values.EMPTY", 0)
         judged = 0
         for seed in range(40):
             pair = pair_of("dsd", {"top_k": 4}, seed)

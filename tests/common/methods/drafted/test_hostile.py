@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.methods.drafted.machine.verifying import MOST_PENDING
-from common.sampling.racing import RaceWinner
-from proto.digest import digest
+from common.methods.drafted.verifying import MOST_PENDING
+from common.sampling.race import RaceWinner
+from proto.codes import digest
 from proto.errors import ProtocolError
 from proto.framing import decode
-from proto.limits import MOST_PROPOSED
-from proto.messages import Sync
+from proto.messages import MOST_PROPOSED, Propose, Sync, Verdict
 from proto.payloads.lattice import LatticeEntries, encode_lattice
-from proto.payloads.sparse import SparseEntries, encode_sparse
-from proto.payloads.tokens import encode_tokens
-from proto.rounds import Propose, Verdict
+from proto.payloads.race import SparseEntries, encode_sparse, encode_tokens
 from tests.common.methods.drafted.pump import Length, Pair, table_model
 from tests.common.methods.drafted.refusals import SESSION, propose, refused_by_the_drafter, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import DRAFTED, cases, scheme_of

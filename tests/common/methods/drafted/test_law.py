@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from common.methods.drafted import rejection as judges
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rejection import judges
-from common.methods.drafted.rejection.drawing import Judging
-from common.sampling.draws import Draws, Place
-from common.sampling.noise import Purpose
+from common.methods.drafted.rejection import Judging
+from common.sampling.noise import Draws, Place, Purpose
+from common.sampling.paper import Distribution
 from common.sampling.rejection import accepts
-from common.sampling.truncation import Distribution
 from proto.errors import ProtocolError
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import DRAFTED, DRAWN, Case, cases, scheme_of
@@ -163,7 +162,7 @@ class TestMutants:
             return draws.happens(Purpose.ACCEPT, min(1.0, ratio))
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            patch.setattr("common.methods.drafted.rejection.judges.accepts", upside_down)
+            patch.setattr("common.methods.drafted.rejection.accepts", upside_down)
 
         self.check(change)
 
@@ -175,7 +174,7 @@ class TestMutants:
             return accepts(token, float(everything[token]), verifier, draws)
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            patch.setattr("common.methods.drafted.rejection.judges.accepts", unwarped)
+            patch.setattr("common.methods.drafted.rejection.accepts", unwarped)
 
         self.check(change, top_k=2)
 

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.draft_policy.acceptance import PositionAcceptance
-from common.draft_policy.goodput import Goodput
-from common.methods.drafted.history import RoundHistory
-from common.methods.drafted.lengths import PolicyLengths
-from proto.rounds import Propose, Verdict
+from common.draft_policy.policy import Goodput, PositionAcceptance
+from common.methods.drafted.lengths import PolicyLengths, RoundHistory
+from proto.messages import Propose, Verdict
 from tests.common.draft_policy.rounds_of import outcome
 from tests.common.methods.drafted.schemes import scheme_and_request
 from tests.common.methods.drafted.slow_link import SlowLink, answer

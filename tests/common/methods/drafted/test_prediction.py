@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from common.draft_policy.values import RoundTimes
-from common.methods.drafted.machine.values import RoundsConfig, RoundsCounters
-from common.methods.drafted.prediction import predicted_seconds
+from common.draft_policy.times import RoundTimes
+from common.methods.drafted.device import predicted_seconds
+from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
 from tests.common.methods.drafted.pump import Length
 from tests.common.methods.drafted.schemes import scheme_of
 from tests.common.methods.drafted.slow_link import DRAFT, VERIFY, SlowLink, SlowPair

@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 
-from common.answer.errors import RequestError
-from common.answer.request import Privacy
-from common.draft_policy.values import Extension
+from common.answer.request import Privacy, RequestError
+from common.draft_policy.times import Extension
+from common.methods.drafted.cloud import Passage
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rapid.reading import chosen
-from common.methods.drafted.rapid.request import RapidRequest, check_rapid
-from common.methods.drafted.rapid.scheme import RapidJudge, RapidScheme
-from common.methods.drafted.reading import Passage
-from common.sampling.augmentation import augmented, likeliest
-from common.sampling.draws import Place
-from common.sampling.rejection import replacement
-from common.sampling.truncation import Distribution
+from common.methods.drafted.rapid import RapidJudge, RapidScheme, chosen
+from common.methods.drafted.rapid_method import RapidRequest, check_rapid
+from common.sampling.noise import Place
+from common.sampling.paper import Distribution
+from common.sampling.rejection import augmented, likeliest, replacement
 from proto.framing import decode
-from proto.limits import MOST_FETCHED
-from proto.payloads.sparse import decode_sparse
-from proto.rounds import Propose
+from proto.messages import MOST_FETCHED, Propose
+from proto.payloads.race import decode_sparse
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import scheme_of
 from tests.common.methods.drafted.test_law import DRAFTER, VERIFIER, answer_law, distance, verifiers_law
@@ -196,7 +192,7 @@ class TestMutants:
 
             patch.setattr(RapidJudge, "_shifted", noted)
             patch.setattr(
-                "common.methods.drafted.rapid.scheme.replacement",
+                "common.methods.drafted.rapid.replacement",
                 lambda target, drafter, draws: replacement(seen[-1], drafter, draws),
             )
 

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.errors import RequestError
-from common.methods.drafted.machine.values import DraftView
+from common.answer.request import RequestError
+from common.methods.drafted.drafting import DraftView
 from common.methods.drafted.method import Scheme
-from common.transport.limits import largest_payload
+from common.transport.sending import largest_payload
 from proto.errors import ProtocolError
 from proto.framing import decode, encode
-from proto.limits import MOST_UNITS
-from proto.messages import Sync
-from proto.payloads.sparse import HEAD, SparseEntries, encode_sparse, largest_sparse
-from proto.rounds import Propose
+from proto.messages import MOST_UNITS, Propose, Sync
+from proto.payloads.race import HEAD, SparseEntries, encode_sparse, largest_sparse
 from tests.common.methods.drafted.pump import Length, Pair, table_model
 from tests.common.methods.drafted.schemes import scheme_of
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from common.answer.request import Request
-from common.methods.drafted.method import DraftVerify
-from common.methods.drafted.request import DraftRequest, draft_temperature
-from proto.fields import Sampler
-from proto.messages import Open
+from common.methods.drafted.method import DraftRequest, DraftVerify, draft_temperature
+from proto.messages import Open, Sampler
 
 if TYPE_CHECKING:
     from tests.common.methods.shortlist.scheme import ShortlistScheme
@@ -31,8 +29,8 @@ class Shortlist(DraftVerify):
     request: ClassVar[type[Request]] = ShortlistRequest
 
     def scheme(self, opening: Open, request: ShortlistRequest, vocabulary: int) -> ShortlistScheme:
-        from common.methods.drafted.machine.values import RoundsConfig
-        from common.sampling.racing import Racing
+        from common.methods.drafted.drafting import RoundsConfig
+        from common.sampling.race import Racing
         from tests.common.methods.shortlist.scheme import Drafter, Drafts, Judge, ShortlistScheme
 
         return ShortlistScheme(

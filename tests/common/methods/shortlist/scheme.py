@@ -15,15 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import View
-from common.draft_policy.values import Plan
-from common.methods.drafted.machine.values import Judgement, RoundsConfig
-from common.sampling.drafting import Race
-from common.sampling.draws import Place
-from common.sampling.fastest import Found
-from common.sampling.racing import Racing
-from common.sampling.warping import Warp
+from common.draft_policy.times import Plan
+from common.methods.drafted.drafting import Judgement, RoundsConfig
+from common.sampling.noise import Place
+from common.sampling.race import Found, Race, Racing
+from common.sampling.rejection import Warp
 from proto.errors import malformed
-from proto.rounds import Propose
+from proto.messages import Propose
 from tests.common.methods.shortlist.payload import ID, decode_lists, encode_lists
 
 TOKEN_BYTES = 3.0  # of a token id in a message

@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Commit, TreeWork
-from common.methods.trees.edgellm.drawing import Finishers
-from common.methods.trees.machine.growth import Growth
-from common.methods.trees.machine.rounds import TreeConfig, TreeRounds
-from common.methods.trees.machine.tree import Candidate
-from common.sampling.drafting import Race, RaceKernel
+from common.methods.trees.edgellm import Finishers
+from common.methods.trees.growth import Candidate, Growth
+from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.sampling.race import Race, RaceKernel
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path
 VOCABULARY = 12

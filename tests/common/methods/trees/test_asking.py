@@ -13,15 +13,20 @@ from hypothesis import strategies as st
 
 from common.answer.driver import NullObserver
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees.driver import TreeDriver
-from common.methods.trees.history import TreeHistory
-from common.methods.trees.machine.agreement import Agreement
-from common.methods.trees.machine.best_first import BestFirst
-from common.methods.trees.machine.growth import Adaptive, Even, Growth, Whole
-from common.methods.trees.machine.rounds import TreeConfig, TreeRounds
-from common.methods.trees.machine.threshold import Threshold
-from common.methods.trees.machine.times import TreeTimes
-from common.methods.trees.machine.tree import Candidate, DraftTree
+from common.methods.trees.edgellm import TreeDriver, TreeHistory
+from common.methods.trees.growth import (
+    Adaptive,
+    Agreement,
+    BestFirst,
+    Candidate,
+    DraftTree,
+    Even,
+    Growth,
+    Threshold,
+    TreeTimes,
+    Whole,
+)
+from common.methods.trees.rounds import TreeConfig, TreeRounds
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 from tests.common.methods.trees.test_edgellm_threads import Idle

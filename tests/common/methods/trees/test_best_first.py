@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT
-from common.methods.trees.machine.agreement import EXPONENTS, Agreement
-from common.methods.trees.machine.best_first import BestFirst
-from common.methods.trees.machine.matching import Match
-from common.methods.trees.machine.times import TreeTimes
-from common.methods.trees.machine.tree import Candidate, DraftTree
+from common.methods.trees.growth import EXPONENTS, Agreement, BestFirst, Candidate, DraftTree, Match, TreeTimes
 
 # What each of the candidates behind a path has of the probability.
 Shares = Callable[[Sequence[int]], Sequence[float]]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from common.answer.errors import RequestError
+from common.answer.request import RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
-from common.engine.budget import PassTimes
+from common.engine.batcher import PassTimes
 from common.engine.kv.memory import Rows
 from common.methods.catalog import METHODS
-from common.methods.trees.history import TreeHistory
-from common.methods.trees.machine.times import TreeTimes
+from common.methods.trees.edgellm import TreeHistory
+from common.methods.trees.growth import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
 from tests.cloud.town import Resident, Town

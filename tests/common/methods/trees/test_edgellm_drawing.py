@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.trees.edgellm.drawing import Finishers, Following
-from common.sampling.drafting import RaceKernel
-from common.sampling.racing import Racing
+from common.methods.trees.edgellm import Finishers, Following
+from common.sampling.race import RaceKernel, Racing
 
 VOCABULARY = 200
 KERNEL = RaceKernel(VOCABULARY, "cpu")

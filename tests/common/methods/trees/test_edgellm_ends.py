@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from common.answer.errors import AnswerFailed
+from common.answer.request import AnswerFailed
 from common.configuration.configuration import ConfigurationError
 from common.engine.model.errors import ModelError
 from device.http.options import HttpOptions

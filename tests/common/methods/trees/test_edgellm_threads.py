@@ -6,11 +6,9 @@ import threading
 from collections.abc import Callable, Hashable
 
 from common.answer.driver import NullObserver
-from common.methods.trees.driver import TreeDriver
-from common.methods.trees.history import TreeHistory
-from common.methods.trees.machine.best_first import BestFirst
-from common.methods.trees.machine.rounds import TreeConfig, TreeRounds
-from common.methods.trees.machine.times import TreeTimes
+from common.methods.trees.edgellm import TreeDriver, TreeHistory
+from common.methods.trees.growth import BestFirst, TreeTimes
+from common.methods.trees.rounds import TreeConfig, TreeRounds
 
 SOON = 30.0  # seconds, on a busy machine
 MANY = 20_000

@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 
 from common.answer.values import ROOT
-from common.methods.trees.machine.growth import Adaptive, Even, Growth, Nothing
-from common.methods.trees.machine.matching import match
-from common.methods.trees.machine.threshold import LEAST, MOST, Threshold
-from common.methods.trees.machine.tree import Candidate, DraftTree
+from common.methods.trees.growth import (
+    LEAST,
+    MOST,
+    Adaptive,
+    Candidate,
+    DraftTree,
+    Even,
+    Growth,
+    Nothing,
+    Threshold,
+    match,
+)
 
 EOS = frozenset({9})
 

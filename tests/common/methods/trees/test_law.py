@@ -11,15 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees.machine import rounds as rounds_module
-from common.methods.trees.machine.agreement import Agreement
-from common.methods.trees.machine.best_first import BestFirst
-from common.methods.trees.machine.growth import Adaptive, Even, Growth, Nothing
-from common.methods.trees.machine.matching import Match, match
-from common.methods.trees.machine.rounds import TreeConfig
-from common.methods.trees.machine.threshold import Threshold
-from common.methods.trees.machine.times import TreeTimes
-from common.methods.trees.machine.tree import DraftTree
+from common.methods.trees import rounds as rounds_module
+from common.methods.trees.growth import (
+    Adaptive,
+    Agreement,
+    BestFirst,
+    DraftTree,
+    Even,
+    Growth,
+    Match,
+    Nothing,
+    Threshold,
+    TreeTimes,
+    match,
+)
+from common.methods.trees.rounds import TreeConfig
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 

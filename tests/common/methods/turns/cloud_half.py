@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from common.answer.driver import Driver, NullObserver
-from common.answer.failures import unknown_session
-from common.answer.request import read_own_options
-from common.daemon.model_runtime import Start
-from common.daemon.prompt_rows import PromptRows
-from common.daemon.scope import Scope
-from common.methods.aggregate.samplers.choice import make_aggregation
+from common.answer.request import read_own_options, unknown_session
+from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.side import Scope
+from common.methods.aggregate.samplers import make_aggregation
 from common.methods.interface import CloudContext
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
 from tests.common.methods.turns.method import TurnsRequest

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from common.answer.driver import Driver
 from common.answer.report import MethodReport
-from common.daemon.model_runtime import Start
-from common.daemon.prompt_rows import PromptRows
-from common.methods.aggregate.samplers.choice import make_aggregation
+from common.daemon.model_runtime import PromptRows, Start
+from common.methods.aggregate.samplers import make_aggregation
 from common.methods.interface import DeviceContext
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.method import TurnsRequest

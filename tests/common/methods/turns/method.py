@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from common.answer.errors import RequestError
-from common.answer.request import Request
-from common.methods.checks import check_both_sources, check_sampler
+from common.answer.request import Request, RequestError
+from common.methods.interface import check_both_sources, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:

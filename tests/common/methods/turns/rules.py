@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from common.answer.values import Action, Commit, Finish, Send, Work
 from proto.errors import malformed
-from proto.fields import OTHER, Side
-from proto.messages import Open, Target
+from proto.messages import OTHER, Open, Side, Target
 
 
 @dataclass

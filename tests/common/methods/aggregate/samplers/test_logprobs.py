@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.machine.values import Decided, LackingLocal, LackingRemote
-from common.methods.aggregate.samplers.choice import make_aggregation
-from common.methods.aggregate.samplers.race import RaceAggregation
+from common.methods.aggregate.drafts import Decided, LackingLocal, LackingRemote
+from common.methods.aggregate.samplers import RaceAggregation, make_aggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace
 from proto.messages import Open

@@ -10,13 +10,12 @@ import torch
 from common.answer.values import Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.machine.remote import MOST_BYTES
-from common.methods.aggregate.machine.session import Session
-from common.methods.aggregate.machine.values import LocalDraft, SessionConfig
-from common.methods.aggregate.samplers.paper import PaperAggregation
+from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft, SessionConfig
+from common.methods.aggregate.samplers import PaperAggregation
+from common.methods.aggregate.session import Session
 from common.sampling.paper import PaperSampler
-from proto.fields import Side
-from proto.payloads.raw import RawEntries
+from proto.messages import Side
+from proto.payloads.race import RawEntries
 
 VOCABULARY = 151_936
 FLAT = torch.full((VOCABULARY,), 1 / VOCABULARY)

@@ -1,0 +1,458 @@
+"""`dragon models check`: what a model does on this machine.
+
+Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import torch
+from rich.filesize import decimal
+from transformers import AutoConfig
+
+from common.configuration.settings import MODEL_SETTINGS, Settings, readable_name
+from common.daemon.profile import evenly, no_room, profile
+from common.engine.kv.line import KvAllocationError, KvMemoryFullError
+from common.engine.model import hub
+from common.engine.model.architecture import check_architecture, max_context
+from common.engine.model.decoder import Decoder, load_decoder, model_place
+from common.engine.model.errors import ModelError
+from common.engine.model.files import check_files, read_settings, stored_weights
+from common.engine.model.gguf import MANIFEST, damaged_files, imported, is_gguf
+from common.engine.model.hub import (
+    NOT_A_DECODER_S,
+    SETTINGS,
+    WEIGHTS,
+    Pulled,
+    card,
+    damaged_blobs,
+    here,
+    is_folder,
+    link,
+    locate,
+    place_of,
+)
+from common.engine.model.loading import resolve_device, resolve_dtype
+from common.engine.model.tokenizer import Tokenizer
+from common.library.embedder import SentenceTransformerEmbedder
+from common.library.errors import LibraryError
+from common.library.terminal import progress_bar
+from common.process.files import expanded
+from common.process.machine import memory
+from common.scoring.choice import scorer_without_model
+from proto.messages import Exactness, Side
+
+CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
+DOCUMENTS = (1, 4)
+MEBIBYTE = 2**20
+_MEANING: Final[dict[Exactness, str]] = {
+    "bit-exact": "the same bits alone, among neighbours, in chunks, in a tree and from stored keys and values",
+    "rounded": "float32 differs in the last bits between passes; probabilities are rounded before they are used",
+    "near": "numbers differ between passes, so that a repeated question may get another answer; use float32",
+}
+
+
+def check_model(settings: Settings, other: Settings) -> list[str]:
+    """Load the model of `settings` and say what it takes; compare what both sides must share with the other side, whose
+    settings are `other`. Raises `ModelError`, and `ValueError` for a scorer that can't be had, before loading.
+    """
+    weights = _weights(settings, other)
+    place = Path(model_place(settings.model, settings.models))
+    if os.path.exists(place / MANIFEST) and (damaged := damaged_files(place)):
+        raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
+    if not os.path.exists(place) and (damaged := damaged_blobs(locate(settings.model))):
+        raise ModelError(f"{place}: {', '.join(damaged)} changed on this disk; `dragon models remove {place}`")
+    before, began = _most_memory(), time.monotonic()
+    decoder = load_decoder(settings)
+    try:
+        described = _described(decoder, time.monotonic() - began, _most_memory() - before)
+        return [*described, *_timed(decoder), _compared(decoder.tokenizer, other), weights]
+    finally:
+        decoder.close()
+
+
+def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
+    dtype = str(decoder.dtype).removeprefix("torch.")
+    ends = ", ".join(map(str, sorted(decoder.eos)))
+    size = f"{decoder.parameters / 1e6:,.1f} M parameters in {dtype}, {memory / MEBIBYTE:,.0f} MiB of memory"
+    return [
+        f"loaded in {seconds:.1f} s: {size}",
+        f"context: {decoder.max_context:,} tokens; each takes {decoder.token_bytes / 1024:.1f} KiB for every document",
+        f"numbers: {_sentence(decoder.exactness)}",
+        _attention([layer.window for layer in decoder.layout.layers]),
+        f"vocabulary: {decoder.vocabulary:,} tokens; an answer ends with {ends or 'none of them'}",
+    ]
+
+
+def _attention(windows: Sequence[int | None]) -> str:
+    """A phrase for how far layers look back; `windows` in tokens, None for all."""
+    parts = [
+        f"{count} {'layers see' if count > 1 else 'layer sees'}"
+        + (" all earlier tokens" if window is None else f" the last {window:,} tokens")
+        for window, count in Counter(windows).items()
+    ]
+    return f"attention: {', '.join(parts)}"
+
+
+def _timed(decoder: Decoder) -> list[str]:
+    lengths = evenly(2, min(decoder.max_context - 1, CONTEXT))
+    lines = []
+    for rows in DOCUMENTS:
+        try:
+            measured = profile(decoder, rows, lengths, repeats=3)
+            each = ", ".join(f"{1e3 * seconds:.1f} ms at {context} tokens" for context, seconds in measured.pairs)
+        except (KvMemoryFullError, KvAllocationError) as error:
+            each = no_room(error)
+        lines.append(f"a token with {rows} document{'s' if rows > 1 else ''}: {each}")
+    return lines
+
+
+def _compared(tokenizer: Tokenizer, other: Settings) -> str:
+    """A sentence that compares `tokenizer` with that of the other side, as it is configured on this machine."""
+    try:
+        theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
+    except ModelError as error:
+        return f"the other side's model, as configured on this machine, can't be compared: {error}"
+    if theirs.content_hash == tokenizer.content_hash:
+        return "the other side's model, as configured on this machine, has the same tokenizer"
+    return (
+        "the other side's model, as configured on this machine, has another tokenizer: the sides can't answer together;"
+        " configure two models of one family"
+    )
+
+
+def _weights(settings: Settings, other: Settings) -> str:
+    """The scorer of this side, and whether the other side, as it is configured on this machine, agrees."""
+    own, theirs = (_scorer(each) for each in (settings, other))
+    kinds = [each.partition(":")[0] for each in (own, theirs)]
+    if own == theirs:
+        return f"document weights: {kinds[0]}, on the other side, too"
+    return (
+        f"document weights: {kinds[0]}; the other side's, as configured on this machine, are {kinds[1]} with other"
+        " numbers: the sides can't answer together; set the same scorer, with the same table or model, on both"
+    )
+
+
+def _scorer(settings: Settings) -> str:
+    """Identity of a scorer, as far as no model has to be loaded for it; its kind first."""
+    scorer = scorer_without_model(settings)
+    if scorer is not None:
+        return scorer.identity
+    return f"cross-encoder:{settings.scorer_model}:{settings.scorer_period}:{settings.scorer_scale}"
+
+
+def _most_memory() -> int:
+    """Bytes of memory that this process had at most so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _sentence(exactness: Exactness) -> str:
+    """Says how far a model's numbers repeat."""
+    return f"{exactness}: {_MEANING[exactness]}"
+
+
+# --- models_here
+# `dragon models list` and `remove`: the models that are on this machine, and which settings name them.
+
+Sides = Mapping[Side, Settings]  # the settings of both roles
+
+_SHOWN = 12  # digits of a tokenizer's hash, as a refused handshake shows them
+_NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast"})  # say no family
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line of the list; texts are empty where nothing is known."""
+
+    name: str
+    size: int  # bytes
+    numbers: str
+    licence: str
+    tokenizer: str
+    used: str
+    state: str  # where it is, or what is wrong
+
+
+def list_models(sides: Sides) -> list[Listed]:
+    """The models on this machine, by name."""
+    return [_listed(each, sides) for each in here(sides["device"].models)]
+
+
+def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
+    """Models that may be removed, by their names in `list_models`. Raises `ModelError` if there is none of one of them,
+    or it is a folder that somebody put there.
+    """
+    known = {each.name: each for each in here(models)}
+    for name in names:
+        if name not in known:
+            raise ModelError(f"{name}: there is no such model here; `dragon models list` shows those that are")
+        if known[name].kind == "folder":
+            raise ModelError(f"{name}: {known[name].folder} was put there by somebody, who may remove it")
+    return [known[name] for name in names]
+
+
+def used_by(model: Pulled, sides: Sides) -> list[str]:
+    """The roles' settings that name a model: `device model`, `cloud model`, ..."""
+    found = []
+    for role, settings in sides.items():
+        for setting in MODEL_SETTINGS:
+            name = getattr(settings, setting, None)
+            if isinstance(name, str) and _names(name, model, settings.models):
+                found.append(f"{role} {setting}")
+    return found
+
+
+def _listed(model: Pulled, sides: Sides) -> Listed:
+    used = ", ".join(used_by(model, sides))
+    return Listed(
+        model.name, model.size, model.numbers, model.licence or "", _family(model.folder), used, _where(model)
+    )
+
+
+def _where(model: Pulled) -> str:
+    match model.kind:
+        case "hub":
+            return "Hub's cache" if model.whole else f"not whole: `dragon models pull {model.name}` goes on"
+        case "imported":
+            return "imported" if model.whole else "not whole: it is imported again when it is used"
+        case "folder":
+            return "a folder of its own" if model.whole else "a folder without weights"
+        case "linked":
+            return f"{model.folder}" if model.whole else f"{model.folder}, where no model is any more"
+
+
+def _family(folder: Path) -> str:
+    """The tokenizer's kind, its size, and the beginning of the hash that the sides compare; empty without one."""
+    try:
+        tokenizer = Tokenizer.load(str(folder))
+    except ModelError:
+        return ""
+    try:
+        kind = str(read_settings(folder / "tokenizer_config.json").get("tokenizer_class", ""))
+    except (ModelError, AttributeError):
+        kind = ""
+    if kind in _NAMELESS:
+        kind = str(json.loads(tokenizer.description)["model"].get("type", ""))
+    kind = kind.removesuffix("Fast").removesuffix("Tokenizer")
+    return f"{kind} {tokenizer.size:,} {tokenizer.content_hash[:_SHOWN]}"
+
+
+def _names(name: str, model: Pulled, models: Path) -> bool:
+    """Whether a setting with this value means `model`."""
+    if model.kind == "hub":
+        return name == model.name
+    if is_gguf(name):
+        return model.kind == "imported" and model.name.rpartition("-")[0] == Path(name).stem
+    place = place_of(name, models) or expanded(name)
+    return place.resolve() == model.folder.resolve()
+
+
+# --- pull_command
+# `dragon models pull`: a model is brought to this machine, after it was said what it takes.
+#
+# Results go to stdout, everything else to stderr.
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+Say = Callable[[str], object]
+
+
+def pull(given: str, sides: Sides, say: Say) -> str:
+    """Bring a model here by Hub id, folder or `.gguf` file; `say` is told lines about it.
+
+    Returns the name that the setting `model` takes. Raises `ModelError`.
+    """
+    models = sides["device"].models
+    if is_gguf(given):
+        return _import(expanded(given), models, sides, say)
+    if is_folder(given):
+        return _link(expanded(given), models, sides, say)
+    return _download(given, sides, say)
+
+
+def _import(file: Path, models: Path, sides: Sides, say: Say) -> str:
+    if os.path.isfile(file):
+        say(f"{file.name}: {decimal(file.stat().st_size)}; its weights are written as bfloat16 to {models}")
+    folder = imported(file, models)
+    _tell(folder.name, folder, _stored(folder), sides, say)
+    return folder.name
+
+
+def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
+    if not any(folder.glob(WEIGHTS[0])):
+        raise ModelError(f"{folder}: no safetensors weights (*.safetensors); pickled weights are not read")
+    stored, licence = _stored(folder), hub.licence_of(card(folder)) or "not stated"
+    say(f"{folder}: {decimal(stored)} of weights, licence {licence}; they stay there")
+    _tell(str(folder), folder, stored, sides, say)
+    return link(folder, models)
+
+
+def _download(hub_id: str, sides: Sides, say: Say) -> str:
+    offer = hub.offered(hub_id)
+    weights = [file for file in offer.files if _is_wanted(file.name, WEIGHTS)]
+    if not weights:
+        raise ModelError(_without_weights(offer))
+    total, present = sum(file.size for file in weights), sum(hub.present(offer, file) for file in weights)
+    begun = f", of which {decimal(present)} are here" if present else ""
+    say(f"{hub_id}: {decimal(total)} of weights{begun}, licence {offer.licence or 'not stated'}")
+    _tell(hub_id, _get(hub_id, (*SETTINGS, hub.CARD)), total, sides, say)
+    room = shutil.disk_usage(hub.cache_folder()).free
+    if room < total - present:
+        raise ModelError(f"{hub_id}: {hub.cache_folder()} has room for {decimal(room)} only; make some, or set HF_HOME")
+    with progress_bar("downloading", in_bytes=True) as bar:
+        before = 0
+        for file in weights:
+
+            def reached(here: int, before: int = before, name: str = file.name) -> None:
+                bar(before + here, total, name)
+
+            hub.fetch(offer, file, reached)
+            before += file.size
+    folder = _get(hub_id, (*SETTINGS, *WEIGHTS, hub.CARD))
+    if damaged := hub.damaged_blobs(folder):
+        raise ModelError(
+            f"{hub_id}: {', '.join(damaged)} changed on this disk; `dragon models remove {hub_id}`, and pull it again"
+        )
+    return hub_id
+
+
+def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
+    """The folder of the newest commit with the files that match."""
+    try:
+        return hub.newest(hub_id, wanted, NOT_A_DECODER_S)
+    except FileNotFoundError as error:
+        raise ModelError(f"{hub_id}: {error}") from error
+
+
+def _tell(name: str, folder: Path, stored: int, sides: Sides, say: Say) -> None:
+
+    for line in fitting(name, folder, stored, sides):
+        say(line)
+
+
+def _stored(folder: Path) -> int:
+    """Bytes of a folder's weights."""
+    return sum(path.stat().st_size for path in folder.glob(WEIGHTS[0]))
+
+
+def _is_wanted(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, each) for each in patterns) and not any(fnmatch(name, each) for each in NOT_A_DECODER_S)
+
+
+def _without_weights(offer: hub.Offer) -> str:
+    """Explains why a model of the Hub that has no safetensors can't be pulled, and what to do."""
+    names = [file.name for file in offer.files]
+    if files := [name for name in names if is_gguf(name)]:
+        return f"{offer.hub_id}: holds .gguf files; download one, for example {files[0]}, and pull that file"
+    if any(name.endswith(PICKLES) for name in names):
+        return f"{offer.hub_id}: its weights are pickled, which is never read; choose a model with safetensors"
+    return f"{offer.hub_id}: holds no weights (*.safetensors)"
+
+
+# --- fitting
+# A report, before a model is loaded, of its fit with this machine and with the sides that are set up on it.
+
+_HALF = 2  # bytes of a number in the types that most models are published in
+
+
+def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
+    """Lines about a model whose settings and tokenizer are in `folder`, with `stored` bytes of weights.
+
+    Raises `ModelError` for what can't be served at all.
+    """
+    check_files(folder, decoder=True)
+    if (folder / "modules.json").exists():
+        raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # wrong types and values raise whatever comes of them
+        raise ModelError(f"{name}: the configuration can't be read: {' '.join(str(error).split())}") from error
+    check_architecture(name, config)
+    lines = [f"context     {max_context(name, config):,} tokens", _memory(config, folder, stored, sides["device"])]
+    return [*lines, *_tokenizers(folder, sides), _embedders(sides)]
+
+
+def _memory(config: object, folder: Path, stored: int, settings: Settings) -> str:
+    """The line that compares the memory of the weights, as they are computed with here, with what is free."""
+    place = resolve_device(settings.torch_device)
+    stated: torch.dtype | None = getattr(config, "dtype", None)
+    quantised = getattr(config, "quantization_config", None) is not None
+    kept = quantised and place.type != "cpu"  # where Transformers makes no plain numbers of them
+    here = stated or torch.float32 if kept else resolve_dtype(settings.dtype, stated, place)
+    if quantised:
+        taken = stored if kept else stored * _numbers_in_a_byte(config) * here.itemsize
+    else:
+        taken = _numbers(folder, stored, stated) * here.itemsize
+    free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else memory().available
+    where = "GPU memory" if place.type == "cuda" else "memory"
+    numbers = str(here).removeprefix("torch.")
+    enough = "" if taken < free else ": that is too much; stop other programs, or choose a smaller model"
+    return (
+        f"memory      about {decimal(taken)} for its weights in {numbers}; {decimal(free)} of {where} are free{enough}"
+    )
+
+
+def _numbers_in_a_byte(config: object) -> int:
+    described = getattr(config, "quantization_config", None)
+    method = described.get("quant_method") if isinstance(described, dict) else None
+    return 2 if method == "mxfp4" else 1
+
+
+def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:
+    """The count of a model's numbers, by the headers of its weights where they are in `folder`, else by their bytes."""
+    try:
+        numbers = stored_weights(folder).numbers
+    except ModelError:  # as where the index is here, and the files that it lists are not
+        numbers = 0
+    return numbers or stored // (stated.itemsize if stated else _HALF)
+
+
+def _tokenizers(folder: Path, sides: Sides) -> list[str]:
+    """Lines that compare each side's tokenizer with the model's, by the hash that the handshake compares."""
+    try:
+        own = Tokenizer.load(str(folder))
+    except ModelError as error:
+        # Some models leave theirs to the setting `tokenizer`.
+        return [f"tokenizer   none that can be read ({error})"]
+    return [f"tokenizer   {_tokenizer(own, role, settings)}" for role, settings in sides.items()]
+
+
+def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
+    model = f"the {role}'s model {readable_name(settings.model)}"
+    try:
+        theirs = Tokenizer.load(settings.tokenizer or model_place(settings.model, settings.models))
+    except ModelError as error:
+        return f"can't be compared with that of {model}: {error}"
+    if (own.content_hash, own.size) == (theirs.content_hash, theirs.size):
+        return f"the same as that of {model}"
+    return f"another than that of {model}: the two can't answer together"
+
+
+def _embedders(sides: Sides) -> str:
+    """The line that compares both sides' embedding models, which a change of the language model leaves alone."""
+    try:
+        device, cloud = (
+            SentenceTransformerEmbedder(side.embedder, side.torch_device, side.embedder_dtype).identity
+            for side in (sides["device"], sides["cloud"])
+        )
+    except (LibraryError, ModelError) as error:
+        return f"embedder    can't be compared: {error}"
+    if device == cloud:
+        return f"embedder    {sides['device'].embedder} on both sides, as it has to be"
+    return (
+        f"embedder    {sides['device'].embedder} on the device and {sides['cloud'].embedder} on the cloud: the sides"
+        " can't answer together; set the same on both"
+    )

@@ -1,0 +1,523 @@
+"""Attention on a CPU whose sums have one order, whatever else is computed with a token.
+
+The kernels of libraries sum in an order that depends on how many queries and keys they get, so the last bits of a token
+differ between a step, a prompt, a chunk and a tree. Here every token takes the keys that it sees one after the other:
+its bits depend on its query and on their keys and values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.pytorch_utils import Conv1D
+
+from common.answer.values import ROOT
+from common.process.compilation import compiled
+
+# --- scores
+# Attention of rows over their keys, with what classes of models do to its scores.
+#
+# Queries of heads that share a key are folded into the query axis, so that no key is repeated for them.
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The keys that are read, from column `first` on, and which of them each token sees."""
+
+    first: int
+    mask: Tensor | None = None  # additive, [rows, 1, query, columns]
+    causal: bool = False  # queries and columns are the same tokens: the kernel masks by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The rule by which a layer makes weights of the products of queries and keys."""
+
+    scaling: float | None = None  # None: one over the square root of the key's dimension
+    softcap: float | None = None  # scores are bent into (-softcap, softcap) (Gemma 2)
+    sinks: Tensor | None = None  # [heads]: the score of a key without a value (gpt-oss)
+
+    @property
+    def written_out(self) -> bool:
+        """Whether PyTorch's kernel can't do it."""
+        return self.softcap is not None or self.sinks is not None
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, view: View, scores: Scores) -> Tensor:
+    """Attention of `query` `[rows, heads, query, dim]` over `[rows, kv_heads, columns, dim]`; `[rows, heads, query,
+    value_dim]`.
+    """
+    rows, heads, count, dim = query.shape
+    shared = keys.shape[1]
+    folds = heads // shared
+    if view.causal:
+        return scaled_dot_product_attention(
+            query, keys, values, is_causal=True, scale=scores.scaling, enable_gqa=heads != shared
+        )
+    folded = query.reshape(rows, shared, folds * count, dim)
+    mask = view.mask
+    if mask is not None and folds > 1 and count > 1:
+        mask = mask.repeat(1, 1, folds, 1)
+    if scores.written_out:
+        output = _written_out(folded, keys, values, mask, scores, count)
+    else:
+        output = scaled_dot_product_attention(folded, keys, values, mask, scale=scores.scaling)
+    return output.view(rows, heads, count, -1)
+
+
+def _written_out(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores, count: int
+) -> Tensor:
+    """`query` `[rows, kv_heads, folds * count, dim]`."""
+    scaling = query.shape[-1] ** -0.5 if scores.scaling is None else scores.scaling
+    weights = (query @ keys.transpose(-1, -2)) * scaling
+    if scores.softcap is not None:
+        weights = torch.tanh(weights / scores.softcap) * scores.softcap
+    if mask is not None:
+        weights = weights + mask
+    columns = weights.shape[-1]
+    if scores.sinks is not None:
+        by_query = scores.sinks.view(keys.shape[1], -1).repeat_interleave(count, 1)
+        weights = torch.cat([weights, by_query[None, :, :, None].expand(len(weights), -1, -1, -1)], -1)
+    weights = torch.softmax(weights, -1, dtype=torch.float32).to(values.dtype)
+    return weights[..., :columns] @ values
+
+
+# --- tree
+# Trees of tokens behind what a row holds: alternatives that one pass reads together (EdgeLLM §III-B, SpecInfer).
+#
+# A token's column in KV memory is the row's base plus its place in the tree, its position the base plus its depth. It
+# sees what lies before the base, its ancestors and itself.
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Depths of a tree's tokens `[nodes]`, 0 for children of the root, and which of its tokens each sees `[nodes,
+    nodes]`.
+    """
+
+    depths: NDArray[np.int64]
+    seen: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.depths)
+
+
+def tree_of(parents: Sequence[int]) -> Tree | None:
+    """The tree in which token i follows token `parents[i]`, or the `ROOT`; None for a chain.
+
+    Raises `ValueError` for a token before its parent.
+    """
+    if all(parent == place - 1 for place, parent in enumerate(parents)):
+        return None
+    nodes = len(parents)
+    depths, seen = np.zeros(nodes, np.int64), np.eye(nodes, dtype=np.bool_)
+    for place, parent in enumerate(parents):
+        if not ROOT <= parent < place:
+            raise ValueError(f"token {place} of a tree can't follow token {parent}: parents come before children")
+        if parent != ROOT:
+            depths[place] = depths[parent] + 1
+            seen[place] |= seen[parent]
+    return Tree(depths, seen)
+
+
+# --- sight
+# The keys that each token of a group sees, as numbers from which a kernel or a mask is made.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sight:
+    """The columns that each token sees: those from `lows` on and before `stops`, then some of a tree's."""
+
+    lows: NDArray[np.int64]  # [rows, query]
+    stops: NDArray[np.int64]  # [rows, query]
+    longest: int  # columns that hold tokens, in the longest row
+    bases: NDArray[np.int64]  # [rows]: columns of the tree's first token
+    seen: NDArray[np.bool_]  # [query, nodes]: of the tree's tokens; no nodes where there is none
+
+    @property
+    def first(self) -> int:
+        """The first column that any token sees."""
+        return int(self.lows.min())
+
+    @property
+    def full(self) -> bool:
+        """Whether every token sees all columns from `first` on."""
+        return not self.seen.size and bool((self.lows == self.first).all() and (self.stops == self.longest).all())
+
+    @property
+    def causal(self) -> bool:
+        """Whether the columns are the tokens themselves, each of which sees those before it and itself."""
+        rows, query = self.lows.shape
+        triangle = np.broadcast_to(np.arange(1, query + 1), (rows, query))
+        return (
+            not self.seen.size
+            and self.longest == query
+            and not self.lows.any()
+            and bool((self.stops == triangle).all())
+        )
+
+    def hidden(self) -> NDArray[np.bool_]:
+        """The columns from `first` on that tokens don't see, `[rows, query, columns]`."""
+        columns = np.arange(self.first, self.longest)
+        hidden: NDArray[np.bool_] = (columns < self.lows[..., None]) | (columns >= self.stops[..., None])
+        nodes = self.seen.shape[1]
+        for row, base in enumerate(self.bases.tolist() if nodes else ()):
+            begin = max(base, self.first)
+            hidden[row, :, begin - self.first : base + nodes - self.first] = ~self.seen[:, begin - base :]
+        return hidden
+
+
+def chain_sight(places: NDArray[np.int64], longest: int, window: int | None) -> Sight:
+    """The sight of tokens at the columns `places` [rows, query] that look back over `window` tokens or all."""
+    stops = places + 1
+    lows = np.zeros_like(stops) if window is None else np.maximum(0, stops - window)
+    return Sight(lows, stops, longest, places[:, 0], np.zeros((places.shape[1], 0), np.bool_))
+
+
+def tree_sight(tree: Tree, bases: Sequence[int], query: int, longest: int, window: int | None) -> Sight:
+    """The sight of the last `query` tokens of a tree in rows where it begins at the columns `bases`."""
+    first = np.asarray(bases)
+    stops = np.repeat(first[:, None], query, 1)
+    depths, seen = tree.depths[-query:], tree.seen[-query:]
+    if window is None:
+        return Sight(np.zeros_like(stops), stops, longest, first, seen)
+    lows = np.clip(stops + depths + 1 - window, 0, stops)
+    return Sight(lows, stops, longest, first, seen & (tree.depths > depths[:, None] - window))
+
+
+# --- ordered
+
+_TILE: Final = 64  # keys that are widened together, for all queries of a block
+_BLOCK: Final = 32  # tokens whose queries are worked on together
+_LANES: Final = 16  # partial sums of weights: a key's rank among those that are seen tells which one
+_WORTH_A_THREAD: Final = 2**21  # products of numbers; less is done before a thread has woken
+
+_FLOAT: Final = np.float32
+_LOG2_E: Final = np.float32(1.4426950408889634)
+# ln 2 in two parts: the first has so few digits that a whole number of octaves of it is exact.
+_LN2_HIGH: Final = np.float32(0.693359375)
+_LN2_LOW: Final = np.float32(-2.12194440e-4)
+# exp r = 1 + r + r^2/2 + ... for |r| <= ln(2)/2: seven terms leave a relative error of 1e-7
+_TERMS: Final = tuple(np.float32(1 / factorial) for factorial in (2, 6, 24, 120, 720))
+_LEAST: Final = np.float32(-87.0)  # exp of it is the smallest number that float32 has in full
+
+
+class OrderedAttention:
+    """Computes with up to `threads` threads, among which work is divided without changing a bit."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "attention") if threads > 1 else None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def attend(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        slot: int,
+        sight: Sight,
+        scores: Scores,
+        output: Tensor,
+    ) -> None:
+        """Write to `output` `[rows * query, heads, value_dim]` the attention of `query` `[rows * query, heads, dim]`.
+
+        `keys` `[slots, kv_heads, columns, dim]` and `values` are read from `slot` on. All are contiguous and of one
+        type, float32 or bfloat16.
+        """
+        rows, count = sight.lows.shape
+        shared = keys.shape[1]
+        heads, dim = query.shape[1:]
+        scaling = _FLOAT(dim**-0.5 if scores.scaling is None else scores.scaling)
+        softcap = _FLOAT(scores.softcap or 0.0)
+        sinks = np.empty(0, np.float32) if scores.sinks is None else scores.sinks.float().numpy()
+        shift = np.uint32(16 if query.dtype == torch.bfloat16 else 0)
+        arrays = [_bits(tensor) for tensor in (query, keys, values, output)]
+        arguments = (*arrays, slot, sight.lows, sight.stops, sight.longest, sight.bases, sight.seen)
+        tasks = rows * shared * -(-count // _BLOCK)
+
+        def part(first: int, last: int) -> None:
+            _attend(*arguments, scaling, softcap, sinks, shift, first, last)
+
+        if self._pool is None or int((sight.stops - sight.lows).sum()) * heads * dim < _WORTH_A_THREAD:
+            part(0, tasks)
+            return
+        # Blocks at a prompt's end take longer than those at its beginning: parts are small, and taken in turn.
+        edges = np.linspace(0, tasks, min(tasks, 4 * self._threads) + 1).astype(int).tolist()
+        list(self._pool.map(part, edges[:-1], edges[1:]))
+
+
+def _bits(tensor: Tensor) -> NDArray[Any]:
+    """The memory of a tensor as whole numbers."""
+    bits: NDArray[Any] = tensor.view(torch.uint16 if tensor.itemsize == 2 else torch.uint32).numpy()
+    return bits
+
+
+def _attend_tasks(
+    query: NDArray[Any],
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    output: NDArray[Any],
+    slot: int,
+    lows: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    longest: int,
+    bases: NDArray[np.int64],
+    seen: NDArray[np.bool_],
+    scaling: np.float32,
+    softcap: np.float32,
+    sinks: NDArray[np.float32],
+    shift: np.uint32,
+    first: int,
+    last: int,
+) -> None:
+    """The tasks from `first` to before `last`: a block of tokens of one row, with the heads that share a key."""
+    count = lows.shape[1]
+    shared, columns, dim = keys.shape[1:]
+    value_dim = values.shape[3]
+    folds = query.shape[1] // shared
+    nodes = seen.shape[1]
+    blocks = (count + _BLOCK - 1) // _BLOCK
+    most = min(count, _BLOCK) * folds
+    key_bits, value_bits = np.zeros((dim, _TILE), np.uint32), np.zeros((_TILE, value_dim), np.uint32)
+    query_bits = np.empty((most, dim), np.uint32)
+    key_tile, value_tile = key_bits.view(np.float32), value_bits.view(np.float32)
+    queries = query_bits.view(np.float32)
+    weights = np.empty((most, (longest + _TILE - 1) // _TILE * _TILE + _LANES), np.float32)
+    sums, totals = np.empty((most, value_dim), np.float32), np.empty(most, np.float32)
+    octaves = np.empty(weights.shape[1], np.int32)
+    for task in range(first, last):
+        start = task % blocks * _BLOCK
+        head = task // blocks % shared
+        row = task // (blocks * shared)
+        tokens = min(count - start, _BLOCK)
+        low, stop = lows[row, start], bases[row] + nodes if nodes else 0
+        for token in range(start, start + tokens):
+            low, stop = min(low, lows[row, token]), max(stop, stops[row, token])
+        low = low // _TILE * _TILE
+        for place in range(tokens * folds):
+            token, which = row * count + start + place // folds, head * folds + place % folds
+            for number in range(dim):
+                query_bits[place, number] = np.uint32(query[token, which, number]) << shift
+        for column in range(low, stop, _TILE):
+            for key in range(min(_TILE, columns - column)):
+                for number in range(dim):
+                    key_bits[number, key] = np.uint32(keys[slot + row, head, column + key, number]) << shift
+            for place in range(tokens * folds):
+                _multiply(queries[place], key_tile, weights[place, column : column + _TILE])
+        for place in range(tokens * folds):
+            token, which = start + place // folds, head * folds + place % folds
+            own = weights[place, lows[row, token] :]
+            rank = max(stops[row, token] - lows[row, token], 0)
+            for node in range(nodes):
+                if seen[token, node]:
+                    own[rank] = own[bases[row] - lows[row, token] + node]
+                    rank += 1
+            sink = sinks[which] if len(sinks) else _FLOAT(-np.inf)
+            totals[place] = _weigh(own, rank, scaling, softcap, sink, octaves)
+            sums[place] = _FLOAT(0.0)
+        for column in range(low, stop, _TILE):
+            for key in range(min(_TILE, columns - column)):
+                for number in range(value_dim):
+                    value_bits[key, number] = np.uint32(values[slot + row, head, column + key, number]) << shift
+            for place in range(tokens * folds):
+                token = start + place // folds
+                own = weights[place, lows[row, token] :]
+                begin, end = max(column, lows[row, token]), min(column + _TILE, stops[row, token])
+                if begin < end:
+                    _add(own[begin - lows[row, token] :], value_tile[begin - column : end - column], sums[place])
+                rank = max(stops[row, token] - lows[row, token], 0)
+                for node in range(nodes):
+                    if seen[token, node]:
+                        if column <= bases[row] + node < column + _TILE:
+                            key = bases[row] + node - column
+                            _add(own[rank:], value_tile[key : key + 1], sums[place])
+                        rank += 1
+        for place in range(tokens * folds):
+            token, which = row * count + start + place // folds, head * folds + place % folds
+            _store(sums[place], totals[place], shift, output[token, which])
+
+
+def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], products: NDArray[np.float32]) -> None:
+    """Products of `query` [dim] and each key of `tile` [dim, _TILE], dimension by dimension."""
+    for key in range(_TILE):
+        products[key] = _FLOAT(0.0)
+    dim = len(query)
+    for number in range(0, dim - dim % 4, 4):
+        one, two, three, four = query[number], query[number + 1], query[number + 2], query[number + 3]
+        first, second, third, fourth = tile[number], tile[number + 1], tile[number + 2], tile[number + 3]
+        for key in range(_TILE):
+            products[key] = (((products[key] + one * first[key]) + two * second[key]) + three * third[key]) + (
+                four * fourth[key]
+            )
+    for number in range(dim - dim % 4, dim):
+        for key in range(_TILE):
+            products[key] = products[key] + query[number] * tile[number, key]
+
+
+def _weigh_products(
+    own: NDArray[np.float32],
+    count: int,
+    scaling: np.float32,
+    softcap: np.float32,
+    sink: np.float32,
+    octaves: NDArray[np.int32],
+) -> np.float32:
+    """Make weights of the first `count` products in place; returns their sum. Those behind are overwritten."""
+    whole = octaves.view(np.float32)
+    padded = (count + _LANES - 1) // _LANES * _LANES
+    for rank in range(count):
+        own[rank] = own[rank] * scaling
+    if softcap > 0:
+        for rank in range(count):
+            own[rank] = np.tanh(own[rank] / softcap) * softcap
+    highest = sink
+    for rank in range(count):
+        highest = max(highest, own[rank])
+    for rank in range(count, padded):
+        own[rank] = highest
+    for rank in range(padded):
+        power = max(own[rank] - highest, _LEAST)
+        octave = np.rint(power * _LOG2_E)
+        rest = (power - octave * _LN2_HIGH) - octave * _LN2_LOW
+        series = (((_TERMS[4] * rest + _TERMS[3]) * rest + _TERMS[2]) * rest + _TERMS[1]) * rest + _TERMS[0]
+        own[rank] = (series * rest * rest + rest) + _FLOAT(1.0)
+        octaves[rank] = (np.int32(octave) + np.int32(127)) << np.int32(23)  # the bits of 2 ** octave
+    for rank in range(padded):
+        own[rank] = own[rank] * whole[rank]
+    for rank in range(count, padded):
+        own[rank] = _FLOAT(0.0)
+    lanes = np.zeros(_LANES, np.float32)
+    for rank in range(0, padded, _LANES):
+        for lane in range(_LANES):
+            lanes[lane] += own[rank + lane]
+    total = _FLOAT(0.0) if sink == -np.inf else _FLOAT(np.exp(sink - highest))
+    for lane in range(_LANES):
+        total += lanes[lane]
+    return total
+
+
+def _add_values(weights: NDArray[np.float32], values: NDArray[np.float32], sums: NDArray[np.float32]) -> None:
+    """Add `values` [keys, value_dim] to `sums` [value_dim], key by key."""
+    keys, size = values.shape
+    for key in range(0, keys - keys % 4, 4):
+        one, two, three, four = weights[key], weights[key + 1], weights[key + 2], weights[key + 3]
+        first, second, third, fourth = values[key], values[key + 1], values[key + 2], values[key + 3]
+        for number in range(size):
+            sums[number] = (((sums[number] + one * first[number]) + two * second[number]) + three * third[number]) + (
+                four * fourth[number]
+            )
+    for key in range(keys - keys % 4, keys):
+        for number in range(size):
+            sums[number] = sums[number] + weights[key] * values[key, number]
+
+
+def _store_result(sums: NDArray[np.float32], total: np.float32, shift: np.uint32, output: NDArray[Any]) -> None:
+    """Write the quotients as the bits of float32, or rounded to the nearest bfloat16."""
+    for number in range(len(sums)):
+        sums[number] = sums[number] / total
+    bits = sums.view(np.uint32)
+    if shift == 0:
+        for number in range(len(sums)):
+            output[number] = bits[number]
+        return
+    for number in range(len(sums)):
+        odd = (bits[number] >> shift) & np.uint32(1)
+        output[number] = (bits[number] + np.uint32(0x7FFF) + odd) >> shift
+
+
+_multiply = compiled(_multiply_tile, without_gil=True)
+_weigh = compiled(_weigh_products, without_gil=True)
+_add = compiled(_add_values, without_gil=True)
+_store = compiled(_store_result, without_gil=True)
+_attend = compiled(_attend_tasks, without_gil=True)
+
+
+# --- products
+# Linear layers on a CPU in bfloat16 whose rows have the same bits, whatever other rows are computed with them.
+#
+# oneDNN chooses a kernel, and with it the order of its sums, by the number of rows: a single row has a kernel of its
+# own,
+# and where a CPU has matrix units (AMX) so have many numbers. So no product has a single row, and with matrix units
+# every
+# product has a block of rows, the last one padded.
+#
+# A product of few rows takes as long as its weights take to be laid out for the kernel. That is done once, at
+# loading.
+
+_PRODUCTS_BLOCK: Final = 32  # rows: more cost steps time, fewer cost prompts time
+_EVERYTHING: Final = 2**62
+
+_Multiply = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Numbers of rows that products have: multiples of `unit`, and at most `most` of them."""
+
+    unit: int = 1
+    most: int = _EVERYTHING
+
+    def padding(self, rows: int) -> int:
+        """Number of rows that are missing to the next multiple."""
+        return -rows % self.unit
+
+    def multiplied(self, multiply: _Multiply, rows: Tensor) -> Tensor:
+        """The product of `rows` `[..., size]`, `[..., outputs]`, by one call of `multiply` for every block."""
+        flat = rows.reshape(-1, rows.shape[-1])
+        padding = self.padding(len(flat))
+        if padding:
+            flat = functional.pad(flat, (0, 0, 0, padding))
+        products = multiply(flat) if len(flat) <= self.most else torch.cat([*map(multiply, flat.split(self.most))])
+        return products[: len(flat) - padding].view(*rows.shape[:-1], products.shape[-1])
+
+
+ANY_ROWS: Final = RowBlocks()
+
+
+def row_blocks() -> RowBlocks:
+    """The blocks in which this machine's CPU gives rows the same bits."""
+    return RowBlocks(_PRODUCTS_BLOCK, _PRODUCTS_BLOCK) if torch.cpu._is_amx_tile_supported() else RowBlocks(2)
+
+
+def can_pack() -> bool:
+    """Whether this machine has kernels for weights that are laid out for them."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@torch.inference_mode()
+def order_products(model: nn.Module, blocks: RowBlocks, pack: bool) -> None:
+    """Have the linear layers of `model` multiply in `blocks`. With `pack` their weights are laid out for the kernel and
+    as parameters they are empty; those that an embedding shares take memory twice then.
+    """
+    for layer in model.modules():
+        if type(layer) not in (nn.Linear, Conv1D):
+            continue
+        multiply = _packed(layer) if pack else layer.forward
+        layer.forward = partial(blocks.multiplied, multiply)
+
+
+def _packed(layer: Any) -> _Multiply:
+    weight, bias = layer.weight, layer.bias
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous() if isinstance(layer, Conv1D) else weight)
+    layer.weight = nn.Parameter(weight.new_empty(0), requires_grad=False)
+
+    def multiply(rows: Tensor) -> Tensor:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+        return product
+
+    return multiply

@@ -1,0 +1,592 @@
+"""This side's drafts of one session: a tree of prefixes that may become the answer's (DRAGON §3: Draft Queues).
+
+Its root is the committed prefix. A prefix that was decoded has a draft: the distribution behind it, of which the
+drafted token is the fastest. The chain follows these from the root. Branches are prefixes that leave it by another
+token, whose chance is foreseen (`foresight.py`): if such a token is the target, the draft behind it is there already,
+and a rejection costs no round trip.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from math import exp, log
+from typing import Any, Final, Protocol
+
+from common.answer.values import ROOT, Commit, Finish, Send, TreeWork, View, Withdraw
+from common.estimates.ahead import FAINT, Ahead
+from common.sampling.grid import Logprobs
+from proto.codes import EMPTY, extend
+from proto.messages import Placement, Side
+
+# --- foresight
+# Chances of the tokens that may turn out to be the target, as one side foresees them from its own race.
+#
+# All randomness is shared, so a side that knows its own race knows nearly how each token fares in the race of both:
+# the
+# target is among its fastest few, in proportion to a power of the speed. The power is learned from the positions that
+# were decided: the better the sides agree, the higher it is.
+
+Rivals = Sequence[tuple[int, float]]  # a side's fastest tokens with the logarithms of their speeds, its draft first
+
+_FIRST: Final = 3.0  # the power before any position was decided
+_SURE: Final = 1.0  # information (1 / variance) that it counts for
+_MEMORY: Final = 60.0  # positions that are remembered: what the older ones told is forgotten
+_LEAST: Final = 0.2
+_MOST: Final = 40.0
+
+
+@dataclass(slots=True)
+class Foresight:
+    """The power, learned online: a Newton step per decided position (the likelihood is concave in it)."""
+
+    power: float = _FIRST
+    _information: float = _SURE
+
+    def chances(self, rivals: Rivals) -> list[float]:
+        """Chance of each of `rivals` to be the target, the first of which is the fastest. They sum to 1."""
+        if not rivals:
+            return []
+        first = rivals[0][1]
+        weights = [exp(self.power * (speed - first)) for _, speed in rivals]
+        total = sum(weights)
+        return [weight / total for weight in weights]
+
+    def observe(self, rivals: Rivals, target: int) -> None:
+        """Learn that the token `target` won. Nothing is learned from a target that is none of `rivals`."""
+        won = next((speed for token, speed in rivals if token == target), None)
+        if won is None:
+            return
+        chances = self.chances(rivals)
+        mean = sum(chance * speed for chance, (_, speed) in zip(chances, rivals, strict=True))
+        variance = sum(chance * (speed - mean) ** 2 for chance, (_, speed) in zip(chances, rivals, strict=True))
+        # Counted in positions: a low power tells much of each, and would outweigh all that a higher one tells later.
+        self._information = max(_SURE, self._information * (1.0 - 1.0 / _MEMORY) + variance)
+        self.power = min(max(self.power + (won - mean) / self._information, _LEAST), _MOST)
+
+
+# --- values
+# Inputs and outputs of a `Session`.
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The target token of a position."""
+
+    token: int
+    cloud_share: float | None = None  # the cloud's share in the token's probability
+    expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), where the sampler has them
+    logprobs: Logprobs | None = None  # where they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class LackingRemote:
+    """A failed certificate, with the values that the remote view lacks."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
+
+
+@dataclass(frozen=True, slots=True)
+class LackingLocal:
+    """A failed certificate, with the values that the local view lacks and this side can look up."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the local list, 0 for the values of `ids`
+
+
+Verdict = Decided | LackingRemote | LackingLocal
+
+
+class SessionSampler(Protocol):
+    """A sampler as the session uses it: aggregates two views and speaks their payloads."""
+
+    def pack(self, view: Any) -> bytes:
+        """The payload that makes a local view known to the other side, or has made a remote one known to this side."""
+        ...
+
+    def read(self, side: Side, position: int, payload: bytes) -> View:
+        """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
+        ...
+
+    def footprint(self, view: Any) -> int:
+        """Bytes that a remote view takes, about, or a local one on the other side."""
+        ...
+
+    def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Verdict:
+        """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
+        ...
+
+    def alone(self, view: Any) -> Logprobs | None:
+        """Log-probabilities for a view's own token, where that is decided by it alone; None unless asked for."""
+        ...
+
+    def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
+        """The fastest tokens of a local view's race with the logarithms of their speeds, the draft first; few are
+        enough. None where the sampler can't tell which tokens may be the target.
+        """
+        ...
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        """Raise `ProtocolError` for a `Resolve` that can't be asked of this side's views."""
+        ...
+
+    def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
+        """The payload that answers a `Resolve` from a local view; computed over the whole vocabulary."""
+        ...
+
+    def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
+        """The view with the values added that a payload of `supply` carries. Raises `ProtocolError` where it carries
+        others than those of `ids` and `depth`.
+        """
+        ...
+
+
+class PlacementPolicy(Protocol):
+    """Names the next aggregator (§5.1)."""
+
+    def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
+        """The side that decides `position`; `accepted` are the outcomes of the known drafts of the position before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """Parameters of one answer."""
+
+    session: int
+    placement: Placement
+    eos: frozenset[int]
+    max_tokens: int
+    vocabulary: int  # all token ids are below it
+    participants: frozenset[Side] = frozenset({"device", "cloud"})  # the sides whose documents count
+    window: int = 256  # drafts further than this beyond the committed prefix are refused
+
+    def shares(self, side: Side) -> bool:
+        """Whether `side` sends its distributions to the other one."""
+        if len(self.participants) < 2:
+            return False
+        return self.placement in ("greedy", "random", "mirrored") or self.placement != side
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Progress of an answer as far as a waiting side sees it: its patience restarts at each of finitely many stages."""
+
+    position: int
+    heard: bool  # the cloud has drafted or decided since the session was opened on it
+    questions: int  # different questions that were asked
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDraft:
+    """A token this side drafted at `position` after the prefix with `digest`."""
+
+    position: int
+    digest: int
+    view: View
+    evidence: float
+    decode_time: int  # microseconds
+    looked_up: View | None = None  # `view` with values that were looked up since; `view` is what is sent
+    footprint: int = 0  # bytes that it takes on the other side, if it is sent
+
+    @property
+    def known(self) -> View:
+        """The view with all values that this side has looked up."""
+        return self.looked_up or self.view
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWork(TreeWork):
+    """A decode step: the wanted distributions are those behind `prefixes`, the chain's first."""
+
+    prefixes: tuple[tuple[int, int], ...] = ()  # position and digest of each
+    chained: bool = True  # the first of them is the chain's; the others are branches
+
+    @property
+    def position(self) -> int:
+        return self.prefixes[0][0]
+
+    @property
+    def digest(self) -> int:
+        return self.prefixes[0][1]
+
+    @property
+    def made(self) -> str:
+        return "drafted" if self.chained else "branched"
+
+    @property
+    def positions(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDraft:
+    """The other side's draft. Its prefix is the key it is stored under."""
+
+    view: View
+    evidence: float
+    footprint: int  # bytes that it takes, about
+    resolved: View | None = None  # `view` with values that were asked for since
+
+    @property
+    def known(self) -> View:
+        """The view with all values that this side has been told."""
+        return self.resolved or self.view
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Compute values that a local draft's list lacks (`SessionSampler.supply`), on the engine's thread, and hand the
+    result in (`Session.looked_up`).
+    """
+
+    position: int
+    digest: int
+    view: View
+    ids: tuple[int, ...]
+    depth: int
+    asked: bool  # by the other side; otherwise this side's certificate lacks the values
+
+
+Action = Send | LookUp | Commit | Withdraw | Finish
+
+
+@dataclass(slots=True)
+class SessionCounters:
+    """Counts of events so far in one session, on this side."""
+
+    drafted: int = 0
+    late: int = 0  # own drafts that came after their position was decided or rolled back
+    stale: int = 0  # messages fenced off
+    switches: int = 0
+    certificate_failures: int = 0
+    disagreements: int = 0
+    branches: int = 0  # of `drafted`, those beside the chain
+    used: int = 0  # rejections behind which a branch went on
+    rollbacks: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
+    accepted: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
+    degraded: list[int] = field(default_factory=list)
+
+
+# --- tree
+
+MOST_BRANCHES: Final = 128  # prefixes beside the chain that are held decoded
+ROOM: Final = 64  # tokens of branches that rows shall hold beside a whole answer
+MOST_CANDIDATES: Final = 1024  # remembered ones, before those that were decoded or dropped are looked for
+FAINTEST: Final = FAINT**2  # chance of a branch that is remembered: it grows while its prefix is being decided
+
+
+class Node:
+    """A prefix of the answer beyond the committed one, or that one itself."""
+
+    __slots__ = ("chance", "children", "digest", "draft", "dropped", "parent", "position", "rivals", "token")
+
+    def __init__(self, parent: Node | None, token: int, position: int, digest: int, chance: float) -> None:
+        self.parent = parent
+        self.token = token  # the prefix's last
+        self.position = position  # tokens of the prefix
+        self.digest = digest
+        self.chance = chance  # logarithm, from the answer's beginning on
+        self.draft: LocalDraft | None = None
+        self.rivals: Rivals = ()  # of its draft, where branches are wanted
+        self.children: dict[int, Node] = {}
+        self.dropped = False  # no prefix of the answer any more
+
+
+class DraftTree:
+    """The prefixes to decode next, and the drafts behind those that were decoded."""
+
+    def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
+        """Up to `retain` decided drafts are kept until the other side has decided their positions, too: where both
+        sides decide for themselves, it may be behind and still need them. `rivals` gives the fastest tokens of a
+        draft's view.
+        """
+        self.foresight = Foresight()
+        self.branches = 0  # drafts behind them so far
+        self.used = 0  # of them, those behind a target that was not drafted
+        self._eos = eos
+        self._max_tokens = max_tokens
+        self._rivals_of = rivals
+        self._retired: deque[LocalDraft] = deque(maxlen=retain)
+        self._order = count()
+        self._start(Node(None, ROOT, 0, EMPTY, 0.0))
+
+    def _start(self, root: Node) -> None:
+        self.root = root
+        self._decoded: dict[int, Node] = {}  # by digest, in the order of decoding
+        self.footprint = 0  # of their drafts on the other side, in bytes
+        self._candidates: list[tuple[float, int, Node]] = []  # a heap of what could be decoded, the likeliest first
+        self._asked: list[Node] = []
+        self._chained: Node | None = None  # of them, the one at the chain's end
+
+    # --- what was drafted
+
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """The drafted tokens behind the committed prefix, each behind those before it."""
+        tokens: list[int] = []
+        node: Node | None = self.root
+        while node is not None and node.draft is not None:
+            tokens.append(node.draft.view.token)
+            node = node.children.get(tokens[-1])
+        return tuple(tokens)
+
+    def first(self) -> LocalDraft | None:
+        """The draft behind the committed prefix."""
+        return self.root.draft
+
+    def since(self, position: int) -> list[LocalDraft]:
+        """The drafts from `position` on, decided ones that are kept included; those that follow one come after it."""
+        held = (node.draft for node in self._decoded.values() if node.draft is not None)
+        return [draft for draft in (*self._retired, *held) if draft.position >= position]
+
+    def find(self, position: int, digest: int) -> LocalDraft | None:
+        """The draft made at `position` after `digest`, outstanding or lately decided."""
+        node = self._decoded.get(digest)
+        if node is not None:
+            return node.draft if node.position == position else None
+        return next((each for each in self._retired if (each.position, each.digest) == (position, digest)), None)
+
+    def complete(self, position: int, digest: int, view: View) -> None:
+        """Attach the looked-up `view` to the outstanding draft made at `position` after `digest`."""
+        node = self._decoded.get(digest)
+        if node is not None and node.position == position and node.draft is not None:
+            node.draft = replace(node.draft, looked_up=view)
+
+    # --- what to decode
+
+    def ask(self, epoch: int, committed: Sequence[int], ahead: Ahead) -> DraftWork | None:
+        """The next step: the end of the chain, and the likeliest branches that are worth it. None: nothing is."""
+        for node in self._asked:
+            if node is not self._chained:
+                self._remember(node)
+        self._asked, self._chained = [], None
+        end = self._end()
+        if self._allowed(end, ahead):
+            self._asked.append(end)
+            self._chained = end
+        if ahead.branching:
+            self._asked += self._branches(ahead, end)
+        return self._work(epoch, committed) if self._asked else None
+
+    def _end(self) -> Node:
+        """The prefix at the chain's end, which is not decoded."""
+        node = self.root
+        while node.draft is not None:
+            token = node.draft.view.token
+            following = node.children.get(token)
+            node = self._child(node, token, node.chance) if following is None else following
+        return node
+
+    def _allowed(self, node: Node, ahead: Ahead) -> bool:
+        beyond = node.position - self.root.position
+        return beyond < ahead.drafts and node.position < self._max_tokens and node.token not in self._eos
+
+    def _branches(self, ahead: Ahead, end: Node) -> list[Node]:
+        """The likeliest prefixes beside the chain's `end`."""
+        found: list[Node] = []
+        later: list[tuple[float, int, Node]] = []
+        faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.worth)
+        chain = end.position - self.root.position  # drafts of it; they and those to come need room, too
+        left = self._max_tokens - self.root.position
+        held = len(self._decoded) + len(self._asked)
+        room = min(left - max(0, min(ahead.drafts, left) - chain) + ahead.room, chain + MOST_BRANCHES) - held
+        while self._candidates and len(found) < min(ahead.rows - len(self._asked), room):
+            candidate = self._candidates[0]
+            node = candidate[2]
+            least = faint if len(found) < ahead.free else worth
+            if not node.dropped and node.draft is None and -candidate[0] < least:
+                break
+            heapq.heappop(self._candidates)
+            if node.dropped or node.draft is not None or node is end:
+                continue
+            if self._allowed(node, ahead):
+                found.append(node)
+            elif node.token not in self._eos:
+                later.append(candidate)
+        for candidate in later:
+            heapq.heappush(self._candidates, candidate)
+        return found
+
+    def _work(self, epoch: int, committed: Sequence[int]) -> DraftWork:
+        """The step that decodes what was asked for, behind the longest path that all live prefixes share."""
+        asked = set(self._asked)
+        path, node = list(committed), self.root
+        while node not in asked:
+            live = [child for child in node.children.values() if child.draft is not None or child in asked]
+            if len(live) != 1:
+                break
+            (node,) = live
+            path.append(node.token)
+        prefixes = tuple((each.position, each.digest) for each in self._asked)
+        chained = self._asked[0] is self._chained
+        if len(path) == self._asked[0].position and len(asked) == 1:
+            return DraftWork(epoch, tuple(path), prefixes=prefixes, chained=chained)
+        base = len(path)
+        tree = [each for each in self._decoded.values() if each.position > base] + self._asked
+        places = {each: place for place, each in enumerate(tree)}
+        places[node] = ROOT
+        parents = tuple(places[each.parent] for each in tree if each.parent is not None)
+        tokens = tuple(each.token for each in tree)
+        return DraftWork(epoch, tuple(path), tokens, parents, len(asked), prefixes, chained)
+
+    # --- events
+
+    def drafted(self, draft: LocalDraft, branching: bool) -> bool:
+        """Take in a draft that was asked for; False when its position was decided or its prefix rejected meanwhile.
+
+        `branching`: branches beside its token may be wanted.
+        """
+        asked = (each for each in self._asked if (each.digest, each.position) == (draft.digest, draft.position))
+        node = next(asked, None)
+        if node is None:
+            return False
+        self._asked.remove(node)
+        node.draft = draft
+        self._decoded[node.digest] = node
+        self.footprint += draft.footprint
+        self.branches += node is not self._chained
+        if branching:
+            self._branch(node)
+        return True
+
+    def _branch(self, node: Node) -> None:
+        """Remember what may follow a decoded prefix."""
+        assert node.draft is not None
+        rivals = node.rivals = self._rivals_of(node.draft.view)
+        faintest = self.root.chance + log(FAINTEST)
+        for (token, _), chance in zip(rivals, self.foresight.chances(rivals), strict=True):
+            if chance > 0.0 and node.chance + log(chance) >= faintest:
+                self._remember(self._child(node, token, node.chance + log(chance)))
+
+    def commit(self, token: int) -> bool:
+        """Make `token` the committed prefix's next. Returns whether what was asked for has become useless by that."""
+        old = self.root
+        new = old.children.pop(token, None)
+        for node in islice(_below(old), 1, None):
+            self._drop(node)
+        old.children.clear()
+        if old.draft is not None:
+            self.foresight.observe(old.rivals, token)
+            self._retired.append(old.draft)
+            self._forget(old)
+        if new is None:
+            new = Node(None, token, old.position + 1, extend(old.digest, token), old.chance)
+        new.parent = None
+        self.root = new
+        rejected = old.draft is not None and old.draft.view.token != token
+        self.used += rejected and new.draft is not None
+        asked = self._asked
+        useless = all(node.dropped for node in asked)
+        old.dropped = True  # it may be remembered still
+        self._asked = [node for node in asked if not node.dropped]
+        if asked:
+            return useless
+        return rejected and new.draft is None
+
+    def settle(self, position: int) -> None:
+        """Let go of decided drafts before `position`: the other side has decided that far."""
+        while self._retired and self._retired[0].position < position:
+            self._retired.popleft()
+
+    def clear(self, position: int, digest: int) -> None:
+        """Forget all drafts, decided ones included: the prefix itself was cut, to `position` tokens."""
+        for node in _below(self.root):
+            node.dropped = True
+        self._retired.clear()
+        self._start(Node(None, ROOT, position, digest, 0.0))
+
+    # --- small pieces
+
+    def _child(self, node: Node, token: int, chance: float) -> Node:
+        child = node.children.get(token)
+        if child is None:
+            child = Node(node, token, node.position + 1, extend(node.digest, token), chance)
+            node.children[token] = child
+        else:
+            child.chance = chance
+        return child
+
+    def _remember(self, node: Node) -> None:
+        if len(self._candidates) >= MOST_CANDIDATES:
+            self._candidates = [each for each in self._candidates if not each[2].dropped and each[2].draft is None]
+            heapq.heapify(self._candidates)
+        heapq.heappush(self._candidates, (-node.chance, next(self._order), node))
+
+    def _drop(self, node: Node) -> None:
+        node.dropped, node.parent = True, None
+        self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        """Hold the draft behind a prefix no longer, if there is one."""
+        self._decoded.pop(node.digest, None)
+        self.footprint -= 0 if node.draft is None else node.draft.footprint
+
+
+def _below(root: Node) -> Iterator[Node]:
+    """`root` and all that follow it, each before those that follow it."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(node.children.values())
+
+
+# --- remote
+# The other side's drafts of one session (DRAGON §3: Draft Queues).
+
+BRANCHES = 64  # drafts kept per position: prefixes that are still possible
+MOST = 1024  # drafts kept in all
+MOST_BYTES = 2**26  # that they take, but for one draft, which may take more
+ENOUGH_BYTES = 3 * 2**24  # of undecided drafts: with so many, a side makes no more before some are decided
+
+
+class RemoteDrafts:
+    """The other side's drafts, keyed by position and by the prefix that they were made after.
+
+    A draft of a rejected prefix can't be found under the committed one, so it is never aggregated: that is the
+    fence. Of each position the newest prefixes are kept, so a tree of drafts needs no other container.
+    """
+
+    def __init__(self) -> None:
+        self._drafts: dict[int, dict[int, RemoteDraft]] = {}
+        self._count = 0
+        self._bytes = 0
+
+    def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
+        branches = self._drafts.setdefault(position, {})
+        former = branches.pop(digest, None)
+        self._count += former is None
+        self._bytes += draft.footprint - (0 if former is None else former.footprint)
+        branches[digest] = draft
+        if len(branches) > BRANCHES:
+            self._drop_oldest(position)
+        while self._count > MOST or (self._bytes > MOST_BYTES and self._count > 1):
+            self._drop_oldest(max(self._drafts))  # of the position that is decided last
+
+    def get(self, position: int, digest: int) -> RemoteDraft | None:
+        return self._drafts.get(position, {}).get(digest)
+
+    def decide(self, position: int, digest: int) -> tuple[RemoteDraft | None, int]:
+        """Remove the drafts for `position`; returns the one made after `digest`, and the number of the others."""
+        branches = self._drafts.pop(position, {})
+        self._count -= len(branches)
+        self._bytes -= sum(each.footprint for each in branches.values())
+        draft = branches.pop(digest, None)
+        return draft, len(branches)
+
+    def clear(self) -> None:
+        self._drafts.clear()
+        self._count = self._bytes = 0
+
+    def _drop_oldest(self, position: int) -> None:
+        branches = self._drafts[position]
+        dropped = branches.pop(next(iter(branches)))
+        self._count -= 1
+        self._bytes -= dropped.footprint
+        if not branches:
+            del self._drafts[position]

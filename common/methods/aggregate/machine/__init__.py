@@ -1,1 +1,0 @@
-"""The session: the state machine of an answer that both sides decide together. Pure."""

@@ -1,0 +1,423 @@
+"""The drafter: reads the cloud's passages, proposes tokens, and shows those that hold."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from statistics import median
+
+from common.answer.driver import Driver, Part, Preview
+from common.answer.patience import Patience, Silence
+from common.answer.report import RECENT, MethodReport, SideReport, of_cloud
+from common.answer.request import RequestError
+from common.answer.values import Action, Commit, Work
+from common.daemon.handshake import changes
+from common.daemon.model_runtime import ModelRuntime, PromptRows, Start
+from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
+from common.methods.drafted.cloud import Passage, Reading
+from common.methods.drafted.drafting import Drafting, RoundsConfig, RoundsCounters
+from common.methods.drafted.eager import make_drafting
+from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
+from common.methods.drafted.method import DraftRequest, Scheme
+from common.methods.drafted.verifying import rounds_part
+from common.methods.interface import DeviceContext
+from common.methods.passages.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
+from common.methods.trees.edgellm import TreeDriver, TreeHistory, begin_trees
+from common.methods.trees.edgellm_method import TREE_SIZE
+from common.methods.trees.growth import BestFirst
+from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.sampling.rejection import Warp
+from proto.errors import malformed
+from proto.messages import Closed, Decided, Fetched, Hello, Message, Ready, Sync, Verdict
+
+# --- prediction
+# Prediction of the time that a finished answer took per token, from its rounds and the formulas of their times.
+
+
+def predicted_seconds(
+    config: RoundsConfig, counters: RoundsCounters, tokens: int, times: RoundTimes, token_bytes: float
+) -> float:
+    """Seconds per token behind the first, of an answer of `tokens`; `token_bytes` are of a proposed one.
+
+    The first round is not part of it: what comes with the first token was there with it. Nor has the last one to be
+    whole: it costs what a whole one does. 0 where nothing came behind the first token.
+    """
+    alone = undrafted_seconds(times)
+    judged = counters.accepted + counters.rejected
+    acceptance = counters.accepted / judged if judged else 0.0
+    length = max(1, round(counters.proposed / counters.rounds)) if counters.rounds else 1
+    behind = tokens - 1
+    if behind < 1:
+        return 0.0
+    if config.eager:
+        return eager_seconds(times, acceptance, length, token_bytes) if judged else alone
+    drafted = tokens - counters.deferred
+    left = max(0, counters.deferred - (not counters.rounds))
+    if not config.ahead:
+        seconds = max(0, counters.rounds - 1) * round_seconds(times, acceptance, length, token_bytes)
+    else:
+        at_once = min(drafted, round(acceptance * min(length, drafted)) or 1)  # that came with the first verdict
+        seconds = (drafted - at_once) * ahead_seconds(times, acceptance, length, token_bytes)
+    return (seconds + left * alone) / behind
+
+
+# --- relief
+# The device's larger model in the cloud's place: it verifies trees of drafts while the cloud is away (EdgeLLM).
+
+RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
+FAILED = "{} The draft model goes on alone."
+
+
+class Relief:
+    """Goes on with an answer whose verifier is away, by `local_target`. Without such a model nothing happens here.
+
+    The answer's own draft job rests meanwhile: trees have rows of their own. The request's processors hold as for any
+    answer; what the verifier would cut its distribution to (`cut`) is cut off here, too.
+    """
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        drafter: ModelRuntime,
+        machine: Drafting,
+        driver: Driver,
+        part: Part[Work],
+        cut: Warp | None,
+    ) -> None:
+        self._context, self._target, self._drafter = context, context.side.local_target, drafter
+        self._machine, self._driver, self._part, self._cut = machine, driver, part, cut
+        self._trees: TreeDriver | None = None
+        self._failed = False
+
+    @property
+    def possible(self) -> bool:
+        return self._target is not None and not self._failed
+
+    def begin(self, found: PromptRows) -> None:
+        """Decide behind the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
+        target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
+        with self._driver.lock:
+            if target is None or self._driver.over or self._trees is not None or not machine.relieved:
+                return
+            self._part.resting = True
+            history = TreeHistory.of(self._context.side)
+            growth = BestFirst(TREE_SIZE, history.times, history.agreement)
+            config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)
+            rounds = TreeRounds(config, growth, machine.decided)
+            trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self)
+            self._trees = trees
+        self._context.note(RELIEVED.format(rounds.position))
+        try:
+            begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
+        except RequestError as error:  # a tree's rows need more than the draft model's own
+            trees.end(error)
+
+    def end(self) -> None:
+        """Decide no more: the answer is over, or the cloud is back."""
+        with self._driver.lock:
+            trees, self._trees = self._trees, None
+            self._part.resting = False
+        if trees is not None:  # not under the lock, which is taken under theirs
+            trees.end()
+
+    # --- Observer, under the trees' lock
+
+    def committed(self, commit: Commit) -> bool:
+        with self._driver.lock:
+            if commit.position != self._machine.position:
+                return False  # a late verdict decided it: what the trees have from here on follows other tokens
+            self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
+            return self._machine.relieved and not self._driver.over
+
+    def withdrawn(self, position: int) -> None:
+        raise RuntimeError("nobody takes a token of the trees back")
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._context.note(FAILED.format(failure))
+            self._failed = True
+            self._part.resting = False
+            self._driver.apply(self._machine.relief_failed)
+
+
+# --- device_half
+
+LATE = "The cloud took no part after {} tokens: it did not answer in time."
+UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
+READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
+
+
+class DraftingDevice:
+    """Implements `DeviceHalf`, and `Observer` of what is decided.
+
+    A shown token was verified, or is degraded: decided by the draft model alone.
+    """
+
+    def __init__(self, context: DeviceContext, scheme: Scheme, reading: Reading) -> None:
+        """Raises `RequestError` without a draft model or a cloud."""
+        request = context.request
+        assert isinstance(request, DraftRequest)
+        if context.side.drafter is None:
+            raise RequestError(
+                f"Method {request.method!r} needs a draft model, and this device has none: set draft_model.", "method"
+            )
+        if not context.phase.open:
+            raise RequestError(
+                f"Method {request.method!r} needs a cloud that verifies, and this device has none: set cloud.", "method"
+            )
+        self._context = context
+        self._scheme = scheme
+        self._reading = reading
+        self._model = context.side.drafter
+        cloud = context.cloud
+        history = RoundHistory.of(cloud.peer, request.method, self._model.decoding.times.step)
+        policy = make_policy(request, scheme.token_bytes, scheme.config, history)
+        self._history = history
+        lengths = PolicyLengths(policy, history, lambda: cloud.peer.meter.rtt)  # of the latest connection
+        self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
+        recorder = context.trace("cloud", alone=False)
+        preview = Preview(lambda: self._machine.provisional, context.provisional) if request.provisional else None
+        engines = [self._model.decoding]
+        self._driver = Driver("device", self._machine, engines, context.send, self, recorder, preview)
+        self._part = rounds_part(self._driver, self._machine)
+        self._receiver = self._empty()
+        self._passages = True  # they are awaited
+        self._given_up = False  # they have been: drafts are made without them
+        self._lock = threading.Lock()  # of the three
+        self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
+        self._verifying: deque[float] = deque(maxlen=RECENT)
+        self._silence = Silence(context.cloud.waited)
+        self._wanted = WantedBytes()  # of the passages
+        self._asked = time.monotonic()  # when the cloud was last heard, or asked again
+        self._opened = 0  # times
+        self._prompt_tokens: int | None = None  # that the verifier says it reads, since it was opened last
+        self._has_read = False  # it has judged since then
+        self._opened_on: Hello | None = None
+        self._rows: PromptRows | None = None  # that the draft model reads
+        self._relief = Relief(context, self._model, self._machine, self._driver, self._part, scheme.cut)
+
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self._driver.over
+
+    @property
+    def waiting(self) -> bool:
+        with self._driver.lock:
+            return self._passages or self._machine.waiting
+
+    @property
+    def reading(self) -> bool:
+        """Whether the passages have yet to come."""
+        return self._passages
+
+    @property
+    def away(self) -> bool:
+        return self._machine.alone
+
+    def start(self, absence: str | None) -> None:
+        if absence is None:
+            self._open()
+        else:
+            self.without_cloud(absence)
+
+    def receive(self, message: Message) -> None:
+        self._asked = time.monotonic()
+        match message:
+            case Fetched():
+                self._take(message)
+            case Ready():
+                self._prompt_tokens = message.prompt_tokens
+                self._opened_on = self._context.cloud.hello  # it says so before, if it has changed since
+                self._driver.apply(self._machine.begin)
+            case Verdict() | Decided() | Sync():
+                self._context.phase.join()
+                if self._driver.recorder is not None:
+                    self._driver.recorder.message("receive", message)
+                if not isinstance(message, Sync):
+                    if message.verify_time > 0:  # what is told again took none
+                        self._verifying.append(message.verify_time / 1e6)
+                    self._context.cloud.peer.meter.spare(self._asked)
+                    self._driver.apply(lambda: self._judged(message))
+                if self._machine.alone:  # it was slow, and is there again
+                    self._rejoin()
+
+    def without_cloud(self, sentence: str) -> None:
+        self._context.note(sentence, absence=True)
+        with self._lock:
+            awaited, self._passages = self._passages, False
+            self._given_up |= awaited
+        if awaited:
+            self._later_read([])
+        self._driver.apply(lambda: self._machine.out_of_patience(self._relief.possible))
+        self._context.side.later(self._relieve, self.end)
+
+    def reconnected(self) -> None:
+        if self._driver.over:
+            return
+        before, now = self._opened_on, self._context.cloud.hello
+        self._open()
+        if before is not None and now is not None:
+            for what in changes(before, now):
+                position = self._machine.position
+                self._context.note(
+                    f"From token {position} on the cloud is another one than before: its {what} has changed."
+                )
+        self._rejoin()
+
+    def tick(self, now: float) -> None:
+        """Ask again after silence, and go on alone after more of it."""
+        if self._driver.over:
+            return
+        cloud, machine = self._context.cloud, self._machine
+        limits, waiting = self._limits(), self.waiting
+        brought = machine.position - len(machine.degraded) + self._wanted.progress + (not self._passages)
+        stage = self._opened, self._prompt_tokens is not None, self._has_read
+        if self._silence.over(now, brought, stage, waiting, machine.alone, limits):
+            self.without_cloud(LATE.format(machine.position))
+        elif not waiting and not machine.alone:
+            self._asked = now
+        elif not self._passages and cloud.connected and now - self._asked > limits.resync:
+            self._asked = now
+            self._driver.apply(machine.asking if machine.alone else machine.reminded)
+
+    def end(self, failure: Exception | None) -> None:
+        self._driver.end(failure)
+        self._relief.end()
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        counters, degraded = self._machine.counters, tuple(self._machine.degraded)
+        attribution = of_cloud(self._context.record, frozenset(degraded), closed)
+        rounds = max(counters.rounds, 1)
+        return MethodReport(
+            device=SideReport(
+                drafted=counters.drafted,
+                accepted=counters.accepted,
+                rollbacks=counters.rejected,
+                preempted=self._part.preempted,
+                stale=0 if closed is None else closed.stale,
+                decode_ms=1e3 * median(self._steps) if self._steps else 0.0,
+            ),
+            cloud=SideReport(
+                stale=counters.stale,
+                preempted=0 if closed is None else closed.preempted,
+                decode_ms=1e3 * median(self._verifying) if self._verifying else 0.0,
+            ),
+            degraded=degraded,
+            attribution=attribution.shares,
+            unattributed=attribution.unknown,
+            figures={
+                "rounds": float(counters.rounds),
+                "proposals": float(counters.sent),
+                "proposed_per_round": counters.proposed / rounds,
+                "accepted_per_round": counters.accepted / rounds,
+                "undrafted": float(counters.bonus),
+                "predicted_ms": 1e3 * self._predicted(),
+            },
+        )
+
+    def _predicted(self) -> float:
+        """Seconds per token that the formulas give for rounds like this answer's, by the estimates of the times."""
+        machine, scheme = self._machine, self._scheme
+        with self._history.lock:
+            times = self._history.estimates.times()
+            size = self._history.sizes_of(scheme.token_bytes).of(next(iter(scheme.token_bytes)))
+        return predicted_seconds(scheme.config, machine.counters, machine.position, times, size)
+
+    def _limits(self) -> Patience:
+        """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""
+        cloud, step = self._context.cloud, median(self._verifying) if self._verifying else None
+        if self._has_read:
+            return cloud.limits(True, step=step)
+        limits = cloud.limits(False, self._prompt_tokens or 0, step=step)  # its first pass follows a prompt
+        return replace(limits, resync=max(limits.resync, READING_RESYNC))
+
+    def _judged(self, message: Verdict | Decided) -> list[Action]:
+        machine, before = self._machine, self._machine.counters.stale
+        actions = machine.judged(message) if isinstance(message, Verdict) else machine.decided_by_verifier(message)
+        self._has_read |= machine.counters.stale == before
+        return actions
+
+    # --- the cloud's passages
+
+    def _open(self) -> None:
+        self._opened_on = self._context.cloud.hello
+        self._asked = time.monotonic()
+        self._opened += 1
+        self._prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
+        with self._lock:
+            if self._passages:
+                self._receiver = self._empty()
+        self._context.send(self._context.opening)
+
+    def _empty(self) -> DocumentReceiver:
+        return DocumentReceiver(self._reading.most, LARGEST_TEXT)
+
+    def _take(self, message: Fetched) -> None:
+        with self._lock:
+            if not self._passages:
+                return
+            self._receiver.add(message)
+            self._wanted.arrived(self._receiver.size)
+            if not self._receiver.complete:
+                return
+            bodies = self._receiver.bodies()
+            try:
+                passages = [Passage(body.title, body.similarity, body.whole.decode()) for body in bodies]
+            except UnicodeDecodeError:  # they are still awaited
+                raise malformed("the text of a fetched document must be UTF-8") from None
+            self._passages = False
+        self._later_read(passages)
+
+    def _later_read(self, passages: list[Passage]) -> None:
+        self._context.side.later(lambda: self._read(passages), self.end)
+
+    def _read(self, passages: list[Passage]) -> None:
+        """Make rows of the passages and begin to draft, on the retrieval thread."""
+        if self._driver.over:
+            return
+        opening, model = self._context.opening, self._model
+        found = self._rows_of(passages)
+        self._context.record.device_prompt_tokens = found.tokens
+        self._rows = found
+        processor, waited = model.processor(opening), self._context.record.waited
+        start = Start(self._part, opening, self._scheme.drafter, self._measured, waited=waited)
+        model.decode(start, found, processor)
+        self._relieve()
+
+    def _rows_of(self, passages: list[Passage]) -> PromptRows:
+        """Rows that the draft model reads."""
+        return self._reading.rows(self._model, self._context.opening, passages)
+
+    def _measured(self, context: int, seconds: float) -> None:
+        self._steps.append(seconds)
+
+    # --- Observer, under the driver's lock
+
+    def committed(self, commit: Commit) -> bool:
+        return self._context.committed(commit)
+
+    def withdrawn(self, position: int) -> None:
+        self._context.withdrawn(position)
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is None:
+            self._driver.carry_out(self._machine.closing())
+        self._context.ended(failure)
+
+    # --- without the cloud
+
+    def _rejoin(self) -> None:
+        with self._lock:
+            given_up, self._given_up = self._given_up, False
+        if given_up:
+            self._context.note(UNREAD.format(self._machine.position))
+        self._driver.apply(self._machine.rejoined)
+        self._relief.end()
+
+    def _relieve(self) -> None:
+        if self._rows is not None:
+            self._relief.begin(self._rows)

@@ -1,0 +1,242 @@
+"""State machines of an answer whose verifier decodes on while it waits for proposals.
+
+Only where both sides draw the same token whatever is proposed (coupled drafting) may the verifier decide what nobody
+has proposed: then the answer is the verifier's own, and proposals only let it decide several tokens in one pass. So it
+decides at least as quickly as without a drafter, and tells every token at once. A proposal that comes when some of its
+tokens are decided already is worth what lies behind those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import islice
+from typing import Final
+
+from common.answer.values import Action, Send, View, Work
+from common.methods.drafted.drafting import Drafting, Drafts, Judge, Lengths, RoundsConfig
+from common.methods.drafted.verifying import MOST_JUDGED, Pending, Verifying, commit_of
+from common.sampling.noise import Place
+from proto.codes import extend
+from proto.errors import malformed, too_large
+from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Sync, Verdict
+
+MOST_AGAIN: Final = 16  # times that all tokens of an answer are told again: what was lost with connections
+
+
+class EagerVerifying(Verifying):
+    """Decides token after token by itself, and as many at once as proposals hold.
+
+    Those that wait follow each other: each begins where the one before ends, the first within what is decided.
+    """
+
+    def __init__(self, config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> None:
+        """`decodes_on`: whether a token may be decided now that nobody has proposed."""
+        super().__init__(config, judge)
+        self._decodes_on = decodes_on
+        self._again = 0  # tokens that were told more than once
+
+    def check(self, message: Propose | Defer) -> None:
+        super().check(message)  # refuses what is deferred
+        if len(message.digest) != 1 or message.tail:
+            raise malformed("a proposal to an eager verifier must have the digest of its prefix, and no tail")
+
+    def work(self) -> Work | None:
+        path = self._prefix.path
+        if path and self.config.ends(path[-1], len(path)):
+            return None
+        proposed = self._chain()
+        if not proposed and self._read and not self._decodes_on():
+            return None
+        path = [*path, *(each.token for each in proposed)]
+        count = len(proposed) + (not self.config.ends(path[-1], len(path)) if path else 1)
+        return Work(self.epoch, tuple(path[: self.position + count - 1]), count=count)
+
+    def synchronised(self, message: Sync) -> list[Action]:
+        """Tell what is decided behind the tokens of `message`; where others are, adopt those of `message`.
+
+        Raises `ProtocolError`, also where this is asked for without an end: it takes more than asking does.
+        """
+        known, own = len(message.tokens), self._prefix.committed()
+        if tuple(own[:known]) != message.tokens:
+            return super().synchronised(message)
+        if self._again + len(own) - known > MOST_AGAIN * self.config.max_tokens:
+            raise too_large(f"the tokens of an answer are told {MOST_AGAIN} times at most")
+        self._again += len(own) - known
+        reply: list[Action] = []
+        if message.wants_reply:
+            reply.append(Send(Sync(self.config.session, 0, message.tokens, "cloud", False)))
+        return reply + self._told(known, 0, 0.0)
+
+    def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
+        if work.epoch != self.epoch or work.position != self.position:
+            return []
+        self._read = True
+        start, proposed = self.position, self._chain()[: work.count]
+        judgement = self._judge.judge(Place(start, self._prefix.path_digest), proposed, views)
+        compared = min(judgement.accepted + 1, len(proposed))
+        waiting = reversed(self._pending)
+        last = next((each for each in waiting if each.message.position < start + compared), None)
+        self.judged += len(proposed)
+        self.accepted += judgement.accepted
+        tokens = [each.token for each in proposed[: judgement.accepted]]
+        if judgement.token is not None:
+            tokens.append(judgement.token)
+        for token in tokens:
+            self._append(token)
+        if judgement.accepted < len(proposed):
+            self.epoch += 1
+        self._advance()
+        told = self._told(start, last.message.round if last else 0, max(0.0, now - last.arrived) if last else seconds)
+        return [*(commit_of(position, token) for position, token in enumerate(tokens, start)), *told]
+
+    # --- inside
+
+    def _told(self, start: int, judged: int, held: float) -> list[Action]:
+        """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about, `held` the
+        seconds since it came, or those of the pass.
+        """
+        told: list[Action] = []
+        for first in range(start, self.position, MOST_PROPOSED):
+            tokens, digest = tuple(self._prefix.path[first : first + MOST_PROPOSED]), self._prefix.digest(first)
+            told.append(Send(Decided(self.config.session, judged, first, digest, tokens, int(1e6 * held))))
+        return told
+
+    def _chain(self) -> list[View]:
+        """The tokens that are proposed from `position` on, as many as a pass may judge."""
+        if not self._pending:
+            return []
+        known = self.position - self._pending[0].message.position
+        chain = (each for pending in self._pending for each in pending.proposed)
+        return list(islice(chain, known, known + MOST_JUDGED))
+
+    def _follow(self) -> list[Action]:
+        """Keep the proposal that came last where it follows the one before, or what is decided, and reaches beyond."""
+        pending = self._pending[-1]
+        if len(self._pending) > 1:
+            before = self._pending[-2]
+            behind = reduce(extend, (each.token for each in before.proposed), before.message.digest[0])
+            fits = pending.message.position == before.end and pending.message.digest == (behind,)
+        else:
+            fits = self._agrees(pending)
+        if not fits or pending.end <= self.position:
+            self._drop(self._pending.pop(), fits)
+        return []
+
+    def _advance(self) -> None:
+        """Drop the proposals that are decided, or follow other tokens than were decided."""
+        while self._pending:
+            first = self._pending[0]
+            fits = self._agrees(first)
+            if fits and first.end > self.position:
+                return
+            self._drop(self._pending.popleft(), fits)
+
+    def _drop(self, pending: Pending, decided: bool) -> None:
+        if decided:
+            self._round = max(self._round, pending.message.round)
+        else:  # it may come again, behind what was lost before it
+            self.stale += 1
+
+    def _agrees(self, pending: Pending) -> bool:
+        """Whether a proposal begins within what is decided, and its tokens are those, as far as they are decided."""
+        start, prefix = pending.message.position, self._prefix
+        if start > self.position or pending.message.digest != (prefix.digest(start),):
+            return False
+        decided = prefix.path[start : min(self.position, pending.end)]
+        return decided == [each.token for each in pending.proposed[: len(decided)]]
+
+
+def make_verifying(config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> Verifying:
+    """The verifier of an answer; `decodes_on` as that of an eager one."""
+    return EagerVerifying(config, judge, decodes_on) if config.eager else Verifying(config, judge)
+
+
+def make_drafting(config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> Drafting:
+    """The drafter of an answer."""
+    return (EagerDrafting if config.eager else Drafting)(config, drafts, lengths)
+
+
+class EagerDrafting(Drafting):
+    """Drafts for a verifier that decides by itself, too: what that has decided is kept where it was drafted."""
+
+    def decided_by_verifier(self, message: Decided) -> list[Action]:
+        """Take tokens that the verifier has decided. Others than those behind this side's prefix are fenced off.
+
+        Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
+        """
+        tokens, position = self._news(message), self.position
+        if not tokens:
+            self.counters.stale += 1
+            return []
+        drafted = self._prefix.path[position : position + len(tokens)]
+        pairs = enumerate(zip(drafted, tokens, strict=False))
+        same = next((at for at, (draft, token) in pairs if draft != token), len(drafted))
+        rejected = same < len(drafted)
+        self._count(message, same, rejected, len(tokens))
+        actions: list[Action] = []
+        for _ in range(same):
+            actions += self._commit({"device": True})
+        if same < len(tokens):
+            confidences = [view.confidence for view in self._views[:1]]
+            self._roll_back()
+            self._confidences.extend(confidences)
+            for token in tokens[same:]:
+                self._prefix.extend(token)
+                actions += self._commit({"device": False} if rejected else {})
+                rejected = False
+        else:
+            while self._outstanding and self._outstanding[0][1] <= self.position:
+                self._outstanding.popleft()
+        self._known = self.position
+        if not self._outstanding and not self._views:
+            self._make_plan()
+        return actions
+
+    def reminded(self) -> list[Action]:
+        """Tell a silent verifier again what is decided."""
+        actions = super().rejoined()
+        self._draft_for_a_busy_one()
+        return actions
+
+    def rejoined(self) -> list[Action]:
+        """Tell a verifier that is there again what is decided."""
+        given_up = self.alone
+        actions = super().rejoined()
+        if given_up:
+            self._draft_for_a_busy_one()
+        return actions
+
+    def judged(self, verdict: Verdict) -> list[Action]:
+        """Raises `ProtocolError`: an eager verifier tells what it has decided."""
+        raise malformed("an eager verifier must send no verdicts")
+
+    # --- inside
+
+    def _draft_for_a_busy_one(self) -> None:
+        """Have some tokens drafted for the rest of the answer, though that does not pay: a verifier that has begun and
+        was silent without proposals waits for them.
+        """
+        if self.position > 0 and self.finished is None and self._rests and not self._outstanding:
+            self._least = 1
+            self._make_plan()
+
+    def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (self._prefix.digest(start),), ()
+
+    def _count(self, message: Decided, same: int, rejected: bool, told: int) -> None:
+        """Note the proposals of which all is known with `told` more tokens, the first `same` of them as drafted."""
+        end, counters = self.position + same, self.counters
+        judged = [each for each in self._outstanding if each[0].position <= end and (rejected or each[1] <= end)]
+        counters.bonus += told - same - rejected
+        if not judged:
+            if message.round == 0:
+                self._lengths.undrafted(message, told)
+            return
+        held = [min(end, stop) - proposal.position for proposal, stop in judged]
+        last = judged[-1][0].round
+        self._lengths.judged(message, held, last, same < told)
+        counters.rounds += 1
+        counters.proposed += sum(stop - proposal.position for proposal, stop in judged)
+        counters.accepted += sum(held)
+        counters.rejected += judged[-1][1] > end

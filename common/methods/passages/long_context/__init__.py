@@ -1,1 +1,0 @@
-"""The long context alone: one side reads one document whole and answers. The baseline of rapid."""

@@ -1,0 +1,306 @@
+"""Sorted unique ids as varints of their gaps.
+
+A varint is little-endian base 128: seven bits per byte, the high bit set on all bytes but the last (LEB128).
+The first number is the first id, each later one the distance to the id before it, less one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from math import isqrt, ldexp
+from typing import Any, Final
+
+import lz4.block
+import numpy as np
+from numpy.typing import NDArray
+
+from proto.errors import malformed, too_large
+
+LONGEST = 4  # bytes; enough for 2**28, ids are below 2**24
+FEW = 96  # up to here a Python loop is quicker than a dozen numpy calls
+
+
+def encode_number(value: int) -> bytes:
+    """One varint. `value` must be below 2**28."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_number(data: bytes, start: int) -> tuple[int, int]:
+    """The varint at `start` and the offset behind it. Raises `ProtocolError` if truncated or over-long."""
+    value = 0
+    for index, byte in enumerate(data[start : start + LONGEST]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if byte == 0 and index > 0:
+                raise malformed("a varint must not be over-long")
+            return value, start + index + 1
+    raise malformed(f"a varint must end within {LONGEST} bytes")
+
+
+def encode_ids(ids: NDArray[np.uint32]) -> bytes:
+    """`ids` [n], strictly increasing and below 2**28, in 1 to 4 bytes each."""
+    return _encode_few(ids.tolist()) if len(ids) <= FEW else _encode_many(ids)
+
+
+def decode_ids(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint32]:
+    """The `count` ids that make up all of `data`, each below `vocabulary`. Raises `ProtocolError`."""
+    if not count <= len(data) <= count * LONGEST:
+        raise malformed(f"{count} ids must take {count} to {count * LONGEST} bytes")
+    ids = _decode_few(data) if count <= FEW else _decode_many(np.frombuffer(data, dtype=np.uint8))
+    if len(ids) != count:
+        raise malformed(f"there must be {count} ids")
+    if count and ids[-1] >= vocabulary:
+        raise malformed(f"ids must be below {vocabulary}")
+    return ids.astype(np.uint32)
+
+
+def _encode_few(ids: list[int]) -> bytes:
+    out = bytearray()
+    following = 0
+    for value in ids:
+        gap = value - following
+        following = value + 1
+        if gap < 0:
+            raise malformed("ids must be strictly increasing")
+        while gap > 0x7F:
+            out.append(gap & 0x7F | 0x80)
+            gap >>= 7
+        out.append(gap)
+    return bytes(out)
+
+
+def _encode_many(ids: NDArray[np.uint32]) -> bytes:
+    gaps = ids.astype(np.int64)
+    gaps[1:] -= gaps[:-1] + 1
+    if (gaps < 0).any():
+        raise malformed("ids must be strictly increasing")
+    shifted = gaps[:, np.newaxis] >> np.arange(0, 7 * LONGEST, 7)  # [n, LONGEST]
+    present = shifted > 0
+    present[:, 0] = True
+    digits = shifted & 0x7F
+    digits[:, :-1] |= present[:, 1:].astype(np.int64) << 7
+    used: NDArray[np.int64] = digits[present]
+    return used.astype(np.uint8).tobytes()
+
+
+def _decode_few(data: bytes) -> NDArray[np.int64]:
+    ids: list[int] = []
+    gap = shift = 0
+    following = 0
+    for byte in data:
+        gap |= (byte & 0x7F) << shift
+        if byte > 0x7F:
+            shift += 7
+            continue
+        if shift and (byte == 0 or shift >= 7 * LONGEST):
+            raise malformed("a varint must not be over-long")
+        following += gap
+        ids.append(following)
+        following += 1
+        gap = shift = 0
+    if shift:
+        raise malformed("a varint must not be truncated")
+    return np.array(ids, dtype=np.int64)
+
+
+def _decode_many(data: NDArray[np.uint8]) -> NDArray[np.int64]:
+    last = data < 0x80
+    ends = np.flatnonzero(last)
+    if not last[-1]:
+        raise malformed("a varint must not be truncated")
+    lengths = np.diff(ends, prepend=-1)
+    if lengths.max() > LONGEST or ((data[ends] == 0) & (lengths > 1)).any():
+        raise malformed("a varint must not be over-long")
+    starts = ends - lengths + 1
+    places = np.arange(len(data)) - np.repeat(starts, lengths)
+    digits = (data & 0x7F).astype(np.int64) << 7 * places
+    return np.cumsum(np.add.reduceat(digits, starts) + 1) - 1
+
+
+# --- digest
+# Rolling digest of a token prefix: what a draft is conditioned on, in 61 bits.
+#
+# The polynomial sum of (token + 1) * BASE**(distance to the end) modulo the Mersenne prime 2**61 - 1. It fences
+# drafts of another prefix. It is no cryptographic hash: whoever wants two prefixes to collide can find some.
+
+PRIME: Final = 2**61 - 1
+BASE: Final = 0x167BDE172C16608E  # drawn once at random below PRIME; part of the protocol
+EMPTY: Final = 0x0039A2DB49A459BE  # digest of the empty prefix; drawn once at random, likewise
+
+
+def extend(digest: int, token: int) -> int:
+    """The digest of a prefix whose digest is `digest`, with `token` behind it."""
+    # + 1, so that token 0 changes the digest as the others do
+    return (digest * BASE + token + 1) % PRIME
+
+
+def digest(tokens: Iterable[int]) -> int:
+    """The digest of a whole prefix, below `PRIME`."""
+    value = EMPTY
+    for token in tokens:
+        value = extend(value, token)
+    return value
+
+
+# --- logcode
+# The 16-bit logarithmic code of a probability: 2,048 steps per octave over 32 octaves.
+#
+# Code 0 is probability 0; code c > 0 is 2**((c - 65535) / 2048), so 65535 is 1 and 1 is just above 2**-32.
+# Rounding to the nearest code in the logarithm is off by at most 2**(1/4096) - 1 = 1.693e-4 of the probability.
+
+STEPS_PER_OCTAVE: Final = 2048
+OCTAVES: Final = 32
+LARGEST: Final = STEPS_PER_OCTAVE * OCTAVES - 1  # the code of 1.0
+RELATIVE_ERROR: Final = 1.7e-4  # bound of |decode(encode(p)) - p| / p for p in [2**-31.999, 1]
+
+_FRACTION_BITS = 128
+
+
+def _build_table() -> NDArray[np.float64]:
+    """Value of every code, float64 [65536].
+
+    Both sides race on these numbers, so they must be the same bits everywhere: every one is correctly rounded
+    from integers, because exp2 differs between mathematical libraries.
+    """
+    step = 2 << _FRACTION_BITS  # 2, in fixed point; its root is taken until it is 2**(1 / STEPS_PER_OCTAVE)
+    for _ in range(STEPS_PER_OCTAVE.bit_length() - 1):
+        step = isqrt(step << _FRACTION_BITS)
+    power = 1 << _FRACTION_BITS
+    octave = np.empty(STEPS_PER_OCTAVE)  # 2**(k / STEPS_PER_OCTAVE)
+    for k in range(STEPS_PER_OCTAVE):
+        octave[k] = ldexp(float(power), -_FRACTION_BITS)
+        power = (power * step) >> _FRACTION_BITS
+    exponents, remainders = np.divmod(np.arange(-LARGEST, 1), STEPS_PER_OCTAVE)
+    table = np.ldexp(octave[remainders], exponents)
+    table[0] = 0.0
+    table.flags.writeable = False
+    return table
+
+
+TABLE: Final = _build_table()
+
+
+def encode(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    """The nearest code of each probability, same shape.
+
+    Zero, negative values and what is below the range become 0; what is above 1 (by rounding of a sum) becomes
+    the code of 1. Raises `ValueError` for NaN.
+    """
+    if np.isnan(probabilities).any():
+        raise ValueError("a probability is NaN")
+    return nearest(probabilities)
+
+
+def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    """As `encode`; what is not a number becomes 0."""
+    # Half of the smallest is rounded to code 0; fmax and fmin prefer numbers to NaN.
+    positive = np.fmin(np.fmax(numbers, TABLE[1] / 2, dtype=np.float64), 1.0)
+    codes = np.rint(np.log2(positive) * STEPS_PER_OCTAVE) + LARGEST
+    rounded: NDArray[np.float64] = np.maximum(codes, 0)
+    return rounded.astype(np.uint16)
+
+
+def decode(codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+    """The probability of each code, same shape."""
+    probabilities: NDArray[np.float64] = TABLE[codes]
+    return probabilities
+
+
+# --- id_block
+# Strictly increasing ids, as varints of their gaps or as one bit per token, whichever is shorter.
+
+
+def encode_block(ids: NDArray[np.uint32]) -> tuple[bool, bytes]:
+    """Encodes `ids` [n], at least one, as whichever is shorter: a bitmap (True) or varints (False).
+
+    Raises `ProtocolError` if they are out of order.
+    """
+    length = int(ids[-1]) // 8 + 1
+    if length >= len(ids):  # else no varints, of a byte each at least, could be as short
+        varints = encode_ids(ids)
+        if length >= len(varints):
+            return False, varints
+    return True, _encode_bitmap(ids)
+
+
+def decode_block(data: bytes, bitmap: bool, count: int, vocabulary: int) -> NDArray[np.uint32]:
+    """The `count` ids, at least one, that make up all of `data`, each below `vocabulary`. Raises `ProtocolError`."""
+    return _decode_bitmap(data, count, vocabulary) if bitmap else decode_ids(data, count, vocabulary)
+
+
+def _encode_bitmap(ids: NDArray[np.uint32]) -> bytes:
+    """Bit i % 8 of byte i // 8 is set for every id i; the last byte is that of the last id."""
+    if not (ids[1:] > ids[:-1]).all():
+        raise malformed("ids must be strictly increasing")
+    bits = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
+    bits[ids] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _decode_bitmap(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint32]:
+    if data[-1:] in (b"", b"\0"):
+        raise malformed("a bitmap must end with the byte of its last id")
+    if len(data) > (vocabulary + 7) // 8:  # before each of its bits takes a byte
+        raise malformed(f"a bitmap must have {count} ids below {vocabulary}")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+    ids = np.flatnonzero(bits).astype(np.uint32)
+    if len(ids) != count or ids[-1] >= vocabulary:
+        raise malformed(f"a bitmap must have {count} ids below {vocabulary}")
+    return ids
+
+
+# --- compression
+# LZ4 for payload bodies, only where it shrinks, and never expanded beyond what the format can need.
+
+COMPRESSED: Final = 0b1000_0000  # in the format byte: a size (uint32, little-endian) and an LZ4 block follow
+_SIZE = struct.Struct("<I")
+_EXPANSION = 255  # of an LZ4 block, at most
+
+
+def seal(form: int, body: bytes) -> bytes:
+    """Format byte `form` and `body`, or its compressed form if that is shorter."""
+    packed: bytes = lz4.block.compress(body, store_size=False)
+    if len(packed) + _SIZE.size < len(body):
+        return bytes((form | COMPRESSED,)) + _SIZE.pack(len(body)) + packed
+    return bytes((form,)) + body
+
+
+def unseal(data: bytes, forms: int, limit: int) -> tuple[int, bytes]:
+    """The format, below `forms`, and the body, at most `limit` bytes, of what `seal` made.
+
+    Raises `ProtocolError`.
+    """
+    if not data:
+        raise malformed("a payload must have a format byte")
+    form, body = data[0] & ~COMPRESSED, data[1:]
+    if form >= forms:
+        raise malformed(f"the format of a payload must be below {forms}")
+    if data[0] & COMPRESSED:
+        return form, _expand(body, limit)
+    if len(body) > limit:
+        raise too_large(f"a payload body must be at most {limit} bytes")
+    return form, body
+
+
+def _expand(data: bytes, limit: int) -> bytes:
+    if len(data) <= _SIZE.size:
+        raise malformed("a compressed payload must have its size and a block")
+    size: int = _SIZE.unpack_from(data)[0]
+    # both before anything is allocated: what the format can need, and what the block can expand to
+    if size > limit:
+        raise too_large(f"a payload body must be at most {limit} bytes")
+    if not 0 < size <= _EXPANSION * len(data):
+        raise malformed("the size of a compressed payload must be what its block can expand to")
+    try:
+        body: bytes = lz4.block.decompress(data[_SIZE.size :], uncompressed_size=size)
+    except lz4.block.LZ4BlockError:
+        raise malformed("a compressed payload must be one LZ4 block of the size it states") from None
+    if len(body) != size:
+        raise malformed("a compressed payload must be one LZ4 block of the size it states")
+    return body

@@ -1,0 +1,75 @@
+"""The way of one token through the files of both daemons, from the model's output to the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+
+from device.http.options import HttpOptions
+from device.http.server import HttpServer
+from scripts.daemons import LOCALLY, ROOT
+from tests.cloud.town import Town
+
+FILES = 62  # at most; lower it when the way gets shorter
+ANSWERS = 3
+BEGUN, ENDED = 2, 8  # pieces of an answer, between which files are counted
+PRODUCT = tuple(f"{ROOT}/{folder}/" for folder in ("proto", "common", "device", "cloud"))
+BODY = {
+    "model": "dragon",
+    "messages": [{"role": "user", "content": "Where is my dance class, and where is Delthcine House?"}],
+    "stream": True,
+    "max_tokens": 40,
+    "temperature": 1.8,
+    "unmatched": "answer",
+}
+
+
+class Way:
+    """Files of the product in which a function is called while `on`, by any thread that began inside the block."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.files: set[str] = set()
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> None:
+        if self.on and event == "call" and frame.f_code.co_filename.startswith(PRODUCT):
+            self.files.add(frame.f_code.co_filename.removeprefix(f"{ROOT}/"))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        before = threading.getprofile()
+        threading.setprofile(self._called)
+        try:
+            yield
+        finally:
+            threading.setprofile(before)
+
+
+def stream(url: str, way: Way, seed: int) -> None:
+    """Ask, and watch in the middle of the answer."""
+    seen = 0
+    body: dict[str, Any] = BODY | {"seed": seed}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=120, **LOCALLY) as response:
+        for line in response.iter_lines():
+            seen += '"content":' in line
+            way.on = BEGUN <= seen < ENDED
+    assert seen > ENDED + 2, "the window reached the answer's end"
+
+
+def test_a_token_crosses_few_files(fresh_data: Callable[[], Path]) -> None:
+    way = Way()
+    with way.watched(), Town(fresh_data()) as town:
+        device = town.device("laptop", privacy="strict")
+        with HttpServer(HttpOptions(port=0)).serve(device.engine) as server:
+            for seed in range(ANSWERS + 1):
+                stream(server.url, way, seed)
+                if not seed:  # what is done once only is not on the way
+                    way.files.clear()
+    assert len(way.files) <= FILES, sorted(way.files)
+    assert {"common/engine/kv/memory.py", "proto/framing.py", "device/http/answers.py"} <= way.files
