@@ -77,7 +77,7 @@ def test_the_answers_that_the_readme_shows() -> None:
     judged = 0
     for question in read_questions(TEXTS / "questions.json"):
         _, found, rest = shown.partition(f"{question.text} device alone ")
-        for answer, verdict in re.findall(r"(?:alone |together |^)([A-Z][^:]*?\.) (right|wrong) ", rest)[
+        for answer, verdict in re.findall(r"(?:alone |together |^)([A-Z][^:]*?\.) \[(right|wrong)\] ", rest)[
             : 3 * bool(found)
         ]:
             assert question.is_right(answer) is (verdict == "right"), answer

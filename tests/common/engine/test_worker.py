@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,16 @@ def load(**options: Any) -> Decoder:
     return Decoder.load(str(FOLDER / "draft"), tokenizer=str(FOLDER / "tokenizer"), dtype="float32", **options)
 
 
-@pytest.fixture(scope="module")
+@cache
 def loaded() -> Decoder:
     return load()
 
 
 @pytest.fixture
-def decoder(loaded: Decoder, monkeypatch: pytest.MonkeyPatch) -> Decoder:
-    """The loaded model with memory of its own: a worker that died gives nothing back."""
-    monkeypatch.setattr(loaded, "memory", KvMemory(loaded.layout, loaded.max_context))
-    return loaded
+def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """A model with memory of its own: a worker that died gives nothing back."""
+    monkeypatch.setattr(loaded(), "memory", KvMemory(loaded().layout, loaded().max_context))
+    return loaded()
 
 
 @pytest.fixture

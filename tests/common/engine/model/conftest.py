@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from common.engine.kv.documents import DocumentCache
+from common.engine.kv.memory import KvMemory
 from tests.common.engine.model.tiny_models import FAMILIES, Pair, load_pair
 
 
@@ -31,7 +32,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 @pytest.fixture(autouse=True)
 def nothing_read_before(request: pytest.FixtureRequest) -> None:
-    """Forgets documents: a mutant may have read them for an earlier test."""
+    """Forgets documents, which a mutant may have read for an earlier test, and rows that one left open."""
     for name in {"pair", "llama"} & set(request.fixturenames):
         decoder = request.getfixturevalue(name).decoder
+        decoder.memory = KvMemory(decoder.layout, decoder.max_context)
         decoder._documents = DocumentCache(decoder.document_cache.limit_bytes)
