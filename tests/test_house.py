@@ -37,9 +37,11 @@ def names_for_two_things(trees: Mapping[str, ast.Module]) -> dict[str, list[str]
     homes: dict[str, list[str]] = defaultdict(list)
     for path, tree in trees.items():
         for node in tree.body:
-            public = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_")
-            if public or isinstance(node, ast.ClassDef):
-                homes[node.name].append(path)
+            match node:
+                case ast.ClassDef(name=name):
+                    homes[name].append(path)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if not name.startswith("_"):
+                    homes[name].append(path)
     return {name: paths for name, paths in homes.items() if len(set(paths)) > 1}
 
 
