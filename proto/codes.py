@@ -1,7 +1,8 @@
-"""Sorted unique ids as varints of their gaps.
+"""Codes of ids, digests and probabilities, and their compression.
 
-A varint is little-endian base 128: seven bits per byte, the high bit set on all bytes but the last (LEB128).
-The first number is the first id, each later one the distance to the id before it, less one.
+Sorted unique ids travel as varints of their gaps. A varint is little-endian base 128: seven bits per byte, the high
+bit set on all bytes but the last (LEB128). The first number is the first id, each later one the distance to the id
+before it, less one.
 """
 
 from __future__ import annotations

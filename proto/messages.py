@@ -1,6 +1,6 @@
 """Every message of the protocol as a frozen value (docs/protocol.md is the normative text).
 
-`schema.py` refuses what is outside of the `Annotated` limits. Integers are unsigned, times are microseconds.
+`framing.py` refuses what is outside of the `Annotated` limits. Integers are unsigned, times are microseconds.
 """
 
 from __future__ import annotations

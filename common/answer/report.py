@@ -1,4 +1,4 @@
-"""The report of an answer: fields of every method, and each method's own part."""
+"""The report of an answer, and the records of commits, shares and bytes that it is made of."""
 
 from __future__ import annotations
 

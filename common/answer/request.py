@@ -1,4 +1,7 @@
-"""A question with its options. Their limits are stated here, for HTTP bodies and the command line as well."""
+"""A question with its options, and the errors that can end it.
+
+The limits of options are stated here, for HTTP bodies and the command line as well.
+"""
 
 from __future__ import annotations
 

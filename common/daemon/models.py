@@ -1,4 +1,4 @@
-"""`dragon models check`: what a model does on this machine.
+"""Commands on models: `dragon models check`, `list` and `pull`.
 
 Results go to stdout, everything else to stderr.
 """

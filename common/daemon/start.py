@@ -1,4 +1,4 @@
-"""Start of a daemon of either role: logging, keys and failures."""
+"""Start of a daemon of either role: logging, keys, failures, a watchdog and a ticker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that works through a line in which owners have turns."""
+"""Threads that work through lines in which owners have turns."""
 
 from __future__ import annotations
 

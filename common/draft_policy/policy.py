@@ -1,4 +1,4 @@
-"""The proposal that gives the most tokens per second, by what rounds were seen to take."""
+"""Policies of proposals: fixed rules, and the length that gives the most tokens per second as rounds were seen."""
 
 from __future__ import annotations
 

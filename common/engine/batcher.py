@@ -1,7 +1,7 @@
 """Fills a forward pass: steps of running answers first, then prompts in chunks, fair between peers. Pure.
 
 A pass takes about as long as its longest part: tokens of prompts beside the steps of running answers hold those up. So
-their number is bounded by a budget, which follows from the measured times (`common.engine.batcher`).
+their number is bounded by a budget, which follows from the measured times.
 """
 
 from __future__ import annotations

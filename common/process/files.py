@@ -1,7 +1,8 @@
-"""Files that take their place at once and stay: a reader, a crash or a power cut meets the old or the new one, whole.
+"""Files that are whole at any time, files that only this user can read, and paths.
 
-For that a file is written under another name, brought to the disk and renamed, and then its folder, too, is brought to
-the disk: else a power cut may undo the renaming.
+A reader, a crash or a power cut meets the old file or the new one, whole. For that a file is written under another
+name, brought to the disk and renamed, and then its folder, too, is brought to the disk: else a power cut may undo the
+renaming.
 """
 
 from __future__ import annotations

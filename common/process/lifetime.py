@@ -1,4 +1,6 @@
-"""The end of a daemon that is told to stop, by SIGTERM or SIGINT: in order, and within seconds, whatever it is doing.
+"""The life of a daemon's process: its start, that it is the only one, and its end.
+
+On SIGTERM or SIGINT a daemon ends in order, and within seconds, whatever it is doing.
 
     with stopping():                    # from before anything is loaded
         with ExitStack() as stack:      # what is begun says here how it ends, the latest first

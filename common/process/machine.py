@@ -1,6 +1,7 @@
-"""Memory that this process may have: the machine's, or less where a container or a unit of systemd has a limit.
+"""The machine below this process: memory, neighbours, streams, the interpreter.
 
-The system kills whoever goes beyond such a limit, however much is free beside it.
+The memory that a process may have is the machine's, or less where a container or a unit of systemd has a limit. The
+system kills whoever goes beyond such a limit, however much is free beside it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Threads that a daemon can't serve without: when one ends by an exception, so does the process, and says so.
+"""Threads that a daemon can't serve without, and lines of tasks in which owners have turns.
 
-A daemon that lives and serves nobody is worse than one that ended: nothing starts it again.
+When such a thread ends by an exception, the process ends, too, and says so. A daemon that lives and serves nobody is
+worse than one that ended: nothing starts it again.
 """
 
 from __future__ import annotations

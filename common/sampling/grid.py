@@ -1,4 +1,4 @@
-"""Scores of documents on a grid, on which two computations agree that differ in their last bits."""
+"""Scores and log-probabilities on a grid, on which two computations agree that differ in their last bits."""
 
 from __future__ import annotations
 

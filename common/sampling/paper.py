@@ -1,4 +1,4 @@
-"""The paper's sampler of one session: drafts, received drafts and their aggregation."""
+"""The paper's sampler: drafts, received drafts, truncation, and their aggregation by Algorithm 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Speculative sampling: proposed tokens are accepted or drawn again so that they follow the verifier's distribution.
+"""Speculative sampling, and the warped and quantised distributions that it compares.
+
+Proposed tokens are accepted or drawn again so that they follow the verifier's distribution.
 
 A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)).
 Both together follow p, whatever q is, if q is what x was drawn from: after its temperature, truncation and rounding.

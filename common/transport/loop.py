@@ -1,4 +1,4 @@
-"""The thread that owns a socket: what both roles of the link share."""
+"""The thread that owns a socket, its turns, and who may connect: what both roles of the link share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue between the threads that send and the thread that owns the socket."""
+"""Sending: the queue in front of the socket's thread, delivery within a window, limits and counters."""
 
 from __future__ import annotations
 

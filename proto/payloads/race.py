@@ -1,4 +1,4 @@
-"""The `race` payload: the K fastest tokens of a race with their coded probabilities."""
+"""Payloads of drafts: the K fastest tokens of a race with their coded probabilities, and the paper's distributions."""
 
 from __future__ import annotations
 

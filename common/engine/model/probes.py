@@ -1,4 +1,4 @@
-"""Finds the layout of a model's KV cache, and how far its layers look back, by running the model once."""
+"""Probes of a loaded model: the layout of its KV cache, agreement with Transformers, equal bits, rotations."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""This side's drafts of one session: a tree of prefixes that may become the answer's (DRAGON §3: Draft Queues).
+"""Drafts of one session, this side's and the other's (DRAGON §3: Draft Queues).
 
-Its root is the committed prefix. A prefix that was decoded has a draft: the distribution behind it, of which the
-drafted token is the fastest. The chain follows these from the root. Branches are prefixes that leave it by another
-token, whose chance is foreseen (`foresight.py`): if such a token is the target, the draft behind it is there already,
-and a rejection costs no round trip.
+This side's are a tree of prefixes that may become the answer's. Its root is the committed prefix. A prefix that was
+decoded has a draft: the distribution behind it, of which the drafted token is the fastest. The chain follows these
+from the root. Branches are prefixes that leave it by another token, whose chance is foreseen: if such a token is the
+target, the draft behind it is there already, and a rejection costs no round trip.
 """
 
 from __future__ import annotations

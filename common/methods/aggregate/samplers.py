@@ -1,4 +1,4 @@
-"""The race as a session uses it: aggregates two views by certificate and speaks the race payload."""
+"""Samplers as a session uses them: the race, which aggregates two views by certificate, and the paper's."""
 
 from __future__ import annotations
 

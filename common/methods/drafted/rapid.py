@@ -1,4 +1,7 @@
-"""The drafter of rapid. Without passages there is nothing to draft from."""
+"""RAPID: its drafter, its judge, and both halves on one device.
+
+Without passages there is nothing to draft from.
+"""
 
 from __future__ import annotations
 

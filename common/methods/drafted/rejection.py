@@ -1,4 +1,7 @@
-"""Distributions that both sides draw from: a mixture is warped and rounded by its owner, once, before any use."""
+"""Drafting and verifying by rejection: the distributions, the judges, and the schemes.
+
+A mixture is warped and rounded by its owner, once, before any use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents in parts, handed to the link as fast as the device takes them."""
+"""Documents in parts: handed to the link as fast as the device takes them, received, and gathered."""
 
 from __future__ import annotations
 

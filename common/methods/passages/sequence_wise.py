@@ -1,4 +1,4 @@
-"""One side's own answer as a candidate for sequence-wise aggregation."""
+"""Sequence-wise aggregation: each side's own answer is a candidate, and the device chooses."""
 
 from __future__ import annotations
 

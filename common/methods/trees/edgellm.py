@@ -1,4 +1,4 @@
-"""The device's half, which makes the answer: documents, a draft model, and a model that verifies."""
+"""EdgeLLM: the device makes the answer with documents, a draft model, and a model that verifies."""
 
 from __future__ import annotations
 

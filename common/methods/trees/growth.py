@@ -1,4 +1,4 @@
-"""Rules by which a tree grows, one token of the draft model per step, and by which it is complete."""
+"""Token trees, and rules by which a tree grows, one token of the draft model per step, and by which it is complete."""
 
 from __future__ import annotations
 
