@@ -2,15 +2,16 @@
 
 A third of the questions is answered by one note each, a third by what any model has read, a third by nobody. Those of
 notes are asked again at temperature 1. A footnote is to the point if its question is about the note that it names. A
-number that is cited is wrong unless the right answer has it.
+number that is cited is wrong unless the right answer has it, or the quote has it before the same word.
 """
 
 from __future__ import annotations
 
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +31,9 @@ SEEDS: Final = range(10)  # of each question at temperature 1
 TEXTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 NOTES: Final[Mapping[str, str]] = TEXTS["notes"]
 NOTE: Final = (
-    "Verbatim: every quote of the footnote is a span of its note. Wrong numbers: numbers, in digits or in words, that "
-    "stand in a quote and not in the right answer. Doubted: `dragon ask` says before the answer that no document is "
-    "close to the question, or below it that the answer is not from the documents."
+    "Verbatim: every quote of the footnote is a span of its note. Wrong numbers: cited numbers, in digits or in words, "
+    "that the right answer lacks, and that stand before another word than in the quote. Doubted: `dragon ask` says "
+    "before the answer that no document is close to the question, or below it that nothing is cited."
 )
 
 
@@ -88,7 +89,9 @@ def judge(note: str, answer: str, text: str, report: Mapping[str, Any]) -> Row:
         "footnotes": len(found),
         "verbatim": sum(all(quote["text"] in NOTES[title] for quote in quotes) for title, quotes in found),
         "to the point": sum(title == note for title, _ in found),
-        "wrong numbers": len(_numbers(marked) - _numbers(answer)),
+        "wrong numbers": len(
+            wrong_numbers(marked, answer, text, [quote["text"] for _, each in found for quote in each])
+        ),
         "doubted": doubted(report),
     }
 
@@ -109,6 +112,20 @@ def _sum(field: str, rows: list[Row]) -> int:
     return sum(row[field] for row in rows)
 
 
+def wrong_numbers(marked: str, answer: str, text: str, quotes: Iterable[str]) -> set[str]:
+    """The numbers of the `marked` words of `text` that the right `answer` lacks, but for true ones.
+
+    "60 grams" is true if a quote says "60 grams": nobody asked for it, but it is no invention.
+    """
+    true = {number for number, _ in _counted(text) & {each for quote in quotes for each in _counted(quote)}}
+    return _numbers(marked) - _numbers(answer) - true
+
+
 def _numbers(text: str) -> set[str]:
     """The numbers of a text, small ones in words, too."""
-    return {word for word in words(text) if any(map(str.isdecimal, word))}
+    return {word for word in words(text) if word.isdecimal()}
+
+
+def _counted(text: str) -> set[tuple[str, str]]:
+    """The numbers of a text, each with the word behind it."""
+    return {(word, what) for word, what in pairwise(words(text)) if word.isdecimal()}
