@@ -69,11 +69,11 @@ class TestPaste:
         with chatting(server.url, library=library) as terminal:
             terminal.write("one two\n\n/sources of it\nthree\n")
             assert engine.generation().request.question == "one two\n\n/sources of it\nthree"
-            terminal.wait_for("bytes/token")
+            terminal.wait_for("left this device")
             terminal.wait_for("> ")
             terminal.write("four\n")
             assert engine.generation(count=2).request.question == "four"
-            terminal.wait_for("bytes/token")
+            terminal.wait_for("left this device")
             terminal.wait_for("> ")
         assert len(engine.generations) == 2
 
@@ -84,7 +84,7 @@ class TestPaste:
             assert engine.generations == []
             terminal.write(" three\n")
             assert engine.generation().request.question == "one\ntwo three"
-            terminal.wait_for("bytes/token")
+            terminal.wait_for("left this device")
             terminal.wait_for("> ")
 
     def test_the_last_line_of_a_paste_may_be_finished(self, server: HttpServer, engine: TableEngine) -> None:
@@ -93,7 +93,7 @@ class TestPaste:
             terminal.wait_for("two")
             terminal.write(" three\n")
             assert engine.generation().request.question == "one\ntwo three"
-            terminal.wait_for("bytes/token")
+            terminal.wait_for("left this device")
             terminal.wait_for("> ")
 
 
