@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from common.engine import streaming as plan
+from common.engine import streaming
 from common.engine.kv.documents import StoreOptions
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError, Preempted
@@ -99,7 +99,7 @@ class TestSameBits:
     def test_every_kind_of_model(self, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = make_model(family, tmp_path)
         whole = Decoder.load(str(folder))
-        monkeypatch.setattr(plan, "CHUNK_BYTES", plan.BLOCK_BYTES)  # a whole one is more than these models have
+        monkeypatch.setattr(streaming, "CHUNK_BYTES", streaming.BLOCK_BYTES)  # one is more than these models have
         part = load(folder, smallest_budget(folder))
         assert streamed_of(part).first == 0
         same(part, whole)
@@ -112,7 +112,7 @@ class TestSameBits:
         bare = {name.removeprefix("transformer."): weight for name, weight in weights.items()}
         save_file(bare, folder / "model.safetensors", {"format": "pt"})
         whole = Decoder.load(str(folder))
-        monkeypatch.setattr(plan, "CHUNK_BYTES", plan.BLOCK_BYTES)
+        monkeypatch.setattr(streaming, "CHUNK_BYTES", streaming.BLOCK_BYTES)
         part = load(folder, smallest_budget(folder))
         same(part, whole)
         part.close()
