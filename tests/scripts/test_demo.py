@@ -70,10 +70,10 @@ def says_what_is_expected(told: str) -> None:
     shown = " ".join(told.split())
     for question in QUESTIONS:
         assert question["question"] in shown
-        assert f"together {question['answer']} right" in shown
+        assert f"together {question['answer']} [right]" in shown
         if question["needs"] == "both":
-            assert f"device alone {question['answer']} right" not in shown
-            assert f"cloud alone {question['answer']} right" not in shown
+            assert f"device alone {question['answer']} [right]" not in shown
+            assert f"cloud alone {question['answer']} [right]" not in shown
     assert re.search(rf"Invented world: {len(QUESTIONS)} questions, .* no unexpected answers", shown)
 
 
