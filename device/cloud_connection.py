@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, get_args
 
-from common.answer import request as failures
+from common.answer import request
 from common.answer.request import Privacy
 from common.daemon.handshake import refusal
 from common.daemon.side import SideRuntime
@@ -100,9 +100,9 @@ class CloudConnection:
                 self.welcome, self.refusal, self.left, self._starting = message, None, False, None
                 self._comings.tell(logging.INFO, "connected to the cloud at %s", self.address)
                 self._welcomed()
-            case Error(session=0, code=failures.STOPPING):
+            case Error(session=0, code=request.STOPPING):
                 self._leave()
-            case Error(session=0, code=failures.STARTING) if self.welcome is None:
+            case Error(session=0, code=request.STARTING) if self.welcome is None:
                 if self._starting is None:
                     self._comings.tell(logging.INFO, "the cloud at %s is starting", self.address)
                 self._starting = message.text

@@ -287,6 +287,12 @@ class Pair:
                 raise StartFailed(f"the cloud is {seen['state']}, not {state}: {seen['detail']}")
             time.sleep(POLL)
 
+    def ensure_cloud(self) -> None:
+        """Start the cloud unless it runs, and wait until the device sees it. Raises `StartFailed`."""
+        if not self.cloud.running:
+            self.cloud.start()
+            self.wait_for_cloud("connected")
+
     def complete(self, question: str, **fields: Any) -> dict[str, Any]:
         """The answer to `question` as the HTTP interface gives it, report in `dragon`."""
         body = {"model": "dragon", "messages": [{"role": "user", "content": question}]} | fields

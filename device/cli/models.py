@@ -24,10 +24,10 @@ def list_models() -> None:
     """Show the models that are on this machine, and which settings name them."""
     from rich.filesize import decimal
 
-    from common.daemon import models as models_here
+    from common.daemon import models as on_models
     from common.library.terminal import say, show_table
 
-    listed = models_here.list_models(_sides())
+    listed = on_models.list_models(_sides())
     if not listed:
         say("no models yet: `dragon models pull NAME` brings one")
     show_table(
@@ -46,11 +46,11 @@ def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file
     Says first what it takes, whether it fits here, and its licence. Where a download was interrupted, the same
     command goes on with it. --model takes the name that is printed.
     """
-    from common.daemon import models as pull_command
+    from common.daemon import models as on_models
     from common.library.terminal import say
 
     with _one_sentence():
-        print(pull_command.pull(model, _sides(), say))
+        print(on_models.pull(model, _sides(), say))
 
 
 @app.command("remove")
@@ -61,22 +61,22 @@ def remove(
     """Remove models; the files and folders that they were imported from, or are linked to, stay."""
     from rich.filesize import decimal
 
-    from common.daemon import models as models_here
-    from common.engine.model import hub as pulled
+    from common.daemon import models as on_models
+    from common.engine.model import hub
 
     with _one_sentence():
         sides = _sides()
         models = load_device().models
-        chosen = models_here.find_models(names, models)
+        chosen = on_models.find_models(names, models)
         if not yes and (sys.stdin is None or not sys.stdin.isatty()):
             raise bad_input("standard input is no terminal, so nothing can be asked: give --yes")
         for each in chosen:
-            used = ", ".join(models_here.used_by(each, sides))
+            used = ", ".join(on_models.used_by(each, sides))
             size = "" if each.kind == "linked" else f" ({decimal(each.size)})"
             print(f"{each.name}{size}{f', which is used as {used}' if used else ''}", file=sys.stderr)
         if not yes and not typer.confirm("Remove?" if len(chosen) == 1 else "Remove all of these?", err=True):
             raise bad_input("nothing was removed")
-        pulled.remove(chosen, models)
+        hub.remove(chosen, models)
         for each in chosen:
             print(f"removed {each.name}")
 
@@ -93,10 +93,10 @@ def check(
     if model is not None:
         settings = settings.of_model(model)
     other = load_common("cloud" if role == "device" else "device")
-    from common.daemon import models as models_command
+    from common.daemon import models as on_models
 
     with _one_sentence():
-        for line in models_command.check_model(settings, other):
+        for line in on_models.check_model(settings, other):
             print(line, flush=True)
 
 

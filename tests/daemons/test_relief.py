@@ -50,8 +50,7 @@ def damaged(fresh_data: Callable[[], Path]) -> Iterator[Place]:
 @pytest.fixture
 def place(damaged: Place) -> Place:
     """A place whose cloud runs, whatever the test before did to it."""
-    if not damaged.pair.cloud.running:
-        damaged.pair.cloud.start()
+    damaged.pair.ensure_cloud()
     return damaged
 
 

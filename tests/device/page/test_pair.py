@@ -40,9 +40,7 @@ def started(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def pair(started: Pair) -> Pair:
     """A pair whose cloud runs, whatever the test before did to it."""
-    if not started.cloud.running:
-        started.cloud.start()
-        started.wait_for_cloud("connected")
+    started.ensure_cloud()
     return started
 
 
