@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from math import isnan
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -127,7 +128,8 @@ def _show_stories(results: Results, rows: list[Row]) -> list[Claim]:
         base = [row for row in where(rows, mode=ALONE.name) if row["length"] in lengths]
         ratio = mean(base, "ms") / mean(those, "ms")
         accepted = mean(those, "accepted")
-        return f"{ratio:.2f}×, {accepted:.2f}, {sum(row['right'] for row in those)} of {len(those)}"
+        share = "–" if isnan(accepted) else f"{accepted:.2f}"  # nobody drafts
+        return f"{ratio:.2f}×, {share}, {sum(row['right'] for row in those)} of {len(those)}"
 
     note = (
         f"Speed-up over the long context, share of accepted drafts, right answers. Model: {rows[0]['model']}; emulated "

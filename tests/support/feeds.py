@@ -1,0 +1,21 @@
+"""Feeds of jobs that are not there, for what chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from types import SimpleNamespace
+from typing import Final
+
+import torch
+
+from common.engine.kv.memory import Chunk, Layout, Rows
+from common.engine.model.packed import Feed
+
+NO_LAYERS: Final = Layout((), torch.float32, torch.device("cpu"))
+
+
+def feed(peer: Hashable, rows: int, tokens: int, running: bool, logits: int = 1) -> Feed:
+    """`tokens` tokens for each of `rows` rows, of an answer that is `running` or has yet to begin."""
+    made = Feed(Rows(Chunk(NO_LAYERS, 1, 1, True), 0, rows), range(tokens), logits)
+    made.job = SimpleNamespace(peer=peer, running=running)  # type: ignore[assignment]
+    return made
