@@ -11,11 +11,11 @@ import torch
 from common.engine.kv.memory import Chunk, Layout, Rows
 from common.engine.model.packed import Feed
 
-NO_LAYERS: Final = Layout((), torch.float32, torch.device("cpu"))
+CHUNK: Final = Chunk(Layout((), torch.float32, torch.device("cpu")), 1, 1, True)
 
 
 def feed(peer: Hashable, rows: int, tokens: int, running: bool, logits: int = 1) -> Feed:
     """`tokens` tokens for each of `rows` rows, of an answer that is `running` or has yet to begin."""
-    made = Feed(Rows(Chunk(NO_LAYERS, 1, 1, True), 0, rows), range(tokens), logits)
-    made.job = SimpleNamespace(peer=peer, running=running)  # type: ignore[assignment]
+    made = Feed(Rows(CHUNK, 0, rows), range(tokens), logits)
+    made.job = SimpleNamespace(peer=peer, running=running)
     return made

@@ -16,8 +16,9 @@ import torch
 
 from common.answer.patience import Patience
 from common.answer.values import View
-from common.engine.jobs import AnswerRows, Feed, Prompt
+from common.engine.jobs import AnswerRows, Prompt
 from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Feed
 from common.estimates.ahead import Ahead
 from common.methods.aggregate.drafts import SessionConfig
 from common.methods.aggregate.samplers import RaceAggregation
