@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from common.daemon.side import Scope, SideRuntime
-from common.methods.aggregate.samplers import RaceAggregation
 from common.methods.passages.sequence_wise import Candidate, RecordingDrafting, candidate, choose
 from common.sampling.race import RaceSampler
 from common.transport.cloud_link import CloudLink
@@ -178,7 +177,7 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidat
         LENGTH,
     )
     vocabulary = side.decoder.vocabulary
-    recording = RecordingDrafting(RaceAggregation(RaceSampler(20, temperature, 32, vocabulary), vocabulary, exact=True))
+    recording = RecordingDrafting(RaceSampler(20, temperature, 32, vocabulary))
     found = side.retrieve(request, Scope())
     decoding = OneSide(side.decoder, found.prompt, side.scorer, recording, LENGTH + 1)
     answer: list[int] = []

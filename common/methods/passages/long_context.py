@@ -67,8 +67,8 @@ class LongContextDevice(AggregateDevice):
         super().__init__(context)
         self._document = document
 
-    def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self._context.side, self._document, request, self._context.scope).rows
+    def find(self, request: Open) -> PromptRows:
+        return read_whole(self.context.side, self._document, request, self.context.scope).rows
 
     def report(self, closed: Closed | None) -> MethodReport:
         """The report, without shares where the cloud has none to tell of the document: all of it is one row."""
@@ -83,5 +83,5 @@ class LongContextCloud(AggregateCloud):
         super().__init__(request, context)
         self._document = document
 
-    def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self.context.side, self._document, request, Scope(request.only)).rows
+    def find(self, request: Open) -> PromptRows:
+        return read_whole(self.context.side, self._document, request, self.scope).rows
