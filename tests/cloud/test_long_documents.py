@@ -11,7 +11,7 @@ import pytest
 from common.answer.request import AnswerFailed, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT
 from common.daemon.side import Scope
-from common.methods.passages.long_context import read_whole
+from common.methods.rapid.long_context import read_whole
 from device.interface import Finished, TokenEvent
 from proto.codes import digest
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Propose, Ready, Verdict

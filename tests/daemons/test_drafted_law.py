@@ -15,7 +15,7 @@ from scipy import stats
 from cloud.daemon import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import Scope, SideRuntime
-from common.methods.drafted.rejection import Judged, Judging
+from common.methods.drafted.distributions import Judged, Judging
 from common.sampling.rejection import Warp
 from scripts.daemons import Pair
 from tests.cloud.test_giving_up import OPEN

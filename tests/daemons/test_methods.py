@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from common.daemon.side import Scope, SideRuntime
-from common.methods.passages.sequence_wise import Candidate, RecordingDrafting, candidate, choose
+from common.methods.paper.sequence_wise import Candidate, RecordingDrafting, candidate, choose
 from common.sampling.race import RaceSampler
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import local_cloud_keys

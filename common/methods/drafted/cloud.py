@@ -18,8 +18,8 @@ from common.methods.drafted.eager import make_verifying
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.verifying import rounds_part
 from common.methods.halves import CloudPart
+from common.methods.handing import DocumentOutbox
 from common.methods.interface import CloudContext
-from common.methods.passages.handing import DocumentOutbox
 from proto.errors import ProtocolError
 from proto.messages import Closed, Defer, Message, Open, Propose, Sync
 

@@ -9,28 +9,23 @@ from dataclasses import replace
 from statistics import median
 from typing import ClassVar
 
-from common.answer.driver import Driver, Part, Preview
+from common.answer.driver import Driver, Preview
 from common.answer.patience import Patience, Watch
 from common.answer.report import RECENT, MethodReport, SideReport, of_cloud
 from common.answer.request import RequestError
-from common.answer.values import Action, Commit, Work
-from common.daemon.model_runtime import ModelRuntime, PromptRows, Start
+from common.answer.values import Action, Commit
+from common.daemon.model_runtime import PromptRows, Start
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
 from common.estimates.peer import PeerEstimates
 from common.methods.drafted.cloud import Passage, Reading
-from common.methods.drafted.drafting import Drafting, RoundsConfig, RoundsCounters
+from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
 from common.methods.drafted.eager import make_drafting
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
-from common.methods.drafted.method import DraftRequest, Scheme
+from common.methods.drafted.method import DraftRequest, MakeRelief, Relief, Scheme
 from common.methods.drafted.verifying import rounds_part
 from common.methods.halves import DevicePart
+from common.methods.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
 from common.methods.interface import DeviceContext
-from common.methods.passages.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
-from common.methods.trees.edgellm import TreeDriver, TreeHistory, begin_trees
-from common.methods.trees.edgellm_method import TREE_SIZE
-from common.methods.trees.growth import BestFirst
-from common.methods.trees.rounds import TreeConfig, TreeRounds
-from common.sampling.rejection import Warp
 from proto.errors import malformed
 from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdict
 
@@ -65,86 +60,7 @@ def predicted_seconds(
     return (seconds + left * alone) / behind
 
 
-# --- relief
-# The device's larger model in the cloud's place: it verifies trees of drafts while the cloud is away (EdgeLLM).
-
-RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
-FAILED = "{} The draft model goes on alone."
-
-
-class Relief:
-    """Goes on with an answer whose verifier is away, by `local_target`. Without such a model nothing happens here.
-
-    The answer's own draft job rests meanwhile: trees have rows of their own. The request's processors hold as for any
-    answer; what the verifier would cut its distribution to (`cut`) is cut off here, too.
-    """
-
-    def __init__(
-        self,
-        context: DeviceContext,
-        drafter: ModelRuntime,
-        machine: Drafting,
-        driver: Driver,
-        part: Part[Work],
-        cut: Warp | None,
-    ) -> None:
-        self._context, self._target, self._drafter = context, context.side.local_target, drafter
-        self._machine, self._driver, self._part, self._cut = machine, driver, part, cut
-        self._trees: TreeDriver | None = None
-        self._failed = False
-
-    @property
-    def possible(self) -> bool:
-        return self._target is not None and not self._failed
-
-    def begin(self, found: PromptRows) -> None:
-        """Decide behind the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
-        target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
-        with self._driver.lock:
-            if target is None or self._driver.over or self._trees is not None or machine.state != "relieved":
-                return
-            self._part.resting = True
-            history = TreeHistory.of(self._context.side)
-            growth = BestFirst(TREE_SIZE, history.times, history.agreement)
-            config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)
-            rounds = TreeRounds(config, growth, machine.decided)
-            trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self)
-            self._trees = trees
-        self._context.note(RELIEVED.format(rounds.position))
-        try:
-            begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
-        except RequestError as error:  # a tree's rows need more than the draft model's own
-            trees.end(error)
-
-    def end(self) -> None:
-        """Decide no more: the answer is over, or the cloud is back."""
-        with self._driver.lock:
-            trees, self._trees = self._trees, None
-            self._part.resting = False
-        if trees is not None:  # not under the lock, which is taken under theirs
-            trees.end()
-
-    # --- Observer, under the trees' lock
-
-    def committed(self, commit: Commit) -> bool:
-        with self._driver.lock:
-            if commit.position != self._machine.position:
-                return False  # a late verdict decided it: what the trees have from here on follows other tokens
-            self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
-            return self._machine.state == "relieved" and not self._driver.over
-
-    def withdrawn(self, position: int) -> None:
-        raise RuntimeError("nobody takes a token of the trees back")
-
-    def ended(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self._context.note(FAILED.format(failure))
-            self._failed = True
-            self._part.resting = False
-            self._driver.apply(self._machine.relief_failed)
-
-
-# --- device_half
+# --- the half
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
 UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
@@ -159,8 +75,10 @@ class DraftingDevice(DevicePart):
 
     verified_here: ClassVar[bool] = False  # the verifier is on this device, too
 
-    def __init__(self, context: DeviceContext, scheme: Scheme, reading: Reading) -> None:
-        """Raises `RequestError` without a draft model or a cloud."""
+    def __init__(
+        self, context: DeviceContext, scheme: Scheme, reading: Reading, relief: MakeRelief | None = None
+    ) -> None:
+        """`relief` decides while the cloud is away. Raises `RequestError` without a draft model or a cloud."""
         super().__init__(context)
         request, here = context.request, self.verified_here
         assert isinstance(request, DraftRequest)
@@ -194,7 +112,9 @@ class DraftingDevice(DevicePart):
         self._opened = 0  # times
         self._has_read = False  # the verifier has judged since it was opened last
         self._rows: PromptRows | None = None  # that the draft model reads
-        self._relief = Relief(context, self.model, self.machine, self.answer, self._part, scheme.cut)
+        self._relief: Relief | None = None
+        if relief is not None:
+            self._relief = relief(context, self.model, self.machine, self.answer, self._part, scheme.cut)
 
     @property
     def peer(self) -> PeerEstimates:
@@ -262,7 +182,8 @@ class DraftingDevice(DevicePart):
             self._given_up |= awaited
         if awaited:
             self._later_read([])
-        self.answer.apply(lambda: self.machine.out_of_patience(self._relief.possible))
+        relieved = self._relief is not None and self._relief.possible
+        self.answer.apply(lambda: self.machine.out_of_patience(relieved))
         self.context.side.later(self._relieve, self.end)
 
     def tick(self, now: float) -> None:
@@ -278,7 +199,8 @@ class DraftingDevice(DevicePart):
 
     def end(self, failure: Exception | None) -> None:
         super().end(failure)
-        self._relief.end()
+        if self._relief is not None:
+            self._relief.end()
 
     def report(self, closed: Closed | None) -> MethodReport:
         counters, degraded = self.machine.counters, tuple(self.machine.degraded)
@@ -404,9 +326,10 @@ class DraftingDevice(DevicePart):
         if given_up:
             self.context.note(UNREAD.format(self.machine.position))
         self.answer.apply(self.machine.rejoined)
-        self._relief.end()
+        if self._relief is not None:
+            self._relief.end()
         return self.machine.position
 
     def _relieve(self) -> None:
-        if self._rows is not None:
+        if self._rows is not None and self._relief is not None:
             self._relief.begin(self._rows)

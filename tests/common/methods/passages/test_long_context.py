@@ -11,7 +11,7 @@ from common.answer.request import RequestError
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.side import Scope
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
-from common.methods.passages.long_context import Whole, read_whole
+from common.methods.rapid.long_context import Whole, read_whole
 from tests.cloud.test_giving_up import OPEN
 from tests.common.daemon.test_prompt_rows import CountingFormat
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from common.answer.driver import NullObserver
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees.edgellm import TreeDriver, TreeHistory
-from common.methods.trees.growth import (
+from common.methods.edgellm.device import TreeDriver, TreeHistory
+from common.methods.edgellm.growth import (
     Adaptive,
     Agreement,
     BestFirst,
@@ -26,7 +26,7 @@ from common.methods.trees.growth import (
     TreeTimes,
     Whole,
 )
-from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 from tests.common.methods.trees.test_edgellm_threads import Idle

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT
-from common.methods.trees.growth import EXPONENTS, Agreement, BestFirst, Candidate, DraftTree, Match, TreeTimes
+from common.methods.edgellm.growth import EXPONENTS, Agreement, BestFirst, Candidate, DraftTree, Match, TreeTimes
 
 # What each of the candidates behind a path has of the probability.
 Shares = Callable[[Sequence[int]], Sequence[float]]

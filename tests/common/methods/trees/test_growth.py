@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.answer.values import ROOT
-from common.methods.trees.growth import (
+from common.methods.edgellm.growth import (
     LEAST,
     MOST,
     Adaptive,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees import rounds as rounds_module
-from common.methods.trees.growth import (
+from common.methods.edgellm import rounds as rounds_module
+from common.methods.edgellm.growth import (
     Adaptive,
     Agreement,
     BestFirst,
@@ -25,7 +25,7 @@ from common.methods.trees.growth import (
     TreeTimes,
     match,
 )
-from common.methods.trees.rounds import TreeConfig
+from common.methods.edgellm.rounds import TreeConfig
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 

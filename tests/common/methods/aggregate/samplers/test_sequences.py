@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from common.methods.passages.sequence_wise import Candidate, choose
+from common.methods.paper.sequence_wise import Candidate, choose
 from common.sampling.certificate import NO_EVIDENCE
 
 

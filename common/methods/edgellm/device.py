@@ -17,10 +17,7 @@ from common.answer.request import RequestError
 from common.answer.values import Commit, Drawn, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
 from common.daemon.side import SideRuntime
-from common.methods.interface import DeviceContext
-from common.methods.passages.handing import GatheringDevice
-from common.methods.trees.edgellm_method import EdgeRequest
-from common.methods.trees.growth import (
+from common.methods.edgellm.growth import (
     Adaptive,
     Agreement,
     BestFirst,
@@ -31,7 +28,10 @@ from common.methods.trees.growth import (
     Threshold,
     TreeTimes,
 )
-from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.methods.edgellm.method import EdgeRequest
+from common.methods.edgellm.rounds import TreeConfig, TreeRounds
+from common.methods.handing import GatheringDevice
+from common.methods.interface import DeviceContext
 from common.sampling.race import Found, Race, Racing
 from common.sampling.rejection import Warp
 from proto.messages import Closed, Message, Open

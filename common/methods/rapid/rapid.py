@@ -24,10 +24,7 @@ from common.engine.model.tokenizer import Tokenizer
 from common.estimates.peer import PeerEstimates
 from common.methods.drafted.cloud import Found, Passage, Reading, VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
-from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.methods.drafted.method import Scheme, draft_temperature
-from common.methods.drafted.rapid_method import RapidRequest
-from common.methods.drafted.rejection import (
+from common.methods.drafted.distributions import (
     TOKEN_BYTES,
     Judged,
     Judging,
@@ -47,8 +44,11 @@ from common.methods.drafted.rejection import (
     resolutions,
     sparse_bytes,
 )
+from common.methods.drafted.drafting import Judgement, RoundsConfig
+from common.methods.drafted.method import Scheme, draft_temperature
 from common.methods.interface import CloudContext, DeviceContext
-from common.methods.passages.long_context import BETWEEN, read_whole
+from common.methods.rapid.long_context import BETWEEN, read_whole
+from common.methods.rapid.method import RapidRequest
 from common.sampling.noise import DrawsAt, Place, seeded
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found as RaceFound

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from common.answer.values import ROOT, Action, Commit, Finish, FinishReason, TreeWork
-from common.methods.trees.growth import Candidate, DraftTree, Growth, Match, match
+from common.methods.edgellm.growth import Candidate, DraftTree, Growth, Match, match
 from proto.messages import Side
 
 

@@ -16,8 +16,8 @@ from common.engine.kv.documents import pack_states
 from common.engine.kv.memory import DocumentStates
 from common.library.hit import Hit
 from common.methods.aggregate.device import DeviceAnswer
+from common.methods.handing import DocumentOutbox, GatheringDevice
 from common.methods.interface import CloudContext, DeviceContext
-from common.methods.passages.handing import DocumentOutbox, GatheringDevice
 from common.sampling.joint import make_joint
 from proto.messages import Closed, Error, Fetch, Form, Message, Open
 
