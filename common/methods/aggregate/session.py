@@ -402,7 +402,7 @@ class Session:
         return known.evidence == message.evidence and self.sampler.pack(known.view) == message.payload
 
     def _on_target(self, message: Target) -> list[Action]:
-        if message.epoch != self.term or self.state != "follows":
+        if message.term != self.term or self.state != "follows":
             self.counters.stale += 1
             return self._take_back()  # too late to count, but the cloud is back
         self.local.settle(message.position + len(message.tokens))
@@ -430,15 +430,15 @@ class Session:
 
     def _on_sync(self, message: Sync) -> list[Action]:
         actions: list[Action] = []
-        new_term = message.epoch > self.term and self.role == "cloud"
-        if new_term or (message.epoch == self.term and self.state == "follows"):
+        new_term = message.term > self.term and self.role == "cloud"
+        if new_term or (message.term == self.term and self.state == "follows"):
             actions += self._adopt(message.tokens, exactly=new_term)
             if len(message.tokens) >= self.position:
                 self._hand_over(message.aggregator)
         if new_term:
-            self.term = message.epoch
+            self.term = message.term
         self.local.settle(len(message.tokens))
-        if message.epoch == self.term:
+        if message.term == self.term:
             actions += self._take_back()
         if message.wants_reply:
             self.questions.forget()  # the latest question may have been lost with the rest
