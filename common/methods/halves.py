@@ -27,7 +27,7 @@ from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
 TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
 
 
-def shortened(titles: Sequence[str]) -> tuple[str, ...]:
+def short_titles(titles: Sequence[str]) -> tuple[str, ...]:
     """`titles`, with long ones cut so that all fit into the header of a `Ready`."""
     longest = TITLES_BYTES // max(1, len(titles))
     return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)
@@ -91,7 +91,7 @@ class CloudPart(NullObserver, ABC):
     def retrieved(self, rows: PromptRows) -> None:
         """Tell the device which documents this side has found. On the retrieval thread."""
         self._titles, self._texts = rows.titles, rows.texts
-        ready = Ready(self.request.session, shortened(rows.titles), rows.tokens, rows.closest)
+        ready = Ready(self.request.session, short_titles(rows.titles), rows.tokens, rows.closest)
         if self.answer.recorder is not None:
             self.answer.recorder.message("send", ready)
         self.context.send(ready)

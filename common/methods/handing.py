@@ -71,7 +71,7 @@ LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
 
 
 @dataclass(slots=True)
-class Body:
+class ReceivedDocument:
     """One document, as far as its parts have arrived."""
 
     title: str
@@ -106,7 +106,7 @@ class DocumentReceiver:
         self._documents = documents
         self._largest = min(largest, LARGEST_TOTAL)
         self._count: int | None = None  # of documents, as the cloud says
-        self._bodies: dict[int, Body] = {}
+        self._bodies: dict[int, ReceivedDocument] = {}
         self._size = 0
         self._missing = 0  # parts of the documents that were begun
 
@@ -119,7 +119,7 @@ class DocumentReceiver:
     def complete(self) -> bool:
         return self._count is not None and len(self._bodies) == self._count and not self._missing
 
-    def bodies(self) -> list[Body]:
+    def bodies(self) -> list[ReceivedDocument]:
         """The documents in the cloud's order, once complete."""
         return [self._bodies[index] for index in sorted(self._bodies)]
 
@@ -146,7 +146,7 @@ class DocumentReceiver:
         body.pieces[message.part] = message.payload
         self._missing -= 1
 
-    def _body(self, message: Fetched) -> Body:
+    def _body(self, message: Fetched) -> ReceivedDocument:
         known = self._bodies.get(message.index)
         if known is not None:
             return known
@@ -154,7 +154,7 @@ class DocumentReceiver:
             raise malformed("the index of a fetched document must be below their number")
         if not 0 < message.parts <= -(-self._largest // PAYLOAD_LIMIT):
             raise too_large(f"a fetched document must have at most {self._largest} bytes")
-        body = self._bodies[message.index] = Body(message.title, message.similarity, message.parts)
+        body = self._bodies[message.index] = ReceivedDocument(message.title, message.similarity, message.parts)
         self._missing += message.parts
         return body
 
@@ -298,7 +298,7 @@ class GatheringDevice(DevicePart):
             self._alone(MALFORMED)
         self._proceed()
 
-    def _document(self, body: Body) -> Document:
+    def _document(self, body: ReceivedDocument) -> Document:
         if self._form == "text":
             try:
                 text = body.whole.decode()

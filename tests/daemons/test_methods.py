@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from common.daemon.side import Scope, SideRuntime
-from common.methods.paper.sequence_wise import Candidate, RecordingDrafting, candidate, choose
+from common.methods.paper.sequence_wise import RecordingDrafting, SideAnswer, candidate, choose
 from common.sampling.race import RaceSampler
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import local_cloud_keys
@@ -155,7 +155,7 @@ def process(fresh_data: Callable[[], Path]) -> Iterator[OneProcess]:
     process.close()
 
 
-def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidate:
+def own_answer(side: SideRuntime, question: str, temperature: float) -> SideAnswer:
     """Answer that a side generates by itself."""
     prompt = f"\nQuestion: {question}\nAnswer:"
     request = Open(

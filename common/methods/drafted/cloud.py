@@ -38,14 +38,14 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Retrieved:
     """The verifier's own rows, and the passages for the drafter."""
 
     rows: PromptRows
     passages: Sequence[Passage]
 
 
-class Reading(Protocol):
+class PassageReading(Protocol):
     """A method's reading. Called on the retrieval threads of both sides."""
 
     @property
@@ -53,7 +53,7 @@ class Reading(Protocol):
         """Passages that are handed over at most."""
         ...
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         """Look up what the verifier reads, in `scope`.
 
         Raises `AnswerFailed`, or `RequestError` for what can't be looked up.
@@ -67,14 +67,14 @@ class Reading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedPassages:
-    """Implements `Reading`: both sides read the same passages, those of the verifier's library that fit best."""
+    """Implements `PassageReading`: both sides read the same passages, those of the verifier's library that fit best."""
 
     most: int
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         hits = side.search(request.question, request.documents, request.earlier, scope)
         passages = [Passage(hit.source, hit.similarity, hit.text) for hit in hits]
-        return Found(self.rows(side.target, request, passages), passages)
+        return Retrieved(self.rows(side.target, request, passages), passages)
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         room = model.room(request)
@@ -90,7 +90,7 @@ _NAMES = {Propose: "Proposal", Defer: "Defer"}
 class VerifyingCloud(CloudPart):
     """Implements `CloudHalf`, and `Observer` of what is decided."""
 
-    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
+    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
         super().__init__(request, context)
         self.drafter = scheme.verifier
         self.machine = make_verifying(scheme.config, scheme.judge, context.decodes_on)
@@ -168,7 +168,7 @@ class VerifyingCloud(CloudPart):
             self._passages.pump()
         return rows
 
-    def placed(self, found: Found) -> PromptRows:
+    def placed(self, found: Retrieved) -> PromptRows:
         """The rows that are read, which have a place now that they are known. Raises `NoPlace`, `RequestError`."""
         self.context.reserve(self, self.context.side.target.kv_bytes(self.request, found.rows))
         return found.rows

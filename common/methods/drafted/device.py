@@ -17,7 +17,7 @@ from common.answer.values import Action, Commit
 from common.daemon.model_runtime import PromptRows, Start
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
 from common.estimates.peer import PeerEstimates
-from common.methods.drafted.cloud import Passage, Reading
+from common.methods.drafted.cloud import Passage, PassageReading
 from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
 from common.methods.drafted.eager import make_drafting
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
@@ -76,7 +76,7 @@ class DraftingDevice(DevicePart):
     verified_here: ClassVar[bool] = False  # the verifier is on this device, too
 
     def __init__(
-        self, context: DeviceContext, scheme: Scheme, reading: Reading, relief: MakeRelief | None = None
+        self, context: DeviceContext, scheme: Scheme, reading: PassageReading, relief: MakeRelief | None = None
     ) -> None:
         """`relief` decides while the cloud is away. Raises `RequestError` without a draft model or a cloud."""
         super().__init__(context)

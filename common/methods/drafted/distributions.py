@@ -72,7 +72,7 @@ class Undrawn(Generic[Entries]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class TargetView:
     """The verifier's distribution at a position; `entries` is how it travels, where it may have to."""
 
     distribution: Distribution
@@ -81,7 +81,7 @@ class Judged:
     listed: NDArray[np.integer]
 
     @classmethod
-    def of(cls, distribution: Distribution, entries: SparseEntries | None) -> Judged:
+    def of(cls, distribution: Distribution, entries: SparseEntries | None) -> TargetView:
         probabilities = distribution.probabilities
         most = int(distribution.ids[probabilities.argmax()])
         return cls(distribution, entries, most, distribution.ids[probabilities >= _ATTRIBUTED])
@@ -136,12 +136,12 @@ class Judging:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Judged:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> TargetView:
         exact = self.warp(probabilities)
         if not self.travels:
-            return Judged.of(exact, None)
+            return TargetView.of(exact, None)
         ids, codes, distribution = rounded(exact)
-        return Judged.of(distribution, SparseEntries(ids, codes))
+        return TargetView.of(distribution, SparseEntries(ids, codes))
 
 
 # --- proposals

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.answer.values import Work
     from common.daemon.model_runtime import ModelRuntime, PromptRows
     from common.engine.draw import Drafter
-    from common.methods.drafted.cloud import Reading
+    from common.methods.drafted.cloud import PassageReading
     from common.methods.drafted.drafting import Drafting, Drafts, Judge, RoundsConfig
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
     from common.sampling.rejection import Warp
@@ -191,7 +191,7 @@ class DraftVerify(ABC):
     def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
         """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
 
-    def reading(self, opening: Open, request: Any) -> Reading:
+    def reading(self, opening: Open, request: Any) -> PassageReading:
         """The readings of both sides for one answer."""
         from common.methods.drafted.cloud import SharedPassages
 

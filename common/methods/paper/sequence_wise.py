@@ -37,7 +37,7 @@ from proto.messages import Cancel, Closed, Fetch, Generated, Message, Open, Read
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SideAnswer:
     """One side's answer, the sum of its tokens' log-probabilities, and log h of that side's documents."""
 
     tokens: tuple[int, ...]
@@ -46,22 +46,22 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenAnswer:
     """The chosen answer, and the cloud's share of its mass: 0 or 1 unless both sides generated the same answer."""
 
     tokens: tuple[int, ...]
     cloud_share: float
 
 
-def choose(device: Candidate, cloud: Candidate) -> Chosen:
+def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
     """The answer with the larger log η + Σ log p, in a tie the device's. The masses of identical answers add up."""
     of_device = device.evidence + device.log_probability  # log η + Σ log p, up to a constant that both share
     of_cloud = cloud.evidence + cloud.log_probability
     if device.tokens == cloud.tokens:
-        return Chosen(device.tokens, 1.0 / (1.0 + math.exp(min(of_device - of_cloud, 700.0))))
+        return ChosenAnswer(device.tokens, 1.0 / (1.0 + math.exp(min(of_device - of_cloud, 700.0))))
     if of_cloud > of_device:
-        return Chosen(cloud.tokens, 1.0)
-    return Chosen(device.tokens, 0.0)
+        return ChosenAnswer(cloud.tokens, 1.0)
+    return ChosenAnswer(device.tokens, 0.0)
 
 
 # --- candidate
@@ -96,9 +96,9 @@ def question_evidence(scorer: DocumentScorer, prompt: Prompt) -> float:
     return evidence_of(scorer.begin(prompt.query, prompt.documents, prompt.similarity).scores([]))
 
 
-def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Candidate:
+def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> SideAnswer:
     """This side's own answer as a candidate; its log-probabilities are rounded to float32 as in `generated`."""
-    return Candidate(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
+    return SideAnswer(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
 
 
 def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Generated:
@@ -107,7 +107,7 @@ def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[f
     return Generated(session, evidence, tuple(tokens), payload)
 
 
-def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> Candidate:
+def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> SideAnswer:
     """The other side's answer as a candidate. Raises `ProtocolError` for an answer that no side generates."""
     tokens = message.tokens
     if not 1 <= len(tokens) <= most_tokens or max(tokens) >= vocabulary:
@@ -120,7 +120,7 @@ def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eo
     # NaN fails the comparison
     if not (np.isfinite(values) & (values <= SUM_TOLERANCE)).all():
         raise malformed("log-probabilities must be finite and not above 0")
-    return Candidate(tokens, _sum(values), message.evidence)
+    return SideAnswer(tokens, _sum(values), message.evidence)
 
 
 def _sum(log_probabilities: NDArray[np.float32]) -> float:
@@ -175,8 +175,8 @@ class SequenceWiseDevice(DeviceAnswer):
         self._recording = RecordingDrafting(self.drafter)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
-        self._own: Candidate | None = None
-        self._cloud: Candidate | None = None
+        self._own: SideAnswer | None = None
+        self._cloud: SideAnswer | None = None
         self._awaited = True  # the cloud's answer
         self._late = False  # it is waited for no longer than the device's own takes
         self._chosen = False
@@ -291,7 +291,7 @@ class SequenceWiseDevice(DeviceAnswer):
             if self._own is None or self._awaited or self._chosen:
                 return
             self._chosen = True
-        chosen = Chosen(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
+        chosen = ChosenAnswer(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
         self._attribute(chosen, of_own=chosen.tokens == self._own.tokens)
         degraded = self.context.record.alone
         for position, token in enumerate(chosen.tokens):
@@ -299,7 +299,7 @@ class SequenceWiseDevice(DeviceAnswer):
                 break
         self.context.ended(None)
 
-    def _attribute(self, chosen: Chosen, of_own: bool) -> None:
+    def _attribute(self, chosen: ChosenAnswer, of_own: bool) -> None:
         """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
         outcome = self.answer.record
         if not of_own:

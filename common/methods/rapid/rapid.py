@@ -22,17 +22,17 @@ from common.engine.draw import Drafter
 from common.engine.kv.memory import Claim
 from common.engine.model.tokenizer import Tokenizer
 from common.estimates.peer import PeerEstimates
-from common.methods.drafted.cloud import Found, Passage, Reading, VerifyingCloud
+from common.methods.drafted.cloud import Passage, PassageReading, Retrieved, VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
 from common.methods.drafted.distributions import (
     TOKEN_BYTES,
-    Judged,
     Judging,
     LatticeDrafts,
     LatticeDrawing,
     Proposal,
     SparseDrafts,
     SparseDrawing,
+    TargetView,
     Undrawn,
     check_proposed,
     finest,
@@ -47,12 +47,11 @@ from common.methods.drafted.distributions import (
 from common.methods.drafted.drafting import Judgement, RoundsConfig
 from common.methods.drafted.method import Scheme, draft_temperature
 from common.methods.interface import CloudContext, DeviceContext
-from common.methods.rapid.long_context import BETWEEN, read_whole
+from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
 from common.sampling.noise import DrawsAt, Place, seeded
 from common.sampling.paper import Distribution, renormalised
-from common.sampling.race import Found as RaceFound
-from common.sampling.race import Race
+from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
 from common.transport.sending import largest_payload
 from proto.errors import malformed
@@ -107,18 +106,18 @@ COMPRESSION: Final = 24  # of a document so long that its 24th is more
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Implements `Reading`: the verifier's row is the document, the drafter's has its passages in their order."""
+    """Implements `PassageReading`: the verifier reads the document, and the drafter its passages in their order."""
 
     request: RapidRequest
     most: int = MOST_FETCHED
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
-        whole = read_whole(side, self.request.long_document, request, scope)
+        whole = read_document(side, self.request.long_document, request, scope)
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
         passages = [Passage(hit.source, hit.similarity, hit.text, scope.library is not None) for hit in near]
-        return Found(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
+        return Retrieved(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         """Passages that the drafter's context has no room for are left out, those that fit the question least first;
@@ -164,7 +163,7 @@ def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
+class GreedyDrafter:
     """Implements `Drafter`: proposes what is most probable in the distribution of `drawing`, which travels."""
 
     drawing: SparseDrawing | LatticeDrawing
@@ -172,7 +171,7 @@ class Greedy:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: RaceFound | None) -> Undrawn[Any]:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Undrawn[Any]:
         view: Undrawn[Any] = self.drawing.drafted(position, probabilities, found)
         return replace(view, source=likeliest(view.distribution))
 
@@ -215,7 +214,7 @@ class RapidJudge:
             for each, distribution in zip(proposed, behind, strict=True)
         ]
 
-    def judge(self, place: Place, proposed: Sequence[RapidProposal], targets: Sequence[Judged]) -> Judgement:
+    def judge(self, place: Place, proposed: Sequence[RapidProposal], targets: Sequence[TargetView]) -> Judgement:
         for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
             drafter, draws = draft.distribution, self.draws(place)
             if drafter is None:
@@ -285,7 +284,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
         sizes = {None: sparse_bytes(request.top_k, vocabulary)}
         drawing, drafts, decode = SparseDrawing(warp), SparseDrafts(draws), partial(_of_codes, vocabulary)
         check = _nothing
-    drafter = Greedy(drawing) if own == 0 else drawing
+    drafter = GreedyDrafter(drawing) if own == 0 else drawing
     verifying = Judging(Warp(opening.temperature or 1.0, request.top_k, opening.top_p), travels=False)
     paper = request.residual == "paper"
     judge = RapidJudge(draws, config, check, decode, request.eta, opening.temperature == 0, paper)
@@ -339,7 +338,7 @@ class LoopBack:
 class ResidentVerifier(VerifyingCloud):
     """The verifier beside its drafter. Their rows get memory together, and its failure is the answer's."""
 
-    def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
+    def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
         opening = replace(device.context.opening, trace=False)  # the drafter's trace has no second side
         super().__init__(opening, context, scheme, reading)
         self._device = device
@@ -348,7 +347,7 @@ class ResidentVerifier(VerifyingCloud):
     def scope(self) -> Scope:
         return self._device.context.scope
 
-    def placed(self, found: Found) -> PromptRows:
+    def placed(self, found: Retrieved) -> PromptRows:
         return self._device.claim(found)
 
     def ended(self, failure: Exception | None) -> None:
@@ -361,7 +360,7 @@ class ResidentRapid(RapidDevice):
 
     verified_here = True
 
-    def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: Reading) -> None:
+    def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: PassageReading) -> None:
         """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
         super().__init__(context, scheme, reading)
         self._claim: Claim | None = None  # of both models' memory
@@ -386,7 +385,7 @@ class ResidentRapid(RapidDevice):
         record = self.context.record
         return replace(super().report(closed), attribution=((1.0,),) * len(record.token_times))
 
-    def claim(self, found: Found) -> PromptRows:
+    def claim(self, found: Retrieved) -> PromptRows:
         """The verifier's rows, which get memory together with the drafter's: either waits for the other.
 
         On the retrieval thread, as what follows from it.

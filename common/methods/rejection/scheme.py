@@ -13,13 +13,13 @@ from common.methods.drafted.distributions import (
     TOKEN_BYTES,
     Drafted,
     Drawing,
-    Judged,
     Judging,
     LatticeDrafts,
     LatticeDrawing,
     Proposal,
     SparseDrafts,
     SparseDrawing,
+    TargetView,
     check_proposed,
     finest,
     first_resolution,
@@ -50,7 +50,7 @@ from proto.payloads.race import SparseEntries, decode_sparse, encode_sparse
 _PROBABILITY: Final = struct.Struct("<d")
 
 
-def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
+def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
     """The verdict on tokens proposed from `place` on; the token instead of a rejected one is drawn here."""
     accepted, behind = held(draws, place, proposed, targets)
     if accepted == len(proposed):
@@ -62,7 +62,9 @@ def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: S
     return Judgement(accepted, replacement(targets[accepted].distribution, drafter, draws(behind)))
 
 
-def held(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> tuple[int, Place]:
+def held(
+    draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]
+) -> tuple[int, Place]:
     """Number of first tokens that hold, and the place behind these."""
     for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
         if not accepts(draft.token, draft.probability, target.distribution, draws(place)):
@@ -100,7 +102,7 @@ class SparseJudge(Quick):
             from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed, strict=True)
         ]
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
+    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
         return judge(self.draws, place, proposed, targets)
 
 
@@ -139,7 +141,7 @@ class ScalarJudge(Quick):
             raise malformed("probabilities of proposed tokens must be above 0 and at most 1")
         return [Proposal(token, value) for token, value in zip(message.tokens, values, strict=True)]
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
+    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
         accepted, _ = held(self.draws, place, proposed, targets)
         if accepted == len(proposed):
             return judge(self.draws, place, proposed, targets)
@@ -184,7 +186,7 @@ class LatticeJudge:
                 proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
         return proposals
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
+    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
         return judge(self.draws, place, proposed, targets)
 
 

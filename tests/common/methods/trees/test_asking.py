@@ -19,10 +19,10 @@ from common.methods.edgellm.growth import (
     Agreement,
     BestFirst,
     Candidate,
-    DraftTree,
     Even,
     Growth,
     Threshold,
+    TokenTree,
     TreeTimes,
     Whole,
 )
@@ -37,7 +37,7 @@ class Counted(BestFirst):
 
     asked = 0
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         self.asked += 1
         return super().leaf(tree)
 
@@ -110,11 +110,11 @@ class Wavering(Whole):
     def __init__(self) -> None:
         self._said = 0
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         self._said += 1
         return None if self._said % 2 else ROOT
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         return ()
 
 
