@@ -10,8 +10,7 @@ import numpy as np
 from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
 from common.estimates.policy import first_aggregator, placement_policy
-from common.methods.aggregate.drafts import SessionConfig
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.session import Session, SessionConfig
 from proto.messages import Message, Placement, Side
 from scripts.simulation.acceptance import AcceptanceModel, Answer
 from scripts.simulation.clock import Clock

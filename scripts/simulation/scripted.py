@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.answer.values import View
-from common.methods.aggregate.drafts import Decided
+from common.sampling.view import Decision
 from proto.errors import malformed
 from proto.messages import Side
 from scripts.simulation.acceptance import Answer
@@ -62,8 +62,8 @@ class ScriptedAggregation:
 
     def aggregate(
         self, role: Side, position: int, device: Scripted, cloud: Scripted, evidence: tuple[float, float]
-    ) -> Decided:
-        return Decided(TARGET)
+    ) -> Decision:
+        return Decision(TARGET)
 
     def alone(self, view: Scripted) -> None:
         """None: a script has no probabilities."""

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from common.answer.patience import Patience
+from common.answer.patience import Patience, Watch
 from common.answer.values import Commit, Finish, Send, View, Withdraw
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.drafts import Action, DraftWork, LocalDraft, LookUp
-from common.methods.aggregate.session import Session
-from common.methods.aggregate.watch import Watch
+from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.session import Action, LookUp, Session
 from proto.messages import Message, Ready
 from scripts.simulation.clock import Clock
 
@@ -91,7 +90,7 @@ class SimulatedSide:
                 case Send():
                     self.send(action.message)
                 case LookUp():
-                    payload = self.session.aggregation.supply(action.view, action.ids, action.depth)
+                    payload = self.session.sampler.supply(action.view, action.ids, action.depth)
                     self._carry_out(self.session.looked_up(action, payload))
                 case Commit():
                     self.commits.append((self.clock.now, action))
@@ -106,5 +105,7 @@ class SimulatedSide:
 
     def _tick(self) -> None:
         if self.session.role == "device":
-            self._carry_out(self._watch.poll(self.session, self.clock.now, self.limits)[0])
+            again, ended = self._watch.look(self.clock.now, self.session, self.limits)
+            self._carry_out(self.session.stalled() if again else [])
+            self._carry_out(self.session.out_of_patience() if ended else [])
         self.clock.after(min(self.limits.resync / 4, LOOK), self._tick)

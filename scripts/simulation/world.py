@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.drafts import PlacementPolicy, SessionConfig, SessionSampler
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.session import PlacementPolicy, Session, SessionConfig, SessionSampler
 from proto.messages import Message, Side
 from scripts.simulation.clock import Clock
 from scripts.simulation.link import Fate, Outage, SimulatedLink

@@ -15,7 +15,7 @@ import pytest
 from common.answer.report import untold
 from common.answer.request import AnswerFailed, RequestError
 from common.daemon import threads as fair_thread
-from common.methods.drafted.rejection import LatticeJudge
+from common.methods.rejection.scheme import LatticeJudge
 from proto.codes import digest
 from proto.messages import Busy, Cancel, Close, Closed, Error, Open, Propose, Ready, Sync, Verdict
 from proto.payloads.lattice import LatticeEntries, encode_lattice

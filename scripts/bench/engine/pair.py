@@ -17,12 +17,12 @@ from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import Action, LocalDraft, SessionConfig
-from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation, make_aggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.driver import SessionDriver, make_sampler
+from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.methods.interface import TOP_P
-from common.sampling.race import RaceKernel
+from common.sampling.paper import PaperSampler
+from common.sampling.race import RaceKernel, RaceSampler
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 from scripts.bench.engine.stages import Stages
@@ -50,7 +50,7 @@ class Source(Protocol):
 class TimedAggregation:
     """A sampler of sessions whose parts are timed."""
 
-    def __init__(self, inner: RaceAggregation | PaperAggregation, stages: Stages) -> None:
+    def __init__(self, inner: RaceSampler | PaperSampler, stages: Stages) -> None:
         self._inner = inner
         for name, stage in TIMED.items():
             setattr(self, name, self._timed(getattr(inner, name), stages, stage))
@@ -124,7 +124,7 @@ class Half:
         self._kernel = RaceKernel(vocabulary)
         self._scoring = scoring
         self._outgoing = send
-        self._aggregation: Any = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
+        self._aggregation: Any = TimedAggregation(make_sampler(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), Ahead(request.run_ahead))

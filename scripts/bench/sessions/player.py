@@ -220,12 +220,12 @@ class Player:
         # No end-of-sequence ids: every answer is as long as it may be.
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
-        opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
-        opened.session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
+        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both)
+        session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
         play = Play(self._link.send, held)
-        play.answer = SessionDriver(opened.session, play.post, play, lambda commit: None, play)
+        play.answer = SessionDriver(session, play.post, play, lambda commit: None, play)
         if weight:
-            play.drafts = ScriptedDrafts(opening, opened.drafting, self._side.decoder.vocabulary, weight)
+            play.drafts = ScriptedDrafts(opening, sampler, self._side.decoder.vocabulary, weight)
         else:
             play.answer.without_documents()
         self._play = play

@@ -88,7 +88,7 @@ class Answered:
         def follow() -> None:
             session, profiler = world.device.session, self._profilers["device"]
             limits = Patience.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
-            if not session.stage.heard:
+            if not session.heard:
                 limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
             world.device.limits = waits(limits)
             world.device.look_ahead(Ahead(profiler.run_ahead(MOST_AHEAD)))

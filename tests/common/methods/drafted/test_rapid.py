@@ -13,8 +13,8 @@ from common.answer.request import Privacy, RequestError
 from common.draft_policy.times import Extension
 from common.methods.drafted.cloud import Passage
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rapid import RapidJudge, RapidScheme, chosen
-from common.methods.drafted.rapid_method import RapidRequest, check_rapid
+from common.methods.rapid.method import RapidRequest, check_rapid
+from common.methods.rapid.rapid import RapidJudge, RapidScheme, chosen
 from common.sampling.noise import Place
 from common.sampling.paper import Distribution
 from common.sampling.rejection import augmented, likeliest, replacement
@@ -192,7 +192,7 @@ class TestMutants:
 
             patch.setattr(RapidJudge, "_shifted", noted)
             patch.setattr(
-                "common.methods.drafted.rapid.replacement",
+                "common.methods.rapid.rapid.replacement",
                 lambda target, drafter, draws: replacement(seen[-1], drafter, draws),
             )
 

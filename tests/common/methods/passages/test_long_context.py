@@ -11,7 +11,7 @@ from common.answer.request import RequestError
 from common.daemon.model_runtime import ModelRuntime
 from common.daemon.side import Scope
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
-from common.methods.passages.long_context import Whole, read_whole
+from common.methods.rapid.long_context import WholeDocument, read_document
 from tests.cloud.test_giving_up import OPEN
 from tests.common.daemon.test_prompt_rows import CountingFormat
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
@@ -32,10 +32,10 @@ def model(form: CountingFormat) -> ModelRuntime:
     return ModelRuntime(decoder, nothing, scorer, form, nothing)
 
 
-def read(model: ModelRuntime, *chunks: str) -> Whole:
+def read(model: ModelRuntime, *chunks: str) -> WholeDocument:
     hits = [SimpleNamespace(title="almanac", text=text, similarity=0.5) for text in chunks]
     side: Any = SimpleNamespace(passages=lambda *asked: hits, target=model)
-    return read_whole(side, "almanac", OPEN, Scope())
+    return read_document(side, "almanac", OPEN, Scope())
 
 
 def test_one_that_has_room(model: ModelRuntime, form: CountingFormat) -> None:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Commit, TreeWork
-from common.methods.trees.edgellm import Finishers
-from common.methods.trees.growth import Candidate, Growth
-from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.methods.edgellm.device import Finishers
+from common.methods.edgellm.growth import Candidate, Growth
+from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from common.sampling.race import Race, RaceKernel
 
 Model = Callable[[Sequence[int]], NDArray[np.float64]]  # next-token distribution [vocab] behind a path

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from common.answer.driver import NullObserver
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees.edgellm import TreeDriver, TreeHistory
-from common.methods.trees.growth import (
+from common.methods.edgellm.device import TreeDriver, TreeHistory
+from common.methods.edgellm.growth import (
     Adaptive,
     Agreement,
     BestFirst,
     Candidate,
-    DraftTree,
     Even,
     Growth,
     Threshold,
+    TokenTree,
     TreeTimes,
     Whole,
 )
-from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 from tests.common.methods.trees.test_edgellm_threads import Idle
@@ -37,7 +37,7 @@ class Counted(BestFirst):
 
     asked = 0
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         self.asked += 1
         return super().leaf(tree)
 
@@ -110,11 +110,11 @@ class Wavering(Whole):
     def __init__(self) -> None:
         self._said = 0
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         self._said += 1
         return None if self._said % 2 else ROOT
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         return ()
 
 

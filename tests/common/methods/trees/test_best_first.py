@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT
-from common.methods.trees.growth import EXPONENTS, Agreement, BestFirst, Candidate, DraftTree, Match, TreeTimes
+from common.methods.edgellm.growth import EXPONENTS, Agreement, BestFirst, Candidate, Match, TokenTree, TreeTimes
 
 # What each of the candidates behind a path has of the probability.
 Shares = Callable[[Sequence[int]], Sequence[float]]
@@ -27,20 +27,20 @@ def candidates(shares: Sequence[float]) -> list[Candidate]:
     return [Candidate(token, share) for token, share in enumerate(sorted(shares, reverse=True))]
 
 
-def step(growth: BestFirst, tree: DraftTree, node: int, shares: Shares) -> None:
+def step(growth: BestFirst, tree: TokenTree, node: int, shares: Shares) -> None:
     """A step of the draft model behind `node`."""
     offered = candidates(shares([tree.tokens[each] for each in tree.path(node)]))
     tree.grow(node, growth.chosen(tree, node, offered), EOS, offered)
 
 
-def grown(growth: BestFirst, shares: Shares, limit: int = 30) -> DraftTree:
-    tree = DraftTree(limit)
+def grown(growth: BestFirst, shares: Shares, limit: int = 30) -> TokenTree:
+    tree = TokenTree(limit)
     while (node := growth.leaf(tree)) is not None:
         step(growth, tree, node, shares)
     return tree
 
 
-def drafts(tree: DraftTree) -> int:
+def drafts(tree: TokenTree) -> int:
     return len(tree.read) + tree.root_read
 
 
@@ -72,7 +72,7 @@ class TestChoice:
     @given(st.integers(0, 2**20), TIMES, st.integers(1, 6), st.integers(1, 4))
     def test_no_other_nodes_of_the_tree_are_better(self, seed: int, times: TreeTimes, size: int, steps: int) -> None:
         everything = BestFirst(11, TreeTimes(0.0, 1e9), believing())
-        tree = DraftTree(9)
+        tree = TokenTree(9)
         for _ in range(steps):
             if (node := everything.leaf(tree)) is not None:
                 step(everything, tree, node, drawn(seed, 3))
@@ -115,7 +115,7 @@ class TestSteps:
         assert len(growth.verified(tree)) <= size
         rates = []
         free = BestFirst(size, TreeTimes(0.0, 1.0), believing())
-        other = DraftTree(30)
+        other = TokenTree(30)
         while (node := free.leaf(other)) is not None:
             step(free, other, node, same(*shares))
             rates.append(growth.choice(other).rate)
@@ -153,7 +153,7 @@ class TestSteps:
             return [Candidate(99 if length == 6 and end == "of the sequence" else 0, 0.99)]
 
         growth = BestFirst(40, TreeTimes(0.02, 1.0), believing())
-        tree = DraftTree(6 if end == "at the limit" else 60)
+        tree = TokenTree(6 if end == "at the limit" else 60)
         while (node := growth.leaf(tree)) is not None:
             told = offered(len(tree.path(node)))
             tree.grow(node, growth.chosen(tree, node, told), EOS, told)
@@ -164,13 +164,13 @@ class TestSteps:
 
     def test_nothing_grows_behind_an_end_or_beyond_the_answer(self) -> None:
         growth = BestFirst(9, TreeTimes(0.0, 1.0), believing())
-        tree = DraftTree(2)
+        tree = TokenTree(2)
         offered = [Candidate(99, 0.9), Candidate(1, 0.1)]
         for behind in (ROOT, 1):
             assert growth.leaf(tree) == behind
             tree.grow(behind, growth.chosen(tree, behind, offered), EOS, offered)
         assert growth.leaf(tree) is None
-        assert growth.leaf(DraftTree(0)) is None
+        assert growth.leaf(TokenTree(0)) is None
 
 
 class TestAgreement:
@@ -210,7 +210,7 @@ class TestAgreement:
         """Behind the root and behind each node that held, and nowhere else."""
         agreement = Agreement()
         growth = BestFirst(9, TreeTimes(0.0, 1.0), agreement)
-        tree = DraftTree(9)
+        tree = TokenTree(9)
         for behind in (ROOT, 0, 1):
             step(growth, tree, behind, same(0.5, 0.3))
         before = agreement.of([0.5, 0.3])

@@ -15,8 +15,8 @@ from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.engine.batcher import PassTimes
 from common.engine.kv.memory import Rows
 from common.methods.catalog import METHODS
-from common.methods.trees.edgellm import TreeHistory
-from common.methods.trees.growth import TreeTimes
+from common.methods.edgellm.device import TreeHistory
+from common.methods.edgellm.growth import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
 from tests.cloud.town import Resident, Town

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.trees.edgellm import Finishers, Following
+from common.methods.edgellm.device import Finishers, Following
 from common.sampling.race import RaceKernel, Racing
 
 VOCABULARY = 200

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Hashable
 
 from common.answer.driver import NullObserver
-from common.methods.trees.edgellm import TreeDriver, TreeHistory
-from common.methods.trees.growth import BestFirst, TreeTimes
-from common.methods.trees.rounds import TreeConfig, TreeRounds
+from common.methods.edgellm.device import TreeDriver, TreeHistory
+from common.methods.edgellm.growth import BestFirst, TreeTimes
+from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 
 SOON = 30.0  # seconds, on a busy machine
 MANY = 20_000

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from common.answer.values import ROOT
-from common.methods.trees.growth import (
+from common.methods.edgellm.growth import (
     LEAST,
     MOST,
     Adaptive,
     Candidate,
-    DraftTree,
     Even,
     Growth,
     Nothing,
     Threshold,
+    TokenTree,
     match,
 )
 
 EOS = frozenset({9})
 
 
-def grown(growth: Growth, steps: list[list[tuple[int, float]]], limit: int = 20) -> tuple[DraftTree, list[int]]:
+def grown(growth: Growth, steps: list[list[tuple[int, float]]], limit: int = 20) -> tuple[TokenTree, list[int]]:
     """The tree after some steps of a draft model, and the nodes that they were taken behind."""
-    tree, behind = DraftTree(limit), []
+    tree, behind = TokenTree(limit), []
     for step in steps:
         node = growth.leaf(tree)
         assert node is not None
@@ -88,7 +88,7 @@ class TestAdaptive:
     def test_nothing_grows_beyond_the_answer(self, growth: Growth) -> None:
         tree, _ = grown(growth, [[(1, 0.9)], [(2, 0.9)]], limit=2)
         assert growth.leaf(tree) is None
-        assert growth.leaf(DraftTree(0)) is None
+        assert growth.leaf(TokenTree(0)) is None
 
 
 class TestBaselines:
@@ -105,7 +105,7 @@ class TestBaselines:
         assert growth.leaf(tree) is None
 
     def test_nothing(self) -> None:
-        assert Nothing().leaf(DraftTree(9)) is None
+        assert Nothing().leaf(TokenTree(9)) is None
 
 
 class TestMatching:
@@ -113,8 +113,8 @@ class TestMatching:
     #     3 4    9
     #     5
     @staticmethod
-    def tree() -> DraftTree:
-        tree = DraftTree(9)
+    def tree() -> TokenTree:
+        tree = TokenTree(9)
         for node, tokens in ((ROOT, (1, 2)), (0, (3, 4)), (1, (9,)), (2, (5,))):
             tree.grow(node, [Candidate(token, 0.5) for token in tokens], EOS)
         return tree

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import ROOT, TreeWork
-from common.methods.trees import rounds as rounds_module
-from common.methods.trees.growth import (
+from common.methods.edgellm import rounds as rounds_module
+from common.methods.edgellm.growth import (
     Adaptive,
     Agreement,
     BestFirst,
-    DraftTree,
     Even,
     Growth,
     Match,
     Nothing,
     Threshold,
+    TokenTree,
     TreeTimes,
     match,
 )
-from common.methods.trees.rounds import TreeConfig
+from common.methods.edgellm.rounds import TreeConfig
 from tests.common.methods.drafted.pump import table_model
 from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
 
@@ -136,7 +136,7 @@ class TestMutants:
         assert not self.differs()
 
     def test_a_child_is_taken_that_was_not_drawn(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def hasty(tree: DraftTree, drawn: dict[int, int]) -> Match:
+        def hasty(tree: TokenTree, drawn: dict[int, int]) -> Match:
             found = match(tree, drawn)
             first = next((node for node, parent in enumerate(tree.parents) if parent == ROOT), None)
             if found.nodes or first is None or tree.ends(first):
@@ -147,7 +147,7 @@ class TestMutants:
         assert self.differs()
 
     def test_a_token_drawn_behind_another_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def confused(tree: DraftTree, drawn: dict[int, int]) -> Match:
+        def confused(tree: TokenTree, drawn: dict[int, int]) -> Match:
             found = match(tree, drawn)
             return found if found.token is None else Match(found.nodes, drawn[ROOT], found.whole)
 

@@ -24,7 +24,7 @@ BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not 
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeDocument:
     """A document that is read whole."""
 
     rows: PromptRows
@@ -32,7 +32,7 @@ class Whole:
     chunks: Sequence[Hit]  # with their similarity to the question, in the document's order
 
 
-def read_whole(side: SideRuntime, name: str, request: Open, scope: Scope) -> Whole:
+def read_document(side: SideRuntime, name: str, request: Open, scope: Scope) -> WholeDocument:
     """The document `name`, which must be in `scope`. On the retrieval thread.
 
     Raises `AnswerFailed`, or `RequestError` for a document that is not there, or that the context does not hold.
@@ -46,7 +46,7 @@ def read_whole(side: SideRuntime, name: str, request: Open, scope: Scope) -> Who
     whole = replace(model.document(title, text, 1.0), passing=scope.library is not None)
     if len(whole.tokens) > room:
         raise _too_long(title, str(len(whole.tokens)), room)
-    return Whole(model.arrange(request, [whole], ()), len(whole.tokens), hits)
+    return WholeDocument(model.arrange(request, [whole], ()), len(whole.tokens), hits)
 
 
 def _too_long(title: str, needed: str, room: int) -> RequestError:
@@ -67,8 +67,8 @@ class LongContextDevice(AggregateDevice):
         super().__init__(context)
         self._document = document
 
-    def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self._context.side, self._document, request, self._context.scope).rows
+    def find(self, request: Open) -> PromptRows:
+        return read_document(self.context.side, self._document, request, self.context.scope).rows
 
     def report(self, closed: Closed | None) -> MethodReport:
         """The report, without shares where the cloud has none to tell of the document: all of it is one row."""
@@ -83,5 +83,5 @@ class LongContextCloud(AggregateCloud):
         super().__init__(request, context)
         self._document = document
 
-    def retrieve(self, request: Open) -> PromptRows:
-        return read_whole(self.context.side, self._document, request, Scope(request.only)).rows
+    def find(self, request: Open) -> PromptRows:
+        return read_document(self.context.side, self._document, request, self.scope).rows

@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class DraftTree:
+class TokenTree:
     """Nodes in the order in which they were added, parents first.
 
     A branch is a leaf with what leads to it. Its probability C is the product of those that its tokens were added with,
@@ -127,7 +127,7 @@ class DraftTree:
                 longest = max(longest, self.lengths[each])
         return longest
 
-    def below(self, node: int) -> DraftTree:
+    def below(self, node: int) -> TokenTree:
         """The tree that follows `node`: there it has happened, so probabilities are divided by its C."""
         below = {node}
         for each, parent in enumerate(self.parents):  # parents come first
@@ -135,13 +135,13 @@ class DraftTree:
                 below.add(each)
         return self._part(node, below - {node})
 
-    def pruned(self, nodes: Collection[int]) -> DraftTree:
+    def pruned(self, nodes: Collection[int]) -> TokenTree:
         """The tree with these `nodes` only. The parent of each must be one of them, or the ROOT."""
         return self._part(ROOT, set(nodes))
 
-    def _part(self, root: int, kept: Collection[int]) -> DraftTree:
+    def _part(self, root: int, kept: Collection[int]) -> TokenTree:
         confidence, length = (1.0, 0) if root == ROOT else (self.confidences[root], self.lengths[root])
-        found = DraftTree(self.limit - length)
+        found = TokenTree(self.limit - length)
         places = {root: ROOT}
         for each in sorted(kept):
             places[each] = len(found)
@@ -178,7 +178,7 @@ class Match:
         return len(self.nodes)
 
 
-def match(tree: DraftTree, drawn: Mapping[int, int]) -> Match:
+def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
     """Descend from the root while the token that was drawn behind a node is one of its children.
 
     `drawn` has the token behind the ROOT and behind every node but ends of the sequence. Each was drawn from the
@@ -234,21 +234,21 @@ class Threshold:
 class Growth(Protocol):
     """A rule of growth. It never depends on what the verifier draws."""
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         """The node behind which the draft model decodes next, ROOT where nothing is drafted yet; None: the tree is
         complete.
         """
         ...
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The tokens that are added behind `node`, of `candidates`, the most probable first."""
         ...
 
-    def verified(self, tree: DraftTree) -> Sequence[int]:
+    def verified(self, tree: TokenTree) -> Sequence[int]:
         """The nodes of a complete tree that the verifier reads, each with its parent; the others are dropped."""
         ...
 
-    def judged(self, tree: DraftTree, found: Match) -> None:
+    def judged(self, tree: TokenTree, found: Match) -> None:
         """Take in how far a tree held."""
         ...
 
@@ -256,10 +256,10 @@ class Growth(Protocol):
 class Whole:
     """The part of a rule that has the whole tree verified, and learns nothing."""
 
-    def verified(self, tree: DraftTree) -> Sequence[int]:
+    def verified(self, tree: TokenTree) -> Sequence[int]:
         return range(len(tree))
 
-    def judged(self, tree: DraftTree, found: Match) -> None:
+    def judged(self, tree: TokenTree, found: Match) -> None:
         """Nothing depends on it."""
 
 
@@ -275,7 +275,7 @@ class Adaptive(Whole):
         self._size = size
         self._threshold = threshold
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         if len(tree) >= self._size or tree.limit < 1:
             return None
         if not tree.root_read:
@@ -285,12 +285,12 @@ class Adaptive(Whole):
             return None
         return max(leaves, key=lambda leaf: (nodes * probable[leaf] - tree.lengths[leaf], -leaf))
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         probable = 1.0 if node == ROOT else tree.confidences[node]
         entering = [each for each in candidates[1:] if probable * each.probability >= self._threshold.value]
         return [*candidates[:1], *entering][: self._size - len(tree)]
 
-    def judged(self, tree: DraftTree, found: Match) -> None:
+    def judged(self, tree: TokenTree, found: Match) -> None:
         self._threshold.judged(found.correct, found.whole, tree.confidence)
 
 
@@ -300,7 +300,7 @@ class Even(Whole):
     def __init__(self, length: int, width: int = 1) -> None:
         self._length, self._width = length, width
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         if tree.limit < 1:
             return None
         if not tree.root_read:
@@ -308,17 +308,17 @@ class Even(Whole):
         shorter = [leaf for leaf in tree.open if tree.lengths[leaf] < self._length]
         return min(shorter, key=lambda leaf: (tree.lengths[leaf], leaf), default=None)
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         return candidates[: self._width if node == ROOT else 1]
 
 
 class Nothing(Whole):
     """Drafts nothing: the verifier decodes token by token."""
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         return None
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         return ()
 
 
@@ -471,7 +471,7 @@ class BestFirst:
         """`times` and `agreement` may have learnt from earlier answers, and go on learning."""
         self._size, self._times, self._agreement = size, times, agreement
 
-    def leaf(self, tree: DraftTree) -> int | None:
+    def leaf(self, tree: TokenTree) -> int | None:
         if tree.limit < 1:
             return None
         if not tree.root_read:
@@ -489,7 +489,7 @@ class BestFirst:
         best = max(leaves, key=lambda leaf: (gains[leaf], -leaf))
         return best if gains[best] > worth else None
 
-    def chosen(self, tree: DraftTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         branch = 1.0 if node == ROOT else tree.confidences[node]
         known = sorted(tree.confidences, reverse=True)
         least = known[self._size - 1] if len(known) >= self._size else 0.0
@@ -497,10 +497,10 @@ class BestFirst:
         entering = [Candidate(each.token, held) for each, held in zip(candidates, probable, strict=True)]
         return [each for each in entering if branch * each.probability > least][: self._size]
 
-    def verified(self, tree: DraftTree) -> Sequence[int]:
+    def verified(self, tree: TokenTree) -> Sequence[int]:
         return self.choice(tree).nodes
 
-    def judged(self, tree: DraftTree, found: Match) -> None:
+    def judged(self, tree: TokenTree, found: Match) -> None:
         following = [*(tree.tokens[node] for node in found.nodes), found.token]
         for node, token in zip((ROOT, *found.nodes), following, strict=True):
             offered = tree.offered.get(node)
@@ -509,7 +509,7 @@ class BestFirst:
             place = next((place for place, each in enumerate(offered) if each.token == token), None)
             self._agreement.judged([each.probability for each in offered], place)
 
-    def choice(self, tree: DraftTree) -> Chosen:
+    def choice(self, tree: TokenTree) -> Chosen:
         """The best `size` nodes at most, as far as each is worth its time."""
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
@@ -523,12 +523,12 @@ class BestFirst:
             seconds += each
         return Chosen(tuple(nodes), expected, seconds)
 
-    def _gain(self, tree: DraftTree, now: Chosen, probable: float, shares: Sequence[float]) -> float:
+    def _gain(self, tree: TokenTree, now: Chosen, probable: float, shares: Sequence[float]) -> float:
         """Expected tokens that a draft step behind a leaf of this C adds, if candidates have these shares of it."""
         least = self._least(tree, now)
         return sum(max(0.0, probable * share - least) for share in shares)
 
-    def _least(self, tree: DraftTree, now: Chosen) -> float:
+    def _least(self, tree: TokenTree, now: Chosen) -> float:
         """The least value of a further node: it costs time, or the place of another."""
         least = now.rate * self._times.node
         return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least
@@ -542,7 +542,7 @@ class End:
     probability: float
 
 
-def _ends(tree: DraftTree) -> list[End]:
+def _ends(tree: TokenTree) -> list[End]:
     """The limit, and where a branch is most probable to end, with the probability that those which got so far do."""
     found = [End(tree.limit, 1.0)]
     probable, lengths = tree.confidences, tree.lengths
@@ -554,7 +554,7 @@ def _ends(tree: DraftTree) -> list[End]:
     return found
 
 
-def _finish(tree: DraftTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
+def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
     """Expected tokens per draft step, if steps behind a leaf go on to an end, each with this share of the C before.
 
     An answer that is over needs no further pass: an end is worth the `further` tokens that a pass would give. Nothing,
@@ -568,7 +568,7 @@ def _finish(tree: DraftTree, leaf: int, end: End, share: float, least: float, fu
     return (tokens + end.probability * reached * further) / steps
 
 
-def _shares(tree: DraftTree) -> list[float]:
+def _shares(tree: TokenTree) -> list[float]:
     """Shares of the likeliest, second and further candidates behind the nodes that were read in these nodes' C."""
     found: list[float] = []
     ranks: dict[int, int] = {}

@@ -11,7 +11,7 @@ from common.methods.drafted.method import DraftPolicyName, DraftRequest, DraftVe
 from proto.messages import Open, Sampler
 
 if TYPE_CHECKING:
-    from common.methods.drafted.coupled import CoupledScheme
+    from common.methods.coupled.scheme import CoupledScheme
 
 
 class CoupledRequest(DraftRequest):
@@ -30,7 +30,7 @@ class Coupled(DraftVerify):
     request: ClassVar[type[Request]] = CoupledRequest
 
     def scheme(self, opening: Open, request: CoupledRequest, vocabulary: int) -> CoupledScheme:
-        from common.methods.drafted.coupled import CoupledScheme, Equality, TokenDrafts
+        from common.methods.coupled.scheme import CoupledScheme, Equality, TokenDrafts
         from common.methods.drafted.drafting import RoundsConfig
         from common.sampling.race import Racing
 

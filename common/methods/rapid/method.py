@@ -1,25 +1,89 @@
-"""RAPID as a method."""
+"""RAPID as a method, and the long context alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from common.answer.request import AGGREGATION, Request, RequestError, own_options
-from common.methods.drafted.method import DraftVerify, check_draft, check_drawing
-from common.methods.drafted.rejection_method import LatticeRequest, check_lattice
-from common.methods.passages.long_context_method import DOCUMENT_NAME, DocumentName, OneRow, check_document
-from proto.messages import MOST_FETCHED, MOST_PROPOSED, Open
+from common.answer.request import AGGREGATION, Request, RequestError, Sources, own_options, read_own_options
+from common.methods.aggregate.method import Speculative
+from common.methods.drafted.method import DraftVerify, LatticeRequest, check_draft, check_drawing, check_lattice
+from proto.messages import MOST_FETCHED, MOST_PROPOSED, Aggregation, Fetch, Open
 
 if TYPE_CHECKING:
-    from common.methods.drafted.rapid import DocumentReading, RapidScheme
-    from common.methods.interface import DeviceContext, DeviceHalf
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+    from common.methods.rapid.rapid import DocumentReading, RapidScheme
 
 
-# --- request
-# The options of rapid, and their checks.
+# --- one document
+# The option that methods about one document share, and the request of `long-context`.
+
+LONGEST_NAME = 512  # characters of a document's title or path
+
+DocumentName = Annotated[str, Field(max_length=LONGEST_NAME)]
+DOCUMENT_NAME = "Title or path of the document that the question is about"
+
+
+def _one_row(value: Aggregation) -> Aggregation:
+    """A row per document is one row, where there is one document."""
+    return "context" if value == "output" else value
+
+
+OneRow = Annotated[Aggregation, AfterValidator(_one_row)]
+
+
+class LongContextRequest(Request):
+    """A question about one document, which one side reads whole."""
+
+    sources: Sources = Field(default="cloud", description="Whose documents to use")
+    aggregation: OneRow = Field(default="context", description=AGGREGATION)
+    long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
+
+
+def check_document(method: str, name: str, aggregation: Aggregation) -> None:
+    """Refuse a request about no document, and rows for several. Raises `RequestError`."""
+    if not name.strip():
+        raise RequestError(
+            f"Method {method!r} answers from one document: name it by its title or path in long_document.",
+            "long_document",
+        )
+    if aggregation != "context":
+        raise RequestError(f"Method {method!r} reads one row: aggregation must be 'context'.", "aggregation")
+
+
+class LongContext(Speculative):
+    """One side reads one document whole, in one row, and decides every token."""
+
+    name: ClassVar[str] = "long-context"
+    request: ClassVar[type[Request]] = LongContextRequest
+
+    def check(self, request: Request) -> None:
+        assert isinstance(request, LongContextRequest)
+        if request.sources == "both":
+            raise RequestError(
+                f"Method {request.method!r} reads a document of one side: sources must be 'cloud' or 'device'.",
+                "sources",
+            )
+        check_document(request.method, request.long_document, request.aggregation)
+        super().check(request)
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.rapid.long_context import LongContextDevice
+
+        assert isinstance(context.request, LongContextRequest)
+        return LongContextDevice(context, context.request.long_document)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.rapid.long_context import LongContextCloud
+
+        if not isinstance(request, Open) or request.sources != "cloud":
+            raise ValueError(f"Method {self.name!r} is opened by Open, with sources 'cloud'.")
+        return LongContextCloud(request, context, read_own_options(LongContextRequest, request).long_document)
+
+
+# --- rapid
 
 Residual = Literal["augmented", "paper"]
 
@@ -105,9 +169,6 @@ def check_rapid(request: RapidRequest) -> None:
     check_lattice(request)
 
 
-# --- method
-
-
 class Rapid(DraftVerify):
     """A long document is read whole by the verifier and in part by the drafter, towards which the verifier is moved."""
 
@@ -124,22 +185,22 @@ class Rapid(DraftVerify):
         return replace(super().opening(request, opening), aggregation="context", options=options)
 
     def scheme(self, opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
-        from common.methods.drafted.rapid import rapid_scheme
+        from common.methods.rapid.rapid import rapid_scheme
 
         return rapid_scheme(opening, request, vocabulary)
 
     def reading(self, opening: Open, request: RapidRequest) -> DocumentReading:
-        from common.methods.drafted.rapid import DocumentReading
+        from common.methods.rapid.rapid import DocumentReading
 
         return DocumentReading(request)
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        from common.methods.drafted.rapid import RapidDevice, ResidentRapid
+        from common.methods.rapid.rapid import RapidDevice, ResidentRapid
 
         opening, request = context.opening, context.request
         assert isinstance(request, RapidRequest)
         vocabulary = context.side.decoder.vocabulary
         scheme, reading = self.scheme(opening, request, vocabulary), self.reading(opening, request)
         if request.verifier == "cloud":
-            return RapidDevice(context, scheme, reading)
+            return RapidDevice(context, scheme, reading, self.relief)
         return ResidentRapid(context, scheme, self.scheme(opening, request, vocabulary), reading)

@@ -1,14 +1,13 @@
-"""Drafting and verifying by rejection: the distributions, the judges, and the schemes.
+"""Drafted distributions as they travel to a verifier, sparse or rounded to a lattice.
 
 A mixture is warped and rounded by its owner, once, before any use.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -16,26 +15,21 @@ from numpy.typing import NDArray
 
 from common.answer.request import RequestError
 from common.draft_policy.times import RESOLUTIONS, Plan, fixed_index_bits, short_index_bits
-from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.methods.drafted.method import draft_temperature
-from common.methods.drafted.rejection_method import (
+from common.methods.drafted.method import (
     DEFAULT_RESOLUTION,
     MOST_FIXED,
     LatticeRequest,
-    QsvRequest,
     RejectionRequest,
-    SplitRequest,
     check_lattice,
 )
-from common.sampling.noise import Draws, DrawsAt, Place, seeded
+from common.sampling.noise import Draws, DrawsAt, Place
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
-from common.sampling.rejection import Warp, accepts, bonus, coded, propose, quantise, replacement, rounded
-from common.transport.sending import largest_payload
+from common.sampling.rejection import Warp, propose, quantise, rounded
 from proto.errors import malformed
-from proto.messages import MOST_PROPOSED, MOST_UNITS, Open, Propose
-from proto.payloads.lattice import IndexCode, LatticeEntries, decode_lattice, encode_lattice, lattice_claims
-from proto.payloads.race import HEAD, SparseEntries, decode_sparse, encode_sparse, largest_sparse
+from proto.messages import MOST_PROPOSED, MOST_UNITS
+from proto.payloads.lattice import IndexCode, LatticeEntries, encode_lattice, lattice_claims
+from proto.payloads.race import HEAD, SparseEntries, encode_sparse, largest_sparse
 
 _ATTRIBUTED: Final = 1e-3  # probability of a token whose documents' shares are kept
 
@@ -78,7 +72,7 @@ class Undrawn(Generic[Entries]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class TargetView:
     """The verifier's distribution at a position; `entries` is how it travels, where it may have to."""
 
     distribution: Distribution
@@ -87,7 +81,7 @@ class Judged:
     listed: NDArray[np.integer]
 
     @classmethod
-    def of(cls, distribution: Distribution, entries: SparseEntries | None) -> Judged:
+    def of(cls, distribution: Distribution, entries: SparseEntries | None) -> TargetView:
         probabilities = distribution.probabilities
         most = int(distribution.ids[probabilities.argmax()])
         return cls(distribution, entries, most, distribution.ids[probabilities >= _ATTRIBUTED])
@@ -142,18 +136,15 @@ class Judging:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Judged:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> TargetView:
         exact = self.warp(probabilities)
         if not self.travels:
-            return Judged.of(exact, None)
+            return TargetView.of(exact, None)
         ids, codes, distribution = rounded(exact)
-        return Judged.of(distribution, SparseEntries(ids, codes))
+        return TargetView.of(distribution, SparseEntries(ids, codes))
 
 
-# --- judges
-# Accepts or replaces proposed tokens; the methods differ in what travels (DSSD, Algorithms 1 and 2; QSV, §3).
-
-_PROBABILITY: Final = struct.Struct("<d")
+# --- proposals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,36 +154,6 @@ class Proposal:
     token: int
     probability: float
     distribution: Distribution | None = None
-
-
-def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-    """The verdict on tokens proposed from `place` on; the token instead of a rejected one is drawn here."""
-    accepted, behind = held(draws, place, proposed, targets)
-    if accepted == len(proposed):
-        drawn = [bonus(target.distribution, draws(behind)) for target in targets[accepted:]]
-        return Judgement(accepted, drawn[0] if drawn else None)
-    drafter = proposed[accepted].distribution
-    if drafter is None:
-        raise ValueError("the drafter's distribution is not known here")
-    return Judgement(accepted, replacement(targets[accepted].distribution, drafter, draws(behind)))
-
-
-def held(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> tuple[int, Place]:
-    """Number of first tokens that hold, and the place behind these."""
-    for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
-        if not accepts(draft.token, draft.probability, target.distribution, draws(place)):
-            return accepted, place
-        place = place.behind(draft.token)
-    return len(proposed), place
-
-
-class Quick:
-    """The part of `Judge` of methods whose proposals are read in no time."""
-
-    slow: ClassVar[bool] = False
-
-    def check(self, message: Propose) -> None:
-        """Refuse nothing: reading does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +178,6 @@ class Named(Drawing):
         raise malformed("a verdict must name the token that takes a rejected one's place")
 
 
-# --- dsd: q up
-
-
 class SparseDrafts(Named):
     """Implements `Drafts`: each token with the distribution that it was drawn from."""
 
@@ -227,75 +185,6 @@ class SparseDrafts(Named):
 
     def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views[:length]), encode_sparse([view.entries for view in views])
-
-
-@dataclass(frozen=True, slots=True)
-class SparseJudge(Quick):
-    """Implements `Judge` for proposals with whole distributions."""
-
-    slow: ClassVar[bool] = True
-
-    draws: DrawsAt
-    vocabulary: int
-
-    def read(self, message: Propose) -> Sequence[Proposal]:
-        listed = decode_sparse(message.payload, self.vocabulary, MOST_PROPOSED)
-        if len(listed) != len(message.tokens):
-            raise malformed("a proposal must have a distribution for each of its tokens")
-        return [
-            from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed, strict=True)
-        ]
-
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        return judge(self.draws, place, proposed, targets)
-
-
-# --- dssd: q(x) up, p down for a rejected token
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarDrafts(Drawing):
-    """Implements `Drafts`: each token with its probability. The device draws in place of a rejected one."""
-
-    vocabulary: int
-
-    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
-        probabilities = [view.distribution.of(view.token) for view in views]
-        return tuple(view.token for view in views), b"".join(map(_PROBABILITY.pack, probabilities))
-
-    def settle(self, place: Place, view: Drafted[SparseEntries], payload: bytes) -> int:
-        (entries,) = decode_sparse(payload, self.vocabulary, 1)
-        verifier, draws = coded(entries.ids, entries.codes), self.draws(place)
-        if accepts(view.token, view.distribution.of(view.token), verifier, draws):
-            raise malformed("a rejected token must be one that the verifier's distribution does not accept")
-        return replacement(verifier, view.distribution, draws)
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarJudge(Quick):
-    """Implements `Judge` for proposals with a probability for each token."""
-
-    draws: DrawsAt
-
-    def read(self, message: Propose) -> Sequence[Proposal]:
-        if len(message.payload) != _PROBABILITY.size * len(message.tokens):
-            raise malformed("a proposal must have a probability for each of its tokens")
-        values = [value for (value,) in _PROBABILITY.iter_unpack(message.payload)]
-        if not all(0.0 < value <= 1.0 for value in values):  # NaN fails the comparison
-            raise malformed("probabilities of proposed tokens must be above 0 and at most 1")
-        return [Proposal(token, value) for token, value in zip(message.tokens, values, strict=True)]
-
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        accepted, _ = held(self.draws, place, proposed, targets)
-        if accepted == len(proposed):
-            return judge(self.draws, place, proposed, targets)
-        entries = targets[accepted].entries
-        if entries is None:
-            raise ValueError("the verifier's distribution can't travel")
-        return Judgement(accepted, None, encode_sparse([entries]))
-
-
-# --- qsv: q rounded to a lattice up
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,42 +205,6 @@ class LatticeDrafts(Named):
         listed = [(view.entries, view.token if self.named else None) for view in views]
         payload = encode_lattice(listed, self.code, self.vocabulary)
         return (() if self.named else tokens), payload
-
-
-@dataclass(frozen=True, slots=True)
-class LatticeJudge:
-    """Implements `Judge` for proposals with lattice distributions, of one of the `resolutions`."""
-
-    slow: ClassVar[bool] = True
-
-    draws: DrawsAt
-    vocabulary: int
-    code: IndexCode
-    resolutions: Collection[int]
-    named: bool = True
-
-    def check(self, message: Propose) -> None:
-        check_proposed(message.payload, self.code, self.vocabulary, MOST_PROPOSED, self.resolutions)
-
-    def read(self, message: Propose) -> Sequence[Proposal]:
-        listed = decode_lattice(
-            message.payload, self.code, self.vocabulary, MOST_PROPOSED, without=0 if self.named else MOST_PROPOSED
-        )
-        if len(message.tokens) != (0 if self.named else len(listed)):
-            raise malformed("the tokens of a proposal must be named in one place")
-        proposals = []
-        for place, (entries, token) in enumerate(listed):
-            distribution = renormalised(entries.ids, entries.counts.astype(np.float64))
-            if token is not None:
-                proposals.append(from_support(token, distribution))
-            else:
-                token = message.tokens[place]
-                # One without a unit was drawn before the rounding: it is as if q of it were nearly 0.
-                proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
-        return proposals
-
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[Judged]) -> Judgement:
-        return judge(self.draws, place, proposed, targets)
 
 
 def check_proposed(payload: bytes, code: IndexCode, vocabulary: int, most: int, resolutions: Collection[int]) -> None:
@@ -403,55 +256,10 @@ def _checked(request: RejectionRequest, most: int, reason: str, instead: str) ->
     return min(most, MOST_PROPOSED)
 
 
-# --- scheme
-# The mathematics of dsd, dssd and qsv, put together.
+# --- sizes
 
 TOKEN_BYTES = 3.0  # of a token id in a message
 TYPICAL_SUPPORT = 8  # tokens of a drafted distribution that is rounded to a lattice
-
-
-@dataclass(frozen=True, slots=True)
-class RejectionScheme:
-    """Implements `Scheme`."""
-
-    config: RoundsConfig
-    token_bytes: Mapping[int | None, float]
-    drafter: SparseDrawing | LatticeDrawing
-    drafts: SparseDrafts | ScalarDrafts | LatticeDrafts
-    verifier: Judging
-    judge: SparseJudge | ScalarJudge | LatticeJudge
-
-    @property
-    def cut(self) -> Warp | None:
-        return self.verifier.cut
-
-
-def rejection_scheme(opening: Open, request: SplitRequest | QsvRequest, vocabulary: int) -> RejectionScheme:
-    """The scheme of one answer of method `opening.method`.
-
-    Raises `RequestError` for proposals that no message holds.
-    """
-    config = RoundsConfig.of(opening, vocabulary, request.ahead)
-    draws = seeded(opening.seed)
-    verifying = Warp(opening.temperature, request.top_k, opening.top_p)
-    drafting = Warp(draft_temperature(opening, request), request.top_k, opening.top_p)
-    if isinstance(request, QsvRequest):
-        sizes, exact = lattice_bytes(request, vocabulary), request.order == "quantise-sample"
-        if request.ahead:  # drafts of several proposals are made at once, with one resolution
-            first = first_resolution(sizes)
-            sizes = {first: sizes[first]}
-        config = replace(config, most=most_units(request, finest(sizes)))
-        drawing = LatticeDrawing(drafting, first_resolution(sizes), exact)
-        drafts = LatticeDrafts(draws, drawing, vocabulary, request.index_code, exact)
-        judge = LatticeJudge(draws, vocabulary, request.index_code, frozenset(resolutions(sizes)), exact)
-        return RejectionScheme(config, sizes, drawing, drafts, Judging(verifying, travels=False), judge)
-    judging, sparse = Judging(verifying, travels=True), SparseDrawing(drafting)
-    if opening.method == "dssd":
-        scalar: dict[int | None, float] = {None: TOKEN_BYTES + 8.0}
-        return RejectionScheme(config, scalar, sparse, ScalarDrafts(draws, vocabulary), judging, ScalarJudge(draws))
-    config = replace(config, most=most_sparse(request, vocabulary, largest_payload(vocabulary)))
-    whole: dict[int | None, float] = {None: sparse_bytes(request.top_k, vocabulary)}
-    return RejectionScheme(config, whole, sparse, SparseDrafts(draws), judging, SparseJudge(draws, vocabulary))
 
 
 def sparse_bytes(top_k: int, vocabulary: int) -> float:

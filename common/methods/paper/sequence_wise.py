@@ -19,7 +19,6 @@ from common.engine.draw import Drafter, ListedView
 from common.engine.jobs import DocumentScorer, Prompt
 from common.methods.aggregate.cloud import CloudAnswer
 from common.methods.aggregate.device import DeviceAnswer
-from common.methods.aggregate.driver import SessionParts
 from common.methods.interface import CloudContext, DeviceContext
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import evidence_of
@@ -38,7 +37,7 @@ from proto.messages import Cancel, Closed, Fetch, Generated, Message, Open, Read
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SideAnswer:
     """One side's answer, the sum of its tokens' log-probabilities, and log h of that side's documents."""
 
     tokens: tuple[int, ...]
@@ -47,22 +46,22 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenAnswer:
     """The chosen answer, and the cloud's share of its mass: 0 or 1 unless both sides generated the same answer."""
 
     tokens: tuple[int, ...]
     cloud_share: float
 
 
-def choose(device: Candidate, cloud: Candidate) -> Chosen:
+def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
     """The answer with the larger log η + Σ log p, in a tie the device's. The masses of identical answers add up."""
     of_device = device.evidence + device.log_probability  # log η + Σ log p, up to a constant that both share
     of_cloud = cloud.evidence + cloud.log_probability
     if device.tokens == cloud.tokens:
-        return Chosen(device.tokens, 1.0 / (1.0 + math.exp(min(of_device - of_cloud, 700.0))))
+        return ChosenAnswer(device.tokens, 1.0 / (1.0 + math.exp(min(of_device - of_cloud, 700.0))))
     if of_cloud > of_device:
-        return Chosen(cloud.tokens, 1.0)
-    return Chosen(device.tokens, 0.0)
+        return ChosenAnswer(cloud.tokens, 1.0)
+    return ChosenAnswer(device.tokens, 0.0)
 
 
 # --- candidate
@@ -97,9 +96,9 @@ def question_evidence(scorer: DocumentScorer, prompt: Prompt) -> float:
     return evidence_of(scorer.begin(prompt.query, prompt.documents, prompt.similarity).scores([]))
 
 
-def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Candidate:
+def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> SideAnswer:
     """This side's own answer as a candidate; its log-probabilities are rounded to float32 as in `generated`."""
-    return Candidate(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
+    return SideAnswer(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
 
 
 def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Generated:
@@ -108,7 +107,7 @@ def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[f
     return Generated(session, evidence, tuple(tokens), payload)
 
 
-def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> Candidate:
+def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> SideAnswer:
     """The other side's answer as a candidate. Raises `ProtocolError` for an answer that no side generates."""
     tokens = message.tokens
     if not 1 <= len(tokens) <= most_tokens or max(tokens) >= vocabulary:
@@ -121,7 +120,7 @@ def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eo
     # NaN fails the comparison
     if not (np.isfinite(values) & (values <= SUM_TOLERANCE)).all():
         raise malformed("log-probabilities must be finite and not above 0")
-    return Candidate(tokens, _sum(values), message.evidence)
+    return SideAnswer(tokens, _sum(values), message.evidence)
 
 
 def _sum(log_probabilities: NDArray[np.float32]) -> float:
@@ -140,19 +139,16 @@ class SequenceWiseCloud(CloudAnswer):
         if not isinstance(request, Open) or request.sources != "cloud":
             raise ValueError("Sequence-wise aggregation is opened with sources 'cloud': each side answers by itself.")
         super().__init__(request, context, frozenset({"cloud"}))
+        self.drafter = self._recording = RecordingDrafting(self.drafter)
         self._evidence = NO_EVIDENCE  # known after retrieval
         self._tokens: list[int] = []
-
-    def drafter(self, parts: SessionParts) -> Drafter:
-        self._recording = RecordingDrafting(parts.drafting)
-        return self._recording
 
     def announce(self, message: Message) -> None:
         """Send nothing: the answer goes out as a whole."""
 
-    def retrieved(self, retrieved: PromptRows) -> None:
-        self._evidence = question_evidence(self.context.side.scorer, retrieved.prompt)
-        super().retrieved(retrieved)
+    def retrieved(self, rows: PromptRows) -> None:
+        self._evidence = question_evidence(self.context.side.scorer, rows.prompt)
+        super().retrieved(rows)
 
     def committed(self, commit: Commit) -> bool:
         self._tokens.append(commit.token)
@@ -168,27 +164,24 @@ class SequenceWiseCloud(CloudAnswer):
 LATE = "The cloud did not take part: its answer did not come in time."
 
 
-class SequenceWiseDevice:
+class SequenceWiseDevice(DeviceAnswer):
     """Implements `DeviceHalf`, and is the observer of the device's own answer.
 
     Nothing is shown before both answers are known, or the cloud's is given up.
     """
 
     def __init__(self, context: DeviceContext) -> None:
-        self._context = context
-        self._device = DeviceAnswer(context, frozenset({"device"}), self)
-        self._answer = self._device.answer
-        self._recording = RecordingDrafting(self._device.drafting)
+        super().__init__(context, frozenset({"device"}), self)
+        self._recording = RecordingDrafting(self.drafter)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
-        self._own: Candidate | None = None
-        self._cloud: Candidate | None = None
+        self._own: SideAnswer | None = None
+        self._cloud: SideAnswer | None = None
         self._awaited = True  # the cloud's answer
         self._late = False  # it is waited for no longer than the device's own takes
         self._chosen = False
         self._silence = Silence()
         self._asked = 0  # times
-        self._prompt_tokens = 0  # that the cloud says it reads
         self._lock = threading.Lock()  # taken under the answer's, never around it
 
     # --- Observer of the device's own answer, under the answer's lock
@@ -201,10 +194,10 @@ class SequenceWiseDevice:
         raise RuntimeError("nobody takes a token of the device's own answer back")
 
     def ended(self, failure: Exception | None) -> None:
-        if failure is not None or self._answer.session.finished is None:
+        if failure is not None or self.answer.session.finished is None:
             with self._lock:
                 self._awaited, self._chosen = False, True
-            self._context.ended(failure)
+            self.context.ended(failure)
             return
         self._own = candidate(self._tokens, self._recording.log_probabilities, self._evidence)
         self._try()
@@ -216,17 +209,13 @@ class SequenceWiseDevice:
         return self._chosen
 
     @property
-    def away(self) -> bool:
-        return self._device.away
-
-    @property
     def waiting(self) -> bool:
         return self._awaited
 
     def start(self, absence: str | None) -> None:
-        context = self._context
+        context, part = self.context, self.answer.part
         decoded, waited = context.cloud.decoded, context.record.waited
-        start = Start(self._answer.part, context.opening, self._recording, decoded, self._retrieved, waited=waited)
+        start = Start(part, context.opening, self._recording, decoded, self.retrieved, waited=waited)
         context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
         if absence is None:
             self._ask()
@@ -235,11 +224,11 @@ class SequenceWiseDevice:
 
     def receive(self, message: Message) -> None:
         if isinstance(message, Ready):
-            self._prompt_tokens = message.prompt_tokens
+            self.ready(message)
         if not isinstance(message, Generated):
             return
-        opening = self._context.opening
-        vocabulary = self._context.side.decoder.vocabulary
+        opening = self.context.opening
+        vocabulary = self.context.side.decoder.vocabulary
         cloud = received_candidate(message, vocabulary, opening.max_tokens, frozenset(opening.eos))
         with self._lock:
             if not self._awaited:
@@ -252,9 +241,9 @@ class SequenceWiseDevice:
             if not self._awaited:
                 return
             self._awaited = False
-        self._context.note(sentence, absence=True)
-        self._context.record.alone = True
-        self._context.phase.leave()
+        self.context.note(sentence, absence=True)
+        self.context.record.alone = True
+        self.context.phase.leave()
         self._try()
 
     def reconnected(self) -> None:
@@ -263,38 +252,38 @@ class SequenceWiseDevice:
 
     def tick(self, now: float) -> None:
         """Give the cloud's answer up when it is late and the device's own is complete."""
-        most = self._context.request.max_tokens
-        limits = self._context.cloud.limits(read=False, prompt_tokens=self._prompt_tokens, tokens=most)
+        most = self.context.request.max_tokens
+        limits = self.context.cloud.limits(read=False, prompt_tokens=self.prompt_tokens or 0, tokens=most)
         if self._silence.over(now, 0, self._asked, self._awaited, False, limits):
             self._late = True
         if self._late and self._own is not None and self._awaited:
-            self._context.send(Cancel(self._context.opening.session))
+            self.context.send(Cancel(self.context.opening.session))
             self.without_cloud(LATE)
 
     def end(self, failure: Exception | None) -> None:
-        if not self._answer.over:
-            self._answer.end(failure)
+        if not self.answer.over:
+            self.answer.end(failure)
             return
         with self._lock:
             if self._chosen:
                 return
             self._awaited, self._chosen = False, True
-        self._context.ended(failure)
+        self.context.ended(failure)
 
     def report(self, closed: Closed | None) -> MethodReport:
-        degraded = self._answer.session.counters.degraded
-        return self._device.figures(closed, of_both_sides(self._context.record, self._answer.record, degraded, closed))
+        degraded = self.answer.session.counters.degraded
+        return self.figures(closed, of_both_sides(self.context.record, self.answer.record, degraded, closed))
 
     # --- both answers
 
     def _ask(self) -> None:
         self._asked += 1
-        self._context.phase.restart()
-        self._context.send(self._context.opening)
+        self.context.phase.restart()
+        self.open()
 
-    def _retrieved(self, retrieved: PromptRows) -> None:
-        self._device.retrieved(retrieved)
-        self._evidence = question_evidence(self._context.side.scorer, retrieved.prompt)
+    def retrieved(self, rows: PromptRows) -> None:
+        super().retrieved(rows)
+        self._evidence = question_evidence(self.context.side.scorer, rows.prompt)
 
     def _try(self) -> None:
         """Choose and show an answer, once the device's own is complete and the cloud's is here or given up."""
@@ -302,17 +291,17 @@ class SequenceWiseDevice:
             if self._own is None or self._awaited or self._chosen:
                 return
             self._chosen = True
-        chosen = Chosen(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
+        chosen = ChosenAnswer(self._own.tokens, 0.0) if self._cloud is None else choose(self._own, self._cloud)
         self._attribute(chosen, of_own=chosen.tokens == self._own.tokens)
-        degraded = self._context.record.alone
+        degraded = self.context.record.alone
         for position, token in enumerate(chosen.tokens):
-            if not self._context.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
+            if not self.context.committed(Commit(position, token, degraded, chosen.cloud_share, None, {})):
                 break
-        self._context.ended(None)
+        self.context.ended(None)
 
-    def _attribute(self, chosen: Chosen, of_own: bool) -> None:
+    def _attribute(self, chosen: ChosenAnswer, of_own: bool) -> None:
         """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
-        outcome = self._answer.record
+        outcome = self.answer.record
         if not of_own:
             count = len(chosen.tokens)
             outcome.shares, outcome.accepted, outcome.expected = [()] * count, [(None, None)] * count, [None] * count

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from common.answer.values import ROOT, Action, Commit, Finish, FinishReason, TreeWork
-from common.methods.trees.growth import Candidate, DraftTree, Growth, Match, match
+from common.methods.edgellm.growth import Candidate, Growth, Match, TokenTree, match
 from proto.messages import Side
 
 
@@ -40,7 +40,7 @@ class Verified:
 class DraftStep:
     """A step of the draft model that is wanted: behind which node of which tree, and the reading for it."""
 
-    tree: DraftTree
+    tree: TokenTree
     node: int
     reading: TreeWork
 
@@ -74,7 +74,7 @@ class TreeRounds:
         self._path = list(decided)
         self._tree = self._new_tree()
         self._verifying = False
-        self._ahead: DraftTree | None = None  # behind the tree's best branch, during a verification
+        self._ahead: TokenTree | None = None  # behind the tree's best branch, during a verification
         self._step: DraftStep | None = None  # what the rule of growth said last
         self._stale = True  # a tree has changed since then
 
@@ -152,17 +152,17 @@ class TreeRounds:
 
     # --- inside
 
-    def _new_tree(self) -> DraftTree:
+    def _new_tree(self) -> TokenTree:
         # The verifier adds a token behind any branch, so the answer's last one need not be drafted.
-        return DraftTree(self.config.max_tokens - 1 - self.position)
+        return TokenTree(self.config.max_tokens - 1 - self.position)
 
-    def _new_ahead(self) -> DraftTree | None:
+    def _new_ahead(self) -> TokenTree | None:
         leaf = self._tree.best
         if not self.config.ahead or (leaf != ROOT and leaf not in self._tree.open):
             return None
-        return DraftTree(self._tree.limit - (0 if leaf == ROOT else self._tree.lengths[leaf]))
+        return TokenTree(self._tree.limit - (0 if leaf == ROOT else self._tree.lengths[leaf]))
 
-    def _next_tree(self, found: Match) -> DraftTree:
+    def _next_tree(self, found: Match) -> TokenTree:
         ahead, leaf = self._ahead, self._tree.best
         if ahead is None or found.token is None or (found.nodes[-1] if found.nodes else ROOT) != leaf:
             return self._new_tree()
@@ -186,7 +186,7 @@ class TreeRounds:
         node = self._growth.leaf(tree)
         return None if node is None else DraftStep(tree, node, self._draft_reading(tree, node))
 
-    def _draft_reading(self, growing: DraftTree, node: int) -> TreeWork:
+    def _draft_reading(self, growing: TokenTree, node: int) -> TreeWork:
         """All that the draft model has read, and at last `node` of the tree that is `growing`."""
         tokens: list[int] = []
         parents: list[int] = []

@@ -13,33 +13,26 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import torch
 
-from common.answer.patience import Patience
-from common.answer.recorder import Recorder
-from common.answer.report import AnswerRecord, MethodReport, Record
-from common.answer.request import AnswerFailed, Request, RequestError
-from common.answer.values import Commit, Phase
+from common.answer.report import MethodReport
+from common.answer.request import AnswerFailed, RequestError
 from common.daemon.handshake import as_failure
 from common.daemon.model_runtime import ModelRuntime, PromptRows, claimed
 from common.daemon.side import Scope, SideRuntime
 from common.engine.draw import Drafter
-from common.engine.jobs import Prompt
 from common.engine.kv.memory import Claim
 from common.engine.model.tokenizer import Tokenizer
 from common.estimates.peer import PeerEstimates
-from common.methods.drafted.cloud import Found, Passage, Reading, VerifyingCloud
+from common.methods.drafted.cloud import Passage, PassageReading, Retrieved, VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
-from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.methods.drafted.method import Scheme, draft_temperature
-from common.methods.drafted.rapid_method import RapidRequest
-from common.methods.drafted.rejection import (
+from common.methods.drafted.distributions import (
     TOKEN_BYTES,
-    Judged,
     Judging,
     LatticeDrafts,
     LatticeDrawing,
     Proposal,
     SparseDrafts,
     SparseDrawing,
+    TargetView,
     Undrawn,
     check_proposed,
     finest,
@@ -51,12 +44,14 @@ from common.methods.drafted.rejection import (
     resolutions,
     sparse_bytes,
 )
-from common.methods.interface import CloudContext, CloudHalf, DeviceContext
-from common.methods.passages.long_context import BETWEEN, read_whole
+from common.methods.drafted.drafting import Judgement, RoundsConfig
+from common.methods.drafted.method import Scheme, draft_temperature
+from common.methods.interface import CloudContext, DeviceContext
+from common.methods.rapid.long_context import BETWEEN, read_document
+from common.methods.rapid.method import RapidRequest
 from common.sampling.noise import DrawsAt, Place, seeded
 from common.sampling.paper import Distribution, renormalised
-from common.sampling.race import Found as RaceFound
-from common.sampling.race import Race
+from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
 from common.transport.sending import largest_payload
 from proto.errors import malformed
@@ -65,13 +60,10 @@ from proto.messages import (
     MOST_FETCHED,
     MOST_PROPOSED,
     Closed,
-    Hello,
     Message,
     Open,
     Propose,
     Ready,
-    Side,
-    Sync,
 )
 from proto.payloads.lattice import IndexCode, decode_lattice
 from proto.payloads.race import decode_sparse
@@ -92,16 +84,14 @@ class RapidDevice(DraftingDevice):
         else:
             super().without_cloud(sentence)
 
-    def _rows_of(self, passages: list[Passage]) -> PromptRows:
-        return self._noted(super()._rows_of(passages))
-
-    def _noted(self, rows: PromptRows) -> PromptRows:
+    def rows(self, passages: list[Passage]) -> PromptRows:
+        rows = super().rows(passages)
         if not rows.texts:
-            self._context.note(NOTHING_READ)
+            self.context.note(NOTHING_READ)
         return rows
 
     def report(self, closed: Closed | None) -> MethodReport:
-        request, part = self._context.request, super().report(closed)
+        request, part = self.context.request, super().report(closed)
         assert isinstance(request, RapidRequest)
         own = {"exact": float(request.lawful), "eta": request.eta}
         return replace(part, figures={**part.figures, **own})
@@ -116,18 +106,18 @@ COMPRESSION: Final = 24  # of a document so long that its 24th is more
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Implements `Reading`: the verifier's row is the document, the drafter's has its passages in their order."""
+    """Implements `PassageReading`: the verifier reads the document, and the drafter its passages in their order."""
 
     request: RapidRequest
     most: int = MOST_FETCHED
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
-        whole = read_whole(side, self.request.long_document, request, scope)
+        whole = read_document(side, self.request.long_document, request, scope)
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
         passages = [Passage(hit.source, hit.similarity, hit.text, scope.library is not None) for hit in near]
-        return Found(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
+        return Retrieved(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         """Passages that the drafter's context has no room for are left out, those that fit the question least first;
@@ -173,7 +163,7 @@ def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
+class GreedyDrafter:
     """Implements `Drafter`: proposes what is most probable in the distribution of `drawing`, which travels."""
 
     drawing: SparseDrawing | LatticeDrawing
@@ -181,7 +171,7 @@ class Greedy:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: RaceFound | None) -> Undrawn[Any]:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Undrawn[Any]:
         view: Undrawn[Any] = self.drawing.drafted(position, probabilities, found)
         return replace(view, source=likeliest(view.distribution))
 
@@ -224,7 +214,7 @@ class RapidJudge:
             for each, distribution in zip(proposed, behind, strict=True)
         ]
 
-    def judge(self, place: Place, proposed: Sequence[RapidProposal], targets: Sequence[Judged]) -> Judgement:
+    def judge(self, place: Place, proposed: Sequence[RapidProposal], targets: Sequence[TargetView]) -> Judgement:
         for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
             drafter, draws = draft.distribution, self.draws(place)
             if drafter is None:
@@ -294,7 +284,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
         sizes = {None: sparse_bytes(request.top_k, vocabulary)}
         drawing, drafts, decode = SparseDrawing(warp), SparseDrafts(draws), partial(_of_codes, vocabulary)
         check = _nothing
-    drafter = Greedy(drawing) if own == 0 else drawing
+    drafter = GreedyDrafter(drawing) if own == 0 else drawing
     verifying = Judging(Warp(opening.temperature or 1.0, request.top_k, opening.top_p), travels=False)
     paper = request.residual == "paper"
     judge = RapidJudge(draws, config, check, decode, request.eta, opening.temperature == 0, paper)
@@ -320,200 +310,116 @@ def _of_lattice(code: IndexCode, vocabulary: int, payload: bytes) -> list[Distri
 
 
 # --- resident
-# Rapid on one device: the two halves of the network, with their messages handed over between the models' threads.
-#
-# Messages are tasks of the receiver's engine thread, as neither half may be called under the other's lock.
-
-NEVER = float("inf")
+# Rapid on one device: the two halves of the network, with a loop-back link between them.
 
 
-class Beside:
-    """Implements `Cloud` for a verifier in the same process: it is there, and is waited for however long it takes."""
+class LoopBack:
+    """Brings messages to a half in the same process, as tasks of its model's thread.
 
-    connected = True
-    absence = ""
-    hello: Hello | None = None
+    Neither half may be called under the other one's lock. An exception ends the answer.
+    """
 
-    def __init__(self, side: SideRuntime) -> None:
-        self._side = side
-
-    @property
-    def peer(self) -> PeerEstimates:
-        return self._side.profiler.nobody
-
-    def observe_acceptance(self, commit: Commit) -> None:
-        """Nothing is placed by it here."""
-
-    def decoded(self, context: int, seconds: float) -> None:
-        """Nothing is placed by it here."""
-
-    def waited(self, seconds: float) -> None:
-        """Nobody's patience depends on it here."""
-
-    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> Patience:
-        return Patience(NEVER, NEVER)
-
-
-class Inside:
-    """Implements `DeviceContext` for the drafter: as `outer`, but for what it says to a cloud."""
-
-    def __init__(
-        self, outer: DeviceContext, send: Callable[[Message], None], ended: Callable[[Exception | None], None]
-    ) -> None:
-        """`ended` is called before the end is told outside."""
-        self.request: Request = outer.request
-        self.opening: Open = outer.opening
-        self.record: Record = outer.record
-        self.phase = Phase("asked")
-        self.cloud = Beside(outer.side)
-        self._outer = outer
-        self._send = send
-        self._ended = ended
-
-    @property
-    def side(self) -> SideRuntime:
-        return self._outer.side
-
-    @property
-    def scope(self) -> Scope:
-        return self._outer.scope
-
-    def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
-        return self._outer.trace("device", alone=True)
-
-    def send(self, message: Message) -> None:
-        self._send(message)
-
-    def note(self, sentence: str, absence: bool = False) -> None:
-        self._outer.note(sentence, absence)
-
-    def silent(self, now: float) -> float:
-        return self._outer.silent(now)
-
-    def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        """Do nothing: there is one document."""
-
-    def committed(self, commit: Commit) -> bool:
-        return self._outer.committed(commit)
-
-    def provisional(self, drafts: Sequence[int]) -> None:
-        self._outer.provisional(drafts)
-
-    def withdrawn(self, position: int) -> None:
-        self._outer.withdrawn(position)
-
-    def ended(self, failure: Exception | None) -> None:
-        self._ended(failure)
-        self._outer.ended(failure)
-
-
-class ResidentVerifier(VerifyingCloud):
-    """The verifier, whose failure is the answer's."""
-
-    def __init__(
-        self,
-        request: Open,
-        context: CloudContext,
-        scheme: Scheme,
-        reading: Reading,
-        claim: Callable[[Found], PromptRows],
-        failed: Callable[[Exception], None],
-        scope: Scope,
-    ) -> None:
-        """`claim` gives the rows with a part of the answer's KV memory. The document is in the device's `scope`."""
-        super().__init__(request, context, scheme, reading)
-        self._scope = scope
-        self._claim = claim
+    def __init__(self, model: ModelRuntime, failed: Callable[[Exception], object]) -> None:
+        self._task = model.decoding.task
         self._failed = failed
 
-    @property
-    def scope(self) -> Scope:
-        return self._scope
-
-    def _claimed(self, found: Found) -> PromptRows:
-        return self._claim(found)
-
-    def ended(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self._failed(failure)
-
-
-class ResidentRapid(RapidDevice):
-    """Implements `DeviceHalf` for an answer whose verifier is on this device, too. Nothing leaves."""
-
-    def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: Reading) -> None:
-        """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
-        super().__init__(Inside(context, self._to_verifier, self._stop), scheme, reading)
-        self._claim: Claim | None = None  # of both models' memory
-        self._drafting: PromptRows | None = None  # what the drafter reads
-        side = context.side
-        surroundings = CloudContext(side, side.profiler.nobody, self._to_drafter, lambda: 0, _resident_nothing, _waits)
-        opening = replace(context.opening, trace=False)  # the drafter's trace has no second side
-        self._verifier = ResidentVerifier(
-            opening, surroundings, verifying, reading, self._claim_both, self._failed, context.scope
-        )
-
-    def start(self, absence: str | None) -> None:
-        super().start(None)
-
-    def report(self, closed: Closed | None) -> MethodReport:
-        record = self._context.record
-        return replace(super().report(closed), attribution=((1.0,),) * len(record.token_times))
-
-    def _claim_both(self, found: Found) -> PromptRows:
-        """The verifier's rows, which get memory together with the drafter's: either waits for the other. On the
-        retrieval thread, as what follows from it.
-        """
-        opening, target = self._context.opening, self._context.side.target
-        drafting, reserve = self._reading.rows(self._model, opening, found.passages), opening.max_tokens + 1
-        self._claim = claimed([target.need(found.rows, reserve), self._model.need(drafting, reserve)])
-        own, drafters = self._claim.parts
-        if self.over:
-            self._claim.withdraw()
-        self._drafting = self._noted(replace(drafting, part=drafters))
-        return replace(found.rows, part=own)
-
-    def _rows_of(self, passages: list[Passage]) -> PromptRows:
-        return super()._rows_of(passages) if self._drafting is None else self._drafting
-
-    def _to_verifier(self, message: Message) -> None:
-        if isinstance(message, Open):
-            self._verifier.begin()
-        elif isinstance(message, Propose | Sync):
-            self._later(self._context.side.target.decoding.task, lambda: self._verifier.receive(message))
-
-    def _to_drafter(self, message: Message) -> int:
-        if isinstance(message, Ready):
-            record = self._context.record
-            record.device_titles = message.titles
-            record.cloud_prompt_tokens = message.prompt_tokens
-        else:
-            self._later(self._model.decoding.task, lambda: self.receive(message))
-        return 1
-
-    def _failed(self, failure: Exception) -> None:
-        self._later(self._model.decoding.task, lambda: self.end(failure))
-
-    def _stop(self, failure: Exception | None) -> None:
-        if self._claim is not None:
-            self._claim.withdraw()
-        self._later(self._context.side.target.decoding.task, self._verifier.end)
-
-    def _later(self, task: Callable[[Callable[[], None]], None], run: Callable[[], object]) -> None:
-        """Call `run` on a model's thread, where nothing may be raised."""
+    def call(self, run: Callable[[], object]) -> None:
+        """Call `run` on the model's thread."""
 
         def guarded() -> None:
             try:
                 run()
             except Exception as error:
-                self.end(as_failure(error))
+                self._failed(as_failure(error))
 
-        task(guarded)
-
-
-def _resident_nothing(half: CloudHalf) -> None:
-    """There is no place to be freed."""
+        self._task(guarded)
 
 
-def _waits(half: CloudHalf, kv_bytes: int) -> None:
-    """Never called: an answer of the device waits for memory, for both of its models together."""
+class ResidentVerifier(VerifyingCloud):
+    """The verifier beside its drafter. Their rows get memory together, and its failure is the answer's."""
+
+    def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
+        opening = replace(device.context.opening, trace=False)  # the drafter's trace has no second side
+        super().__init__(opening, context, scheme, reading)
+        self._device = device
+
+    @property
+    def scope(self) -> Scope:
+        return self._device.context.scope
+
+    def placed(self, found: Retrieved) -> PromptRows:
+        return self._device.claim(found)
+
+    def ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._device.down.call(lambda: self._device.end(failure))
+
+
+class ResidentRapid(RapidDevice):
+    """Implements `DeviceHalf` for an answer whose verifier is on this device, too. Nothing leaves."""
+
+    verified_here = True
+
+    def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: PassageReading) -> None:
+        """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
+        super().__init__(context, scheme, reading)
+        self._claim: Claim | None = None  # of both models' memory
+        self._drafting: PromptRows | None = None  # the drafter's rows
+        side = context.side
+        self.up, self.down = LoopBack(side.target, self.end), LoopBack(self.model, self.end)
+        # Memory is claimed for both models together, and no place in a table of sessions is taken.
+        surroundings = CloudContext(side, self.peer, self._to_drafter, lambda: 0, self._freed, self._freed)
+        self._verifier = ResidentVerifier(self, surroundings, verifying, reading)
+
+    @property
+    def peer(self) -> PeerEstimates:
+        return self.context.side.profiler.nobody
+
+    def start(self, absence: str | None) -> None:
+        super().start(None)
+
+    def tick(self, now: float) -> None:
+        """Wait for the verifier however long it takes: it is there."""
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        record = self.context.record
+        return replace(super().report(closed), attribution=((1.0,),) * len(record.token_times))
+
+    def claim(self, found: Retrieved) -> PromptRows:
+        """The verifier's rows, which get memory together with the drafter's: either waits for the other.
+
+        On the retrieval thread, as what follows from it.
+        """
+        opening, target = self.context.opening, self.context.side.target
+        drafting, reserve = super().rows(list(found.passages)), opening.max_tokens + 1
+        self._claim = claimed([target.need(found.rows, reserve), self.model.need(drafting, reserve)])
+        own, drafters = self._claim.parts
+        if self.over:
+            self._claim.withdraw()
+        self._drafting = replace(drafting, part=drafters)
+        return replace(found.rows, part=own)
+
+    def rows(self, passages: list[Passage]) -> PromptRows:
+        return super().rows(passages) if self._drafting is None else self._drafting
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, Open):
+            self._verifier.begin()
+        else:
+            self.up.call(lambda: self._verifier.receive(message))
+
+    def ended(self, failure: Exception | None) -> None:
+        if self._claim is not None:
+            self._claim.withdraw()
+        self.up.call(self._verifier.end)
+        super().ended(failure)
+
+    def _to_drafter(self, message: Message) -> int:
+        if isinstance(message, Ready):
+            self.context.record.device_titles = message.titles
+            self.context.record.cloud_prompt_tokens = message.prompt_tokens
+        self.down.call(lambda: self.receive(message))
+        return 1
+
+    def _freed(self, *_: object) -> None:
+        """There is no table of sessions."""

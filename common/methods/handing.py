@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from common.answer.patience import Silence
 from common.answer.request import RequestError
 from common.daemon.model_runtime import LONGEST_TITLE, Document, cut
 from common.engine.kv.documents import largest_states, unpack_states
+from common.methods.halves import DevicePart
 from common.methods.interface import DeviceContext
 from common.process.log_lines import AnswerName
 from proto.errors import ProtocolError, malformed, too_large
@@ -69,7 +71,7 @@ LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
 
 
 @dataclass(slots=True)
-class Body:
+class ReceivedDocument:
     """One document, as far as its parts have arrived."""
 
     title: str
@@ -104,7 +106,7 @@ class DocumentReceiver:
         self._documents = documents
         self._largest = min(largest, LARGEST_TOTAL)
         self._count: int | None = None  # of documents, as the cloud says
-        self._bodies: dict[int, Body] = {}
+        self._bodies: dict[int, ReceivedDocument] = {}
         self._size = 0
         self._missing = 0  # parts of the documents that were begun
 
@@ -117,7 +119,7 @@ class DocumentReceiver:
     def complete(self) -> bool:
         return self._count is not None and len(self._bodies) == self._count and not self._missing
 
-    def bodies(self) -> list[Body]:
+    def bodies(self) -> list[ReceivedDocument]:
         """The documents in the cloud's order, once complete."""
         return [self._bodies[index] for index in sorted(self._bodies)]
 
@@ -144,7 +146,7 @@ class DocumentReceiver:
         body.pieces[message.part] = message.payload
         self._missing -= 1
 
-    def _body(self, message: Fetched) -> Body:
+    def _body(self, message: Fetched) -> ReceivedDocument:
         known = self._bodies.get(message.index)
         if known is not None:
             return known
@@ -152,53 +154,47 @@ class DocumentReceiver:
             raise malformed("the index of a fetched document must be below their number")
         if not 0 < message.parts <= -(-self._largest // PAYLOAD_LIMIT):
             raise too_large(f"a fetched document must have at most {self._largest} bytes")
-        body = self._bodies[message.index] = Body(message.title, message.similarity, message.parts)
+        body = self._bodies[message.index] = ReceivedDocument(message.title, message.similarity, message.parts)
         self._missing += message.parts
         return body
 
 
 # --- gathering
-# The documents of an answer on the device: its own, and the cloud's, which that hands over while these are found.
+# The documents of an answer on the device: its own, and the cloud's, which arrive while these are found.
 
 log = logging.getLogger(__name__)
 
 LATE = "The cloud did not take part: it did not hand over its documents in time."
 MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
 
-Found = Callable[[list[Document], list[Document]], None]
 
+class GatheringDevice(DevicePart):
+    """The device's half of an answer that this side makes alone, from both sides' documents.
 
-class Gathering:
-    """Gathering of both sides' documents for a `DeviceHalf`. Without the cloud, they are this device's."""
+    Without the cloud, they are this device's.
+    """
 
-    def __init__(
-        self,
-        context: DeviceContext,
-        form: Form,
-        room: int,
-        over: Callable[[], bool],
-        found: Found,
-        failed: Callable[[Exception], object],
-    ) -> None:
-        """`found` is called with the device's documents and the cloud's, on the retrieval thread, unless the answer is
-        `over`; what goes wrong before is handed to `failed`. A document has `room` tokens at most.
-        """
-        self._context = context
+    def __init__(self, context: DeviceContext, form: Form, room: int, both: bool = True) -> None:
+        """A document has `room` tokens at most. `both`: the cloud's documents are wanted, too."""
+        super().__init__(context)
         self._side = context.side
         self._form: Form = form
         self._room = room
-        self._over = over
-        self._found = found
-        self._failed = failed
         self._receiver = self._empty()
-        self._waiting = True  # for the cloud's documents
+        self._waiting = both  # for the cloud's documents
         self._silence = Silence()
         self._wanted = WantedBytes()
         self._asked = 0  # times
         self._own: list[Document] | None = None
-        self._fetched: list[Document] | None = None
+        self._fetched: list[Document] | None = None if both else []
         self._begun = False  # for the retrieval thread only
         self._lock = threading.Lock()  # of `_waiting` and `_receiver`
+
+    @abstractmethod
+    def found(self, own: list[Document], fetched: list[Document]) -> None:
+        """Begin, with the device's documents and the cloud's. On the retrieval thread."""
+
+    # --- DeviceHalf
 
     @property
     def waiting(self) -> bool:
@@ -208,6 +204,8 @@ class Gathering:
     def start(self, absence: str | None) -> None:
         """Search, and ask the cloud unless `absence` says why it can't take part."""
         self._later(self._find)
+        if not self._waiting:
+            return
         if absence is None:
             self._ask()
         else:
@@ -220,13 +218,13 @@ class Gathering:
         with self._lock:
             if not self._waiting:
                 return
-            self._context.phase.join()
+            self.context.phase.join()
             self._receiver.add(message)
             self._wanted.arrived(self._receiver.size)
             if not self._receiver.complete:
                 return
             self._waiting = False
-        self._context.phase.leave()  # its part is done, and it has forgotten the session
+        self.context.phase.leave()  # its part is done, and it has forgotten the session
         self._later(self._read)
 
     def without_cloud(self, sentence: str) -> None:
@@ -247,17 +245,17 @@ class Gathering:
 
     def tick(self, now: float) -> None:
         """Look at the clock: a cloud whose documents do not come on is given up."""
-        if self._over():
+        if self.over or not self._waiting:
             return
-        limits, come = self._context.cloud.limits(read=False), self._wanted.progress
-        if self._silence.over(now, come, (self._asked, self._context.phase.joined), self._waiting, False, limits):
-            self._context.send(Cancel(self._context.opening.session))
+        limits, come = self.context.cloud.limits(read=False), self._wanted.progress
+        if self._silence.over(now, come, (self._asked, self.context.phase.joined), True, False, limits):
+            self.context.send(Cancel(self.context.opening.session))
             self.without_cloud(LATE)
 
     def _ask(self) -> None:
-        hello = self._context.cloud.hello
+        hello = self.context.cloud.hello
         if self._form == "kv" and hello is not None and hello.model != self._side.decoder.identity:
-            self._failed(
+            self.end(
                 RequestError(
                     "Method 'fetch-kv' needs the same model on both sides, and the cloud has another one: use "
                     "'fetch-text'.",
@@ -268,25 +266,25 @@ class Gathering:
         with self._lock:
             self._receiver = self._empty()
             self._asked += 1
-            self._context.phase.restart()
-        opening = self._context.opening
-        self._context.send(
+            self.context.phase.restart()
+        opening = self.context.opening
+        self.context.send(
             Fetch(opening.session, opening.question, opening.documents, self._form, opening.earlier, opening.only)
         )
 
     def _alone(self, sentence: str) -> None:
-        self._context.note(sentence, absence=True)
-        self._context.record.alone = True
-        self._context.phase.leave()
+        self.context.note(sentence, absence=True)
+        self.context.record.alone = True
+        self.context.phase.leave()
         self._fetched = []
 
     def _empty(self) -> DocumentReceiver:
         decoder = self._side.decoder
         largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
-        return DocumentReceiver(self._context.opening.documents, largest)
+        return DocumentReceiver(self.context.opening.documents, largest)
 
     def _later(self, task: Callable[[], None]) -> None:
-        self._side.later(task, self._failed)
+        self._side.later(task, self.end)
 
     # --- on the retrieval thread
 
@@ -295,12 +293,12 @@ class Gathering:
         try:
             self._fetched = [self._document(body) for body in self._receiver.bodies()]
         except ProtocolError as error:
-            name = AnswerName.of(self._context.opening.session)
+            name = AnswerName.of(self.context.opening.session)
             log.warning("answer %s: the cloud sent a malformed document: %s", name, error)
             self._alone(MALFORMED)
         self._proceed()
 
-    def _document(self, body: Body) -> Document:
+    def _document(self, body: ReceivedDocument) -> Document:
         if self._form == "text":
             try:
                 text = body.whole.decode()
@@ -314,13 +312,13 @@ class Gathering:
 
     def _find(self) -> None:
         """Retrieve the device's own documents."""
-        if not self._over():
-            self._own = self._side.find(self._context.opening, self._context.scope, self._room)
+        if not self.over:
+            self._own = self._side.find(self.context.opening, self.context.scope, self._room)
             self._proceed()
 
     def _proceed(self) -> None:
         """Hand over once both sides' documents are known."""
-        if self._begun or self._own is None or self._fetched is None or self._over():
+        if self._begun or self._own is None or self._fetched is None or self.over:
             return
         self._begun = True
-        self._found(self._own, self._fetched)
+        self.found(self._own, self._fetched)

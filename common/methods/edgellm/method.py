@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from common.answer.request import Request, RequestError, Sources
+from common.methods.edgellm.growth import FIRST, LEAST, MOST
 from common.methods.interface import check_processors
-from common.methods.trees.growth import FIRST, LEAST, MOST
 from proto.messages import MOST_NODES, MOST_PROPOSED, Fetch, Open
 
 if TYPE_CHECKING:
+    from common.methods.edgellm.relief import TreeRelief
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
 
 
@@ -55,9 +56,16 @@ class EdgeLlm:
         return opening  # stays here: the cloud's documents are asked for with `Fetch`
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        from common.methods.trees.edgellm import EdgeDevice
+        from common.methods.edgellm.device import EdgeDevice
 
         return EdgeDevice(context)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         raise ValueError("Method 'edgellm' answers wholly on the device: a cloud hands over documents at most.")
+
+
+def relief() -> type[TreeRelief]:
+    """The larger model in the place of a cloud that is away, for the methods whose cloud verifies."""
+    from common.methods.edgellm.relief import TreeRelief
+
+    return TreeRelief
