@@ -14,8 +14,7 @@ from common.methods.aggregate.drafts import SessionConfig
 from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.race import RaceSampler
 from proto.messages import Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
