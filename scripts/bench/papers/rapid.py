@@ -21,8 +21,7 @@ from scripts.bench.rows import Row, grid, pivot, share, table, where
 from scripts.bench.synthetic_model import FLAGS
 from scripts.bench.workload import SIZE, WORLD_SEED
 from scripts.daemons import Pair, fill_library
-from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.library import PUBLIC, draw_questions, make_library
+from scripts.demo_model.world.library import PUBLIC, World, draw_questions, make_library
 
 PATIENCE: Final = 300.0  # seconds: two daemons load the real model at a time
 LENGTH: Final = 10  # of a proposal, γ of the paper

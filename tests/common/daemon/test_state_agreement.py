@@ -24,8 +24,7 @@ from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
