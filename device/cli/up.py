@@ -82,13 +82,13 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
 
 
 def _planned(device: DeviceSettings) -> Plan:
-    from common.configuration.configuration import DEFAULT
-    from device.cli.settings import cloud_settings, local_url
+    from common.configuration.configuration import DEFAULT, origin_of
+    from device.cli.settings import load_cloud, local_url
 
-    cloud, of_cloud = cloud_settings()
+    cloud = load_cloud()
     flags: dict[str, list[str]] = {"device": [], "cloud": []}
-    bind, met = _meeting(device, cloud["bind"], of_cloud["bind"] != DEFAULT)
-    if bind != cloud["bind"]:
+    bind, met = _meeting(device, cloud.bind, origin_of(cloud, "bind") != DEFAULT)
+    if bind != cloud.bind:
         flags["cloud"].append(f"--bind={bind}")
     if met != device.cloud:
         flags["device"].append(f"--cloud={met}")

@@ -12,7 +12,7 @@ from common.process.lifetime import last_start
 from device.cli.doctor import ports
 from device.cli.doctor.models import is_remote_encoder, of_models
 from device.cli.failures import CommandFailed
-from device.cli.settings import cloud_settings, load_device
+from device.cli.settings import load_cloud, load_device
 from device.doctor import gathering
 from device.doctor.facts import Facts, LibraryState, SettingsFile
 from device.doctor.gathering import sentence
@@ -58,11 +58,9 @@ def gather(role: Side, file: Path | None) -> Facts:
 
 def _settings(role: Side, file: Path | None) -> tuple[Settings, Mapping[str, Any], DeviceSettings | None]:
     """Facts that both roles have, all by name, and those of a device if it is one. Raises `CommandFailed`."""
-    from common.configuration.settings import Settings
-
     if role == "cloud":
-        values, _ = cloud_settings(file)
-        return Settings(**{name: values[name] for name in Settings.model_fields}), values, None
+        cloud = load_cloud(file)
+        return cloud, {name: getattr(cloud, name) for name in type(cloud).model_fields}, None
     device = load_device(file=file)
     return device, {name: getattr(device, name) for name in type(device).model_fields}, device
 

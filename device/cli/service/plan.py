@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from common.configuration.settings import MODEL_SETTINGS
 from common.process.files import expanded
@@ -37,14 +37,12 @@ class Service:
 
 def planned(role: Side) -> Service:
     """The service of this machine's `role`. Raises `CommandFailed`, also for settings that a service would not see."""
-    from common.configuration.configuration import CONFIG_VARIABLE, DATA_VARIABLE, settings_path
+    from common.configuration.configuration import CONFIG_VARIABLE, DATA_VARIABLE, origin_of, settings_path
     from device.cli.settings import load_common
 
     settings = load_common(role)
-    values, origins = _origins(role)
-    hidden = sorted(
-        origin[1:] for origin in origins.values() if origin.startswith("$") and origin != f"${DATA_VARIABLE}"
-    )
+    origins = {origin_of(settings, name) for name in type(settings).model_fields} - {f"${DATA_VARIABLE}"}
+    hidden = sorted(origin[1:] for origin in origins if origin.startswith("$"))
     if hidden:
         raise bad_input(
             f"a service does not see this shell's variables: unset {' and '.join(hidden)}, and write these settings to"
@@ -60,7 +58,7 @@ def planned(role: Side) -> Service:
         environment,
         tuple(outermost(_folders(role, settings))),
         _hub(),
-        any(_is_of_hub(values.get(name)) for name in MODEL_SETTINGS),
+        any(_is_of_hub(getattr(settings, name, None)) for name in MODEL_SETTINGS),
     )
 
 
@@ -71,18 +69,6 @@ def outermost(folders: Iterable[Path]) -> list[Path]:
         if not any(folder.is_relative_to(other) for other in found):
             found.append(folder)
     return found
-
-
-def _origins(role: Side) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """The role's settings by name, and where each comes from."""
-    from common.configuration.configuration import origin_of
-    from device.cli.settings import cloud_settings, load_device
-
-    if role == "cloud":
-        return cloud_settings()
-    settings = load_device()
-    names = type(settings).model_fields
-    return {name: getattr(settings, name) for name in names}, {name: origin_of(settings, name) for name in names}
 
 
 def _folders(role: Side, settings: Settings) -> list[Path]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.gateway import fleet as gateway
+from cloud.settings import CloudSettings
 from common.engine.model import decoder as configured
 from common.process.machine import Memory, memory
 from device.doctor import gathering
