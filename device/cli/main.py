@@ -29,6 +29,7 @@ try:
         options,
         pair,
         profile,
+        service,
         settings,
         status,
         trace,
@@ -37,7 +38,6 @@ try:
     from device.cli.doctor import command as doctor
     from device.cli.failures import ANSWER_FAILED, BAD_INPUT, CommandFailed
     from device.cli.render import printable
-    from device.cli.service import command as service
     from device.cli.typed import is_text
 except KeyboardInterrupt:  # they take a second
     raise SystemExit(INTERRUPTED) from None
