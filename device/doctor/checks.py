@@ -134,12 +134,12 @@ def of_https(https: Https) -> Iterator[Finding]:
         return
     for text in https.complaints:
         expired = https.days < 0 and "expired" in text
-        remedy = "renew it; the daemon takes it as it runs" if expired else ""
+        remedy = "renew it, and restart the daemon" if expired else ""
         yield Finding("wrong" if expired else "warn", "tls", text, remedy)
     named = f"{https.file} for {', '.join(https.names) or 'no name'}"
     left = _count(https.days, "day")
     if 0 <= https.days < EXPIRING:
-        yield Finding("warn", "tls", f"{named} expires in {left}", "renew it; the daemon takes it as it runs")
+        yield Finding("warn", "tls", f"{named} expires in {left}", "renew it, and restart the daemon")
     elif https.days >= EXPIRING:
         yield Finding("ok", "tls", f"{named} holds for {left}")
 
