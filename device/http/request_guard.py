@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -140,11 +139,8 @@ class RequestGuard:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = given.strip().encode("latin-1")  # the bytes that were sent
-        digest = self._admission.admitted(key) if scheme.lower() == "bearer" else None
-        if digest is None:
+        if scheme.lower() != "bearer" or not self._admission.admitted(key):
             raise keys_unreadable() if self._admission.broken else wrong_key()
-        if self._admission.to_note(digest):
-            asyncio.get_running_loop().run_in_executor(None, self._admission.note, digest)
 
 
 class _Exchange:
