@@ -16,8 +16,8 @@ def main() -> None:
     keep_private()
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings
-        from common.configuration.caches import keep_caches
         from common.configuration.configuration import load_settings
+        from common.configuration.folders import keep_caches
 
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(flags_help(CloudSettings))
