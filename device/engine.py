@@ -23,8 +23,7 @@ from device.active_request import ActiveRequest
 from device.checks import check
 from device.cloud_connection import CloudConnection, Link, alone
 from device.cloud_view import CloudView
-from device.doctor.checks import Finding, findings
-from device.doctor.gathering import of_running
+from device.doctor.checks import Finding, of_running
 from device.documents import OwnDocuments
 from device.interface import CloudStatus, Embedded, EngineStatus, Tell, always
 from device.metrics import DeviceMetrics
@@ -194,7 +193,7 @@ class DeviceEngine:
 
     def diagnose(self) -> list[Finding]:
         """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
-        return findings(of_running(self._settings, self._cloud_status(), self._side.library))
+        return list(of_running(self._settings, self._cloud_status(), self._side.library))
 
     def _cloud_status(self) -> CloudStatus:
         connection = self.cloud.connection
