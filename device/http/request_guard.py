@@ -20,9 +20,9 @@ from common.process.threads import QuietLog
 from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
+from device.http.metrics import RequestTally
 from device.http.options import HttpOptions
 from device.http.page import PAGE
-from device.http.request_tally import RequestTally
 from device.settings import DEFAULT_PORTS
 
 logger = logging.getLogger(__name__)
