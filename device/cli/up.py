@@ -1,7 +1,8 @@
-"""`dragon up`: a cloud and a device daemon on this machine, in one terminal."""
+"""`dragon device`, `dragon cloud` and `dragon up`: the daemons, in the foreground."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -13,7 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+import typer
+
 from common.process.lifetime import present
+from common.process.machine import python_environment
 from device.cli.failures import CommandFailed, answer_failed, bad_input
 from device.cli.settings import load_device
 
@@ -35,6 +39,28 @@ class Plan:
     port: int  # of the device
     url: str
     bind: str
+
+
+def device(context: typer.Context) -> None:
+    """Start the device daemon (flags are its settings)."""
+    if {"-h", "--help"} & set(context.args):
+        from common.configuration.flags import flags_help
+        from device.settings import DeviceSettings
+
+        print(flags_help(DeviceSettings))
+        return
+    settings = load_device(context.args)
+    with ExitStack() as starting:
+        starting.enter_context(present(settings.starting))  # before the imports, which take a second
+        from device.daemon import run
+
+        run(settings, starting.close)
+
+
+def cloud(context: typer.Context) -> None:
+    """Start the cloud daemon (flags are its settings)."""
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "cloud", *context.args], python_environment())
 
 
 def up() -> None:
