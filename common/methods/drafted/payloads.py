@@ -106,9 +106,8 @@ def _estimate(number: int, size: int) -> int:
 # --- fixed
 # The fixed index: one number for counts that sum to a resolution, always of the same width.
 #
-# The units, each written as the id of its token, are a sorted multiset t_1 <= ... <= t_l of ids from 0 on. t_i + i -
-# 1 is
-# strictly increasing: a subset of 0 to l + V - 2, and its rank is the index (quantize-sample-verify, Eq. 6).
+# The units, each written as the id of its token, are a sorted multiset t_1 <= ... <= t_l of ids from 0 on. t_i + i - 1
+# is strictly increasing: a subset of 0 to l + V - 2, and its rank is the index (quantize-sample-verify, Eq. 6).
 
 
 def width(resolution: int, vocabulary: int) -> int:
@@ -153,8 +152,7 @@ def fixed_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[
 # --- short
 # The short index: how many tokens have units, which ones, and how the units are shared among them.
 #
-# Its width grows with the number of tokens, K, so what a model is sure of takes few bits. The K counts are told by
-# the
+# Its width grows with the number of tokens, K, so what a model is sure of takes few bits. The K counts are told by the
 # K - 1 sums before the last, less 1: a subset of 0 to l - 2.
 
 

@@ -16,15 +16,15 @@ import torch
 
 from common.answer.patience import Patience
 from common.answer.values import View
-from common.engine.jobs import AnswerRows, Feed, Prompt
+from common.engine.jobs import AnswerRows, Prompt
 from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Feed
 from common.estimates.ahead import Ahead
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"

@@ -13,8 +13,7 @@ from common.estimates.policy import SURVIVAL, run_ahead
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from proto.messages import Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12

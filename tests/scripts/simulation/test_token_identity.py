@@ -20,8 +20,7 @@ from common.estimates.ahead import FAINT, Ahead
 from common.methods.aggregate.drafts import DraftTree, DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, Session
 from proto.messages import Draft
-from scripts.simulation.link import Fate, Outage
-from scripts.simulation.world import Network
+from scripts.simulation.world import Fate, Network, Outage
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 

@@ -16,8 +16,7 @@ from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.codes import decode, nearest
 from proto.messages import Placement, Sampler, Side
-from scripts.simulation.link import Fate, Outage
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, Outage, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
