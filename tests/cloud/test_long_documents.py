@@ -11,11 +11,11 @@ import pytest
 from common.answer.request import AnswerFailed, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT
 from common.daemon.side import Scope
+from common.methods.drafted.payloads import encode_sparse
 from common.methods.rapid.long_context import read_document
 from device.interface import Finished, TokenEvent
 from proto.codes import digest
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Propose, Ready, Verdict
-from proto.payloads.race import encode_sparse
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.long_documents import (
     LENGTH,

@@ -15,13 +15,13 @@ from common.answer.request import RequestError
 from common.answer.values import Action
 from common.draft_policy.policy import Goodput
 from common.methods.catalog import METHODS
+from common.methods.coupled.scheme import encode_tokens
 from common.methods.drafted.cloud import VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
 from common.methods.drafted.drafting import Drafting
 from device.interface import Finished, TokenEvent
 from proto.codes import digest
 from proto.messages import Decided, Defer, Error, Fetched, Message, Open, Propose, Ready, Sync, Verdict
-from proto.payloads.race import encode_tokens
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, holding, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town

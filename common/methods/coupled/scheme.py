@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from common.answer.values import View
 from common.draft_policy.times import Plan
@@ -17,9 +17,42 @@ from common.methods.drafted.drafting import Judgement, RoundsConfig
 from common.sampling.noise import Place
 from common.sampling.race import RaceWinner, Racing
 from common.sampling.rejection import Warp
-from proto.errors import malformed
+from proto.codes import BitReader, BitWriter, decode_number, encode_number
+from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Propose
-from proto.payloads.race import decode_tokens, encode_tokens
+
+# --- tokens
+# The `tokens` payload: token ids in as few bits as the vocabulary needs.
+
+TOKENS_FORMAT: Final = 0
+
+
+def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
+    """Format byte, number of ids, and each in ceil(log2 `vocabulary`) bits. Raises `ValueError` for one beyond."""
+    bits, width = BitWriter(), (vocabulary - 1).bit_length()
+    for token in tokens:
+        bits.write(token, width)
+    return b"".join((bytes((TOKENS_FORMAT,)), encode_number(len(tokens)), bits.data()))
+
+
+def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
+    """The ids in `data`, 1 to `limit` of them. Raises `ProtocolError`."""
+    if data[:1] != bytes((TOKENS_FORMAT,)):
+        raise malformed(f"a tokens payload must start with format byte {TOKENS_FORMAT}")
+    count, start = decode_number(data, 1)
+    if count > limit:
+        raise too_large(f"a tokens payload must have at most {limit} ids")
+    if not count:
+        raise malformed("a tokens payload must have at least one id")
+    bits, width = BitReader(data[start:]), (vocabulary - 1).bit_length()
+    tokens = [bits.read(width) for _ in range(count)]
+    bits.finish()
+    if max(tokens) >= vocabulary:
+        raise malformed(f"the ids of a tokens payload must be below {vocabulary}")
+    return tokens
+
+
+# --- the scheme
 
 
 @dataclass(frozen=True, slots=True)

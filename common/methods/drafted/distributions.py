@@ -22,14 +22,22 @@ from common.methods.drafted.method import (
     RejectionRequest,
     check_lattice,
 )
+from common.methods.drafted.payloads import (
+    HEAD,
+    IndexCode,
+    LatticeEntries,
+    SparseEntries,
+    encode_lattice,
+    encode_sparse,
+    largest_sparse,
+    lattice_claims,
+)
 from common.sampling.noise import Draws, DrawsAt, Place
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, propose, quantise, rounded
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, MOST_UNITS
-from proto.payloads.lattice import IndexCode, LatticeEntries, encode_lattice, lattice_claims
-from proto.payloads.race import HEAD, SparseEntries, encode_sparse, largest_sparse
 
 _ATTRIBUTED: Final = 1e-3  # probability of a token whose documents' shares are kept
 

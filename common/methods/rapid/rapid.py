@@ -46,6 +46,7 @@ from common.methods.drafted.distributions import (
 )
 from common.methods.drafted.drafting import Judgement, RoundsConfig
 from common.methods.drafted.method import Scheme, draft_temperature
+from common.methods.drafted.payloads import IndexCode, decode_lattice, decode_sparse
 from common.methods.interface import CloudContext, DeviceContext
 from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
@@ -65,8 +66,6 @@ from proto.messages import (
     Propose,
     Ready,
 )
-from proto.payloads.lattice import IndexCode, decode_lattice
-from proto.payloads.race import decode_sparse
 
 NOTHING_READ = (
     "The draft model read no passage of the document: the most similar one is below retrieval_threshold, or has more "

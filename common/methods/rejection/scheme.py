@@ -34,6 +34,7 @@ from common.methods.drafted.drafting import Judgement, RoundsConfig
 from common.methods.drafted.method import (
     draft_temperature,
 )
+from common.methods.drafted.payloads import IndexCode, SparseEntries, decode_lattice, decode_sparse, encode_sparse
 from common.methods.rejection.method import QsvRequest, SplitRequest
 from common.sampling.noise import DrawsAt, Place, seeded
 from common.sampling.paper import renormalised
@@ -41,8 +42,6 @@ from common.sampling.rejection import Warp, accepts, bonus, coded, replacement
 from common.transport.sending import largest_payload
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Open, Propose
-from proto.payloads.lattice import IndexCode, decode_lattice
-from proto.payloads.race import SparseEntries, decode_sparse, encode_sparse
 
 # --- judges
 # Accepts or replaces proposed tokens; the methods differ in what travels (DSSD, Algorithms 1 and 2; QSV, §3).

@@ -1,6 +1,6 @@
-"""The `lattice` payload: quantised distributions as indices of their counts, and the tokens drawn from them.
+"""Payloads of drafted distributions: sparse, or rounded to a lattice, with the tokens drawn from them.
 
-Quantize-sample-verify sends one per drafted token; RAPID one more, from which nothing was drawn.
+Quantize-sample-verify sends a lattice per drafted token; RAPID one more, from which nothing was drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from proto.codes import decode_number, encode_number
+from proto.codes import LONGEST, BitReader, BitWriter, decode_block, decode_number, encode_block, encode_number
 from proto.errors import malformed, too_large
 from proto.messages import MOST_RESOLUTION, MOST_UNITS
 
@@ -101,59 +101,6 @@ def _estimate(number: int, size: int) -> int:
         if step < _CLOSE:
             break
     return int(solution)
-
-
-# --- bits
-# A stream of bits: numbers of given widths, the most significant bit first, padded with zeros to whole bytes.
-
-
-class BitWriter:
-    """Collects numbers; `data` is the stream so far."""
-
-    __slots__ = ("_bits", "_rest", "_whole")
-
-    def __init__(self) -> None:
-        self._whole = bytearray()
-        self._rest, self._bits = 0, 0  # what does not fill a byte yet
-
-    def write(self, value: int, width: int) -> None:
-        """Append `value` in `width` bits. Raises `ValueError` if it does not fit."""
-        if value < 0 or value.bit_length() > width:
-            raise ValueError(f"a number does not fit into {width} bits")
-        stream = self._rest << width | value
-        full, self._bits = divmod(self._bits + width, 8)
-        self._whole += (stream >> self._bits).to_bytes(full)
-        self._rest = stream & (1 << self._bits) - 1
-
-    def data(self) -> bytes:
-        """The bytes, the last one padded with zeros."""
-        return bytes(self._whole) + (bytes((self._rest << 8 - self._bits,)) if self._bits else b"")
-
-
-class BitReader:
-    """Takes numbers from a stream, in the order in which they were written."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def read(self, width: int) -> int:
-        """The next `width` bits. Raises `ProtocolError` if there are not as many."""
-        start, end = self._at, self._at + width
-        if end > 8 * len(self._data):
-            raise malformed("a bit stream must not be truncated")
-        self._at = end
-        # Only the bytes of this number: a stream may be far longer than what is of use in it.
-        whole = int.from_bytes(self._data[start // 8 : (end + 7) // 8])
-        return whole >> -end % 8 & (1 << width) - 1
-
-    def finish(self) -> None:
-        """Raises `ProtocolError` unless nothing but the padding is left, and that is zero."""
-        rest = 8 * len(self._data) - self._at
-        if rest > 7 or self.read(rest):
-            raise malformed("a bit stream must end with its last number, padded with zeros to a whole byte")
 
 
 # --- fixed
@@ -365,3 +312,82 @@ def _read_token(bits: BitReader, ids: list[int]) -> int:
     if place >= len(ids):
         raise malformed("a drafted token must be one of those that have units")
     return ids[place]
+
+
+# --- sparse
+# The `sparse` payload: distributions by the tokens that they have, with the logarithmic code of each probability.
+#
+# It carries one for every drafted position, or a single one that answers a rejection. `proto/codes.py` has the code.
+
+SPARSE_FORMAT: Final = 0
+HEAD: Final = 1 + LONGEST  # bytes of format and number of positions, at most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseEntries:
+    """At least one token id [K], strictly increasing, and the `logcode` of each one's probability [K], above 0."""
+
+    ids: NDArray[np.uint32]
+    codes: NDArray[np.uint16]
+
+
+def largest_sparse(count: int, vocabulary: int) -> int:
+    """Bytes that a position with `count` entries takes at most, beside the payload's head of `HEAD` bytes."""
+    longer = sum(vocabulary >> 7 * more for more in range(1, LONGEST))  # bytes of gaps beyond their first ones
+    ids = min(count + longer, (vocabulary + 7) // 8)
+    return len(encode_number(2 * count + 1)) + 2 * count + len(encode_number(ids)) + ids
+
+
+def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:
+    """Format byte, number of positions, and of each: count, codes (little-endian), length of the ids, ids.
+
+    The lowest bit of the count tells whether the ids are a bitmap. Raises `ProtocolError` for what can't be sent.
+    """
+    if not positions:
+        raise malformed("a sparse payload must have at least one position")
+    parts = [bytes((SPARSE_FORMAT,)), encode_number(len(positions))]
+    for entries in positions:
+        count = len(entries.ids)
+        if not count or len(entries.codes) != count:
+            raise malformed("sparse entries must be as many codes as ids, at least one")
+        _check_codes(entries.codes)
+        bitmap, ids = encode_block(entries.ids)
+        parts += [encode_number(2 * count + bitmap), entries.codes.astype("<u2").tobytes()]
+        parts += [encode_number(len(ids)), ids]
+    return b"".join(parts)
+
+
+def decode_sparse(data: bytes, vocabulary: int, limit: int) -> list[SparseEntries]:
+    """The distributions in `data`, at most `limit`, with ids below `vocabulary`. Raises `ProtocolError`."""
+    if data[:1] != bytes((SPARSE_FORMAT,)):
+        raise malformed(f"a sparse payload must start with format byte {SPARSE_FORMAT}")
+    number, at = decode_number(data, 1)
+    if number > limit:
+        raise too_large(f"a sparse payload must have at most {limit} positions")
+    if not number:
+        raise malformed("a sparse payload must have at least one position")
+    positions = []
+    for _ in range(number):
+        entries, at = _read(data, at, vocabulary)
+        positions.append(entries)
+    if at != len(data):
+        raise malformed("a sparse payload must end with its last position")
+    return positions
+
+
+def _read(data: bytes, at: int, vocabulary: int) -> tuple[SparseEntries, int]:
+    marked, start = decode_number(data, at)
+    count, bitmap = marked >> 1, bool(marked & 1)
+    if not 1 <= count <= vocabulary:
+        raise malformed(f"a position of a sparse payload must have 1 to {vocabulary} entries")
+    middle = start + 2 * count
+    length, first = decode_number(data, middle)  # none if codes are missing
+    end = first + length  # if beyond the data, what is read next or the end of the payload refuses it
+    codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
+    _check_codes(codes)
+    return SparseEntries(decode_block(data[first:end], bitmap, count, vocabulary), codes), end
+
+
+def _check_codes(codes: NDArray[np.uint16]) -> None:
+    if not codes.all():
+        raise malformed("the codes of a sparse payload must be above 0")
