@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from cloud.admission import Admission, Places, Taken, admit, refusal, wait
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.answer.report import SideReport
 from common.answer.request import (
     NO_DOCUMENT_FITS,

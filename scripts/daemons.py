@@ -111,7 +111,7 @@ def fill_library(data: Path, role: str, texts: Mapping[str, str], suffix: str = 
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}{suffix}").write_text(text, "utf-8")
-    from cloud.daemon import CloudSettings
+    from cloud.settings import CloudSettings
     from common.library.commands import add
     from device.settings import DeviceSettings
 

@@ -24,6 +24,8 @@ MAY_IMPORT = {
     "device": {"proto", "common", "device"},
     "cloud": {"proto", "common", "cloud"},
 }
+# The `dragon` command shows and uses both roles' settings: what it needs of the cloud's is imported when it is needed.
+COMMANDS, SETTINGS_OF_CLOUD = "device/cli/", ("cloud.settings",)
 # The wire is readable without the engine: neither torch nor sockets.
 PROTO_LIBRARIES = {"numpy", "msgpack", "lz4"}
 
@@ -124,6 +126,15 @@ def imported(path: str, nodes: Sequence[ast.AST]) -> Iterator[str]:
                     yield name
 
 
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module that are executed when it is imported."""
+    for child in ast.iter_child_nodes(node):
+        typing = isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"
+        if not typing and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from at_import(child)
+
+
 def docstrings(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -152,13 +163,16 @@ def violations(path: str, source: str) -> list[str]:
     module = path.removesuffix(".py").replace("/", ".")
     layer, in_product = layer_of(module), package in MAY_IMPORT and path != CATALOGUE
     allowed = MAY_IMPORT.get(package, FIRST_PARTY)
-    nodes = list(ast.walk(ast.parse(source, path)))
+    tree = ast.parse(source, path)
+    nodes = list(ast.walk(tree))
+    later = set(imported(path, nodes)) - set(imported(path, list(at_import(tree))))
+    lazy = {name for name in later if path.startswith(COMMANDS) and within(name, SETTINGS_OF_CLOUD)}
     found = []
     for name in imported(path, nodes):
         top = name.split(".")[0]
         library = top not in FIRST_PARTY
         forbidden = (
-            (not library and top not in allowed)
+            (not library and top not in allowed and name not in lazy)
             or within(name, UNSAFE_LIBRARIES)
             or (
                 package == "proto"
@@ -202,6 +216,12 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/daemon/a.py", "import scripts.demo"),
         ("device/a.py", "import cloud.server"),
         ("device/api/a.py", "from cloud import server"),
+        ("device/cli/a.py", "from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "class A:\n    from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "def later():\n    from cloud.daemon import run"),
+        ("device/cli/a.py", "def later():\n    from cloud import settings, daemon"),
+        ("device/http/a.py", "def later():\n    from cloud.settings import CloudSettings"),
+        ("common/a.py", "def later():\n    from cloud.settings import CloudSettings"),
         ("cloud/a.py", "import device"),
         ("cloud/a.py", "from tests import conftest"),
         ("common/sampling/a.py", "from common.answer.values import Work"),
@@ -261,6 +281,8 @@ def test_violation_is_caught(path: str, source: str) -> None:
         ("tests/a.py", "from common.methods.coupled.scheme import Equality"),
         ("common/estimates/profiler.py", "import threading"),
         ("device/a.py", "import common, proto, device.cli\nimport time"),
+        ("device/cli/a.py", "def later():\n    from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "if TYPE_CHECKING:\n    from cloud.settings import CloudSettings"),
         ("tests/a.py", "import device, cloud, torch, time"),
         ("common/engine/model/a.py", "\n" * 900),
         ("tests/a.py", "\n" * 900),

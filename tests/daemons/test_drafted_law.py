@@ -12,7 +12,7 @@ import httpx
 import pytest
 from scipy import stats
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import Scope, SideRuntime
 from common.methods.drafted.distributions import Judging, TargetView

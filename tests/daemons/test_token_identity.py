@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.settings import Settings
 from common.daemon.side import Scope, SideRuntime

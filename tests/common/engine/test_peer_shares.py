@@ -236,13 +236,13 @@ class Machine:
             if self.shares is not None:
                 self.shares.note({each.job.peer for each in wishes}, fed, seconds, times)
             now += seconds
-            for peer in [each.job.peer for each in fed]:
-                if isinstance(peer, int):
-                    left[peer] -= 1
-                    if not left[peer]:
-                        del left[peer]
-                        taken.append(now - begun[peer])
-                        begins[peer] = now + float(draw.exponential(PAUSE * peers / 1e3))
+            for owner in [each.job.peer for each in fed]:
+                if isinstance(owner, int):
+                    left[owner] -= 1
+                    if not left[owner]:
+                        del left[owner]
+                        taken.append(now - begun[owner])
+                        begins[owner] = now + float(draw.exponential(PAUSE * peers / 1e3))
         return taken
 
 

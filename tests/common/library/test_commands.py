@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
 from common.engine.kv.documents import StoreCounters
 from common.engine.model.decoder import load_decoder

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration.caches import keep_caches
 from common.configuration.configuration import load_settings
+from common.configuration.folders import keep_caches
 from device.settings import DeviceSettings
 
 

@@ -27,6 +27,7 @@ from device.access.api_keys import ApiKeyFiles
 from device.cli.doctor import ports
 from device.doctor import packages
 from device.doctor.checks import in_bytes
+from device.settings import DeviceSettings
 from tests.common.engine.model.gguf_file import write_gguf
 from tests.common.library.toy_embedder import ToyEmbedder
 from tests.device.access.certificates import tls_files
@@ -44,7 +45,7 @@ packages_once, identity_once = cache(packages.packages), cache(checkpoint.identi
 @pytest.fixture
 def diagnose(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Diagnose:
     """Runs the command, on free ports unless settings say otherwise; level and text of each topic."""
-    monkeypatch.setattr("device.cli.doctor.gathering.packages", packages_once)
+    monkeypatch.setattr("device.cli.doctor.diagnosis.packages", packages_once)
     monkeypatch.setattr(checkpoint, "identity", identity_once)
 
     def run(*arguments: str, **settings: object) -> dict[str, tuple[str, str]]:
@@ -70,6 +71,13 @@ def test_a_fresh_machine_is_well_but_for_what_is_not_started(diagnose: Diagnose,
         assert found["keys"][0] == found["port"][0] == found["model"][0] == found["packages"][0] == "ok"
         assert found["library"][0] == "warn"
     assert not (tmp_path / "dragon").exists(), "nothing is changed"
+
+
+def test_the_last_start_is_told_by_stages(diagnose: Diagnose, tmp_path: Path) -> None:
+    file = DeviceSettings(data_dir=tmp_path / "dragon").last_start("device")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"stages": [["importing", 4.0], ["loading", 2.25]]}))
+    assert diagnose()["start"] == ("ok", "the last one took 6.2 s: importing 4.0, loading 2.2")
 
 
 def test_lines_for_people(dragon: Dragon) -> None:
