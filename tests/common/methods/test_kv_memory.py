@@ -18,7 +18,7 @@ from common.methods.edgellm import device as beginning
 from common.methods.rapid import rapid as resident
 from device.interface import Finished
 from tests.cloud.long_documents import ALMANAC
-from tests.common.methods.trees.edge_device import ENDLESS, QUESTIONS, EdgeDevice, told
+from tests.common.methods.edgellm.edge_device import ENDLESS, QUESTIONS, EdgeDevice, told
 from tests.daemons.streaming import wait_until
 
 LENGTH = 12

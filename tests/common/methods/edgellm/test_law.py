@@ -27,7 +27,7 @@ from common.methods.edgellm.growth import (
 )
 from common.methods.edgellm.rounds import TreeConfig
 from tests.common.methods.drafted.pump import table_model
-from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
+from tests.common.methods.edgellm.table_rounds import VOCABULARY, Pair, alone
 
 EOS = frozenset({0})
 GROWTHS: dict[str, Callable[[float], Growth]] = {  # by the paper's threshold

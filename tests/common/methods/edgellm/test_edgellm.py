@@ -20,7 +20,7 @@ from common.methods.edgellm.growth import TreeTimes
 from device.cloud_view import CloudView
 from proto.messages import Fetch, Message
 from tests.cloud.town import Resident, Town
-from tests.common.methods.trees.edge_device import (
+from tests.common.methods.edgellm.edge_device import (
     BUDGET,
     ENDLESS,
     KV,

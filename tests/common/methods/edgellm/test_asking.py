@@ -28,8 +28,8 @@ from common.methods.edgellm.growth import (
 )
 from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from tests.common.methods.drafted.pump import table_model
-from tests.common.methods.trees.table_rounds import VOCABULARY, Pair, alone
-from tests.common.methods.trees.test_edgellm_threads import Idle
+from tests.common.methods.edgellm.table_rounds import VOCABULARY, Pair, alone
+from tests.common.methods.edgellm.test_edgellm_threads import Idle
 
 
 class Counted(BestFirst):

@@ -25,7 +25,7 @@ from device.http.options import HttpOptions
 from device.http.server import HttpServer
 from device.interface import Finished, Provisional, TokenEvent
 from tests.common.engine.model.tiny_models import byte_level_tokenizer, make_model
-from tests.common.methods.trees.edge_device import (
+from tests.common.methods.edgellm.edge_device import (
     ENDLESS,
     QUESTIONS,
     EdgeDevice,
