@@ -194,7 +194,7 @@ def _demonstration(floors: Floors, plan: Plan, say: Callable[[str], None]) -> li
         with (
             filled(texts) as data,
             NetLab(LinkSetting()) as lab,
-            pair_of(data, device | PATIENT, cloud, lab) as pair,
+            pair_of(data, {**device, **PATIENT}, cloud, lab) as pair,
         ):
             return list(measure(pair, lab, texts, floors, plan, say))
 
@@ -362,8 +362,8 @@ def ratios(rows: Sequence[Row], timed: str = "per_token") -> Table:
         return f"{told} ({aim})" if told and aim else told or NOTHING
 
     told = [
-        [what, *(shown(floors, *ratio, aim) for floors, aim in zip_longest(HARDWARE, aims, fillvalue=""))]
-        for what, *ratio, aims in asked
+        [what, *(shown(floors, one, other, digits, aim) for floors, aim in zip_longest(HARDWARE, aims, fillvalue=""))]
+        for what, one, other, digits, aims in asked
     ]
     return Table(["ratio (aim)", *(f"{floors} ms" for floors in HARDWARE)], told)
 

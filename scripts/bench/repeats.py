@@ -121,7 +121,7 @@ def repeat(material: Material, case: Row) -> Iterator[Row]:
             texts = dict(material.documents[side])
             fill_library(Path(folder), side, texts | {LONG: "\n\n".join(list(texts.values())[:IN_IT])})
         with (
-            linked(Path(folder), settings | PATIENT, settings, UP, DOWN, SEED) as (pair, proxy),
+            linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy),
             cuts(proxy, SEED),
             ThreadPoolExecutor(AT_ONCE) as pool,
         ):

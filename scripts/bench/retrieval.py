@@ -274,8 +274,9 @@ def measure_index(folder: Path, questions: Vectors) -> Iterator[Row]:
                 recall = len(found[0] & found[1]) / len(found[0]) if found[0] else None
                 row = {"hits": hits, "question": number, "exhaustive": times[0], "approximate": times[1]}
                 yield row | {"recall": recall}
-    for each in (*indexes, store):
-        each.close()
+    for index in indexes:
+        index.close()
+    store.close()
 
 
 def _index(store: Store, folder: Path, approximate_from: int) -> VectorIndex:

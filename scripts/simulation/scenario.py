@@ -315,9 +315,9 @@ def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:
             clock,
             Session(role, config, ScriptedAggregation(answer), policy, ahead),
             ScriptedPredictor(role, answer),
-            lambda position, role=role: step[role],
+            partial(_decode_seconds, step[role]),
             Patience(resync, math.inf),
-            decoded=lambda position, seconds, role=role: profilers[role].decoded(PROMPT + position, seconds),
+            decoded=partial(_decoded, profilers[role]),
             observe_acceptance=profilers[role].observe_acceptance,
             step_overhead=scenario.work.step,
         )
@@ -339,6 +339,15 @@ def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:
         dict(counters.rollbacks),
         counters.switches,
     )
+
+
+def _decode_seconds(seconds: float, position: int) -> float:
+    """Every position takes as long."""
+    return seconds
+
+
+def _decoded(profiler: SimulatedProfiler, position: int, seconds: float) -> None:
+    profiler.decoded(PROMPT + position, seconds)
 
 
 def _follow(side: SimulatedSide, profiler: SimulatedProfiler, most: int) -> None:

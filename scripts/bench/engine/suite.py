@@ -133,9 +133,10 @@ WAYS: Final[tuple[tuple[str, Side], ...]] = (("down", "cloud"), ("up", "device")
 
 def measure_wire(plan: Plan, demonstration: Demonstration | None = None) -> list[Row]:
     """Bytes per token of every combination, placement `device`: of the embedded model, and synthetic distributions."""
-    found, demonstration = [], demonstration or Demonstration(plan.questions)
+    found: list[Row] = []
+    demonstration = demonstration or Demonstration(plan.questions)
     for sampler, codec, temperature in CODECS:
-        law = {"sampler": sampler, "codec": codec, "temperature": temperature}
+        law: Row = {"sampler": sampler, "codec": codec, "temperature": temperature}
         found.append(law | _embedded(plan, law, demonstration))
         for vocabulary, shape in product(plan.vocabularies, SHAPES):
             pools = {side: Logits.draw(side, vocabulary, DOCUMENTS, shape, plan.seed) for side in SIDES}

@@ -310,7 +310,7 @@ def grid_table(rows: Sequence[Row]) -> Table:
 def _paced(rows: list[Row]) -> str:
     """The pace, and measured over predicted time."""
     off = f" ({median(found):.2f})" if (found := values(rows, "off")) else " (nan)"
-    return f"{pace(rows):.0f}" + off * (rows[0]["mode"] != TARGET.name)
+    return f"{pace(rows):.0f}" if rows[0]["mode"] == TARGET.name else f"{pace(rows):.0f}{off}"
 
 
 def whole_table(rows: Sequence[Row]) -> Table:

@@ -116,7 +116,8 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _relation(table: Mapping[str, Any]) -> Relation:
-    return Relation(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+    given: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in table.items()}
+    return Relation(**given)
 
 
 def _domain(table: dict[str, Any]) -> Domain:
@@ -126,8 +127,9 @@ def _domain(table: dict[str, Any]) -> Domain:
 
 
 _words = _read("words.toml")
-PREFIXES, SUFFIXES = (tuple(_words["names"][key].split()) for key in ("prefixes", "suffixes"))
-CLOSED = {kind: tuple(words.split()) for kind, words in _words["values"].items()}
+PREFIXES: tuple[str, ...] = tuple(_words["names"]["prefixes"].split())
+SUFFIXES: tuple[str, ...] = tuple(_words["names"]["suffixes"].split())
+CLOSED: dict[str, tuple[str, ...]] = {kind: tuple(words.split()) for kind, words in _words["values"].items()}
 PUBLIC_FRAMES, PUBLIC_FRAMES_HELD_OUT, PRIVATE_FRAMES, PRIVATE_FRAMES_HELD_OUT = (
     tuple(_words["frames"][key]) for key in ("public", "public_held_out", "private", "private_held_out")
 )
