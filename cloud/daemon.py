@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloud.settings import CloudSettings
 from common.answer.request import starting
@@ -19,7 +19,7 @@ from common.process.machine import keep_loaded
 from common.process.threads import Died, end_process
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import CloudKeys
-from common.transport.sending import Peer
+from common.transport.sending import LinkToDevices, Peer
 from proto.errors import ProtocolError
 from proto.messages import Hello, Message
 
@@ -32,19 +32,13 @@ if TYPE_CHECKING:
 PERIOD: Final = 1.0  # seconds between two messages to a device that waits
 
 
-class Link(Protocol):
-    """The transport as the reception uses it."""
-
-    def send(self, peer: Peer, message: Message) -> int: ...
-
-
 class Reception:
     """Handler of the link of a cloud that has nothing to answer with yet: tells whoever says hello what it is at, then
     and when that changes.
     """
 
     def __init__(self, startup: Startup) -> None:
-        self.link: Link | None = None  # set before the link starts to deliver
+        self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._startup = startup
         self._waiting: dict[Peer, str] = {}  # what each was told last
         self._lock = threading.Lock()

@@ -20,13 +20,14 @@ from common.library.hit import Hit
 from common.methods.catalog import METHODS
 from common.methods.interface import Method, check_documents
 from common.methods.open_message import open_message
+from common.processors.trial import always
 from common.transport.sending import CountersSnapshot
 from device.active_request import ActiveRequest
-from device.cloud_connection import CloudConnection, Link, alone
+from device.cloud_connection import CloudConnection, LinkToCloud, alone
 from device.cloud_view import CloudView
 from device.doctor.checks import Finding, of_running
 from device.documents import OwnDocuments
-from device.interface import CloudStatus, Embedded, EngineStatus, Tell, always
+from device.interface import CloudStatus, Embedded, EngineStatus, Tell
 from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
@@ -56,7 +57,7 @@ class DeviceEngine:
         self.cloud = CloudView(settings, side, connection)
         self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
-    def start(self, link: Link | None) -> None:
+    def start(self, link: LinkToCloud | None) -> None:
         """Begin to serve; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
