@@ -43,7 +43,7 @@ def further_tokens(fed: Sequence[Feed]) -> int:
 
 
 def _together(feed: Feed) -> int:
-    """How many of its last tokens one pass must feed together: their distributions are wanted."""
+    """The number of its last tokens that one pass must feed together: their distributions are wanted."""
     return max(feed.logits, 1)
 
 
