@@ -75,7 +75,6 @@ def _processes(own: Mapping[str, Any]) -> int:
 
 def _library(settings: Settings) -> LibraryState:
     from common.engine.model.errors import ModelError
-    from common.library import seal
     from common.library.embedder import SentenceTransformerEmbedder
     from common.library.errors import LibraryError
     from common.library.store import DATABASE, Store
@@ -89,10 +88,10 @@ def _library(settings: Settings) -> LibraryState:
     try:
         if not (settings.library / DATABASE).is_file():
             return LibraryState(folder, False, embedder=identity, embedder_problem=problem)
-        seal.check(settings.library)
         store = Store(settings.library)
         try:
             with store.reading():
+                store.check(everything=True)
                 counts, stored = store.counts(), store.state().embedder
                 skipped = sum(len(reading.skipped) for reading in store.readings.all())
         finally:

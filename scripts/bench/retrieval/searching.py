@@ -46,7 +46,7 @@ def fill(
                 store.set_embedder(embedder, block.shape[1])
             for start in range(0, len(block), _FILE):
                 part = block[start : start + _FILE]
-                record = FileRecord(0, f"/{put}", "/", f"{put}", "", 0, 0, "", len(part))
+                record = FileRecord(0, f"/{put}", "/", f"{put}", f"{put}", 0, 0, "", len(part))
                 store.put_file(record, [Chunk(0, 1, text(put + number)) for number in range(len(part))], part)
                 put += len(part)
             store.advance()
@@ -95,5 +95,5 @@ def _prepared(store: Store, folder: Path, approximate_from: int) -> tuple[Vector
         if not index.approximate:
             raise RuntimeError("no approximate index was made; the log says why")
     seconds = time.perf_counter() - began
-    index.save()
-    return index, seconds, (folder / INDEX).stat().st_size
+    index.save(store)
+    return index, seconds, (folder / INDEX).stat().st_size if index.approximate else 0

@@ -191,7 +191,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.settle()
 
     def settle(self) -> None:
-        """Where a document left its path, only files that are as they were read take its place."""
+        """Forget copies that are not as they were read, where their document has left its path."""
         for content, record in self.shown.items():
             if self.known.get(self.name(record)) != content:
                 remaining = [path for path, known in self.known.items() if known == content]
