@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import filelock
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryLocked
 
+LOCK = "writer.lock"
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
 FORMAT = 8  # of the tables
@@ -146,6 +148,25 @@ def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def writer_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the library in `folder`. Raises `LibraryLocked` where another process does,
+    `LibraryError`."""
+    lock = filelock.FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise LibraryLocked(
+            f"the library {folder} is being changed by another process: try again when it is done"
+        ) from None
+    except OSError as error:
+        raise LibraryError(f"the library {folder} can't be locked: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_published(folder: Path) -> bool:

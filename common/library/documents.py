@@ -32,7 +32,7 @@ _EARLIEST = -(2**63)  # nanoseconds; earlier dates, as Windows' zero of 1601, ar
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file to read; `mtime` in nanoseconds."""
 
     path: str
@@ -55,7 +55,7 @@ class Scan:
     `passed_over` has the folders that were not looked into.
     """
 
-    files: list[Found] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     passed_over: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def has_content(record: FileRecord) -> bool:
         return False
 
 
-def content_of(file: File, reader: IsolatedReader) -> Content:
+def text_of(file: File, reader: IsolatedReader) -> Content:
     """The text of a document, read by `reader` where it is more than text. Raises `UnusableDocument`."""
     try:
         read = TEXT.get(file.suffix)
@@ -210,7 +210,7 @@ def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
     if size > most:
         result.skipped.append(Skipped(path, _too_large(size, most)))
     else:
-        result.files.append(Found(path, size, mtime))
+        result.files.append(FoundFile(path, size, mtime))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from common.library import approximate
 from common.library.errors import LibraryDamaged, LibraryError
-from common.library.id_selector import selector
 from common.library.store import INDEX, IndexLabel, Store
 from common.library.training import Trainer, sample
 from common.process.files import replacing
@@ -115,7 +114,7 @@ class VectorIndex:
             ids = np.sort(approximate.candidates(self._index, query, k, among))
             similarities = store.vectors_of(ids, len(query)).astype(np.float64) @ query.astype(np.float64)
             return [int(identifier) for identifier in ids[np.argsort(-similarities, kind="stable")][:k]]
-        chosen = None if among is None else _faiss.SearchParameters(sel=selector(among))
+        chosen = None if among is None else _faiss.SearchParameters(sel=approximate.selector(among))
         _, found = self._index.search(query.reshape(1, -1), k, params=chosen)
         return [int(identifier) for identifier in found[0] if identifier >= 0]
 

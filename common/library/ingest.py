@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk, Chunker, title_of
-from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, has_content, load, scan
+from common.library.documents import File, FoundFile, Scan, Skipped, UnusableDocument, has_content, load, scan, text_of
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.passed_over import is_hidden
@@ -165,7 +165,7 @@ class Ingestion:
         if order.tags is not None and self._store.tags.put(name, order.tags):
             self._store.advance()
 
-    def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
+    def _read(self, changed: Sequence[FoundFile], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
         with closing(IsolatedReader()) as reader:
             for number, file in enumerate(changed):
                 if number and self._order.is_first(changed[number - 1].path) and not self._order.is_first(file.path):
@@ -181,7 +181,7 @@ class Ingestion:
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._base)
 
-    def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
+    def _is_unchanged(self, file: FoundFile, record: FileRecord | None) -> bool:
         return record is not None and (record.size, record.mtime, record.chunking) == (
             file.size,
             file.mtime,
@@ -208,7 +208,7 @@ class Ingestion:
         if self._is_known(record):
             self._writer.put(record, None)
             return
-        content = content_of(file, reader)
+        content = text_of(file, reader)
         chunks = self._chunker.chunks_of(content)
         title = title_of(Path(as_typed(path)), content)
         self._writer.put(replace(record, title=title, chunks=len(chunks)), chunks)
@@ -225,7 +225,7 @@ class Ingestion:
             return shown.chunking == record.chunking
         return shown.path not in self._unread and not has_left(shown.path)
 
-    def _finish(self, known: Mapping[str, FileRecord], found: Sequence[Found], skipped: Sequence[Skipped]) -> None:
+    def _finish(self, known: Mapping[str, FileRecord], found: Sequence[FoundFile], skipped: Sequence[Skipped]) -> None:
         """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
         present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
         unseen = [item.path for item in skipped if item.unknown]
@@ -361,3 +361,37 @@ class _Writer:
         """Name of the work on a long document."""
         what = f"{record.sha256}/{record.chunking}/{self.embedder.identity}"
         return self.work + hashlib.sha256(what.encode()).hexdigest()
+
+
+def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
+    """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
+
+    Interrupted, it goes on where it stopped, unless a reading or a removal was done since.
+    """
+    work = f"rebuild/{embedder.identity}"
+    with store.writing():
+        store.drop_staged(work)  # of documents that a reading has replaced, which was interrupted itself
+    with store.reading():
+        total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
+    dimension = 0
+    while True:
+        with store.reading():
+            rows = store.texts_after(last, BATCH)
+        if not rows:
+            break
+        progress(done, total, "")
+        vectors = unit_vectors(embedder, [text for _, text in rows])
+        dimension = vectors.shape[1]
+        with store.writing():
+            store.stage(work, [chunk for chunk, _ in rows], vectors)
+        last = rows[-1][0]
+        done += len(rows)
+    if total:
+        dimension = dimension or unit_vectors(embedder, ["dimension"]).shape[1]
+        with store.writing():
+            store.adopt_staged(work)
+            store.set_embedder(embedder.identity, dimension)
+            store.clear_staged()
+            store.advance()
+    progress(total, total, "")
+    return total

@@ -15,25 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunker
-from common.library.contents import Contents, contents_of
-from common.library.database import is_published
+from common.library.database import is_published, writer_lock
 from common.library.documents import has_content
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, query_vector, unit_vectors
-from common.library.embedding_again import reembed
 from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, NotWatched
 from common.library.hit import Hit
 from common.library.index import VectorIndex
-from common.library.ingest import AddReport, Ingestion, Order, Progress, check_embedder, quiet
+from common.library.ingest import AddReport, Ingestion, Order, Progress, check_embedder, quiet, reembed
 from common.library.keywords import fused
-from common.library.naming import named
-from common.library.overview import Overview
+from common.library.naming import document_named
+from common.library.overview import Contents, Overview, contents_of
 from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
 from common.library.readings import Reading
 from common.library.removal import Named, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
-from common.library.writer_lock import writer_lock
 from common.process.files import private_folder
 
 log = logging.getLogger(__name__)
@@ -289,7 +286,7 @@ class Library:
 
     def passages(self, name: str, query: str, only: Sequence[str] = ()) -> list[Hit]:
         """All chunks of the document of this title or path, in its order; `only` as in `search`. Raises
-        `UnknownDocument`, see `named`, and `NoDocumentFits`.
+        `UnknownDocument`, see `document_named`, and `NoDocumentFits`.
         """
         vector = unit_vectors(self._embedder, [query], queries=True)[0]
         self._selections.prepare(only, self._store, self._reading)
@@ -297,7 +294,7 @@ class Library:
             check_embedder(self._store, self._embedder)
             chosen = self._chosen(only)
             files = [file for file in self._store.files() if chosen is None or file.content in chosen.contents]
-            document = named(files, name)
+            document = document_named(files, name)
             found = self._store.chunks(self._store.chunks_of(document))
         return [Hit.of(chunk, vector) for chunk in found]
 

@@ -48,7 +48,7 @@ _FILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Version:
     """Version of a library's content. `embedder` and `dimension` are None while nothing was ever embedded."""
 
     commit: str
@@ -164,7 +164,7 @@ class Store:
         """Changes that are made all or not at all; durable when the block is left."""
         return self._database.transaction(write=True)
 
-    def state(self) -> State:
+    def state(self) -> Version:
         """The content's name and the embedding model that its vectors come from."""
         commits = self._database.all("SELECT name FROM commits ORDER BY generation DESC LIMIT 1")
         models = self._database.all("SELECT embedder, dimension FROM model")
@@ -175,7 +175,7 @@ class Store:
             isinstance(embedder, str) and isinstance(dimension, int) and 0 < dimension < _MOST_DIMENSIONS
         ):
             raise self._database.damaged("it does not say which model its vectors are of")
-        return State(commits[0][0] if commits else "", embedder, dimension)
+        return Version(commits[0][0] if commits else "", embedder, dimension)
 
     def descends_from(self, commit: str) -> bool:
         """Whether the content came out of that of `commit` by adding and removing chunks, all known."""
@@ -296,7 +296,8 @@ class Store:
         """
         records = self.paths()
         taken = {record.path for record in records}
-        doomed, moved = [], []
+        doomed: list[FileRecord] = []
+        moved: list[FileRecord] = []
         for record in records:
             if not is_within(record.path, folder):
                 continue
@@ -307,7 +308,7 @@ class Store:
             root = relocated(record.root, folder, place) if is_within(record.root, folder) else base
             self._put_path(record.id, (path, root, record.content, record.size, record.mtime))
             moved.append(record)
-        self.remove_paths([*doomed], is_same)
+        self.remove_paths(doomed, is_same)
         for record in moved:
             self._settle(record.content, None, is_same)
         below, beside = (path.rstrip(os.sep) + os.sep for path in (folder, place))
@@ -349,7 +350,8 @@ class Store:
         rows = self._database.all("SELECT path, root, content, size, mtime, checksum FROM paths ORDER BY id DESC")
         if not all(checksum(*row) == stated and is_within(row[0], row[1]) for *row, stated in rows):
             raise self._database.damaged("it does not say where a document is")
-        return [(content, *place) for content, place in {row[2]: row[:2] for row in rows}.items()]
+        shown = {content: (path, root) for path, root, content, *_ in rows}
+        return [(content, path, root) for content, (path, root) in shown.items()]
 
     def has_chunk(self, identifier: int) -> bool:
         """Whether there is a chunk of this id."""

@@ -13,11 +13,10 @@ from common.engine.kv.documents import StoreCounters
 from common.engine.model.decoder import load_decoder
 from common.engine.model.prompt import TextFormat
 from common.library import commands
-from common.library.database import connect
+from common.library.database import connect, writer_lock
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.snapshots import newest, publish
-from common.library.writer_lock import writer_lock
 from common.process.lifetime import sole_process
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder

@@ -18,6 +18,7 @@ import pytest
 
 from common.library import database
 from common.library.chunks import Chunker
+from common.library.database import Database
 from common.library.errors import LibraryDamaged, LibraryError, LibraryFull
 from common.library.library import Library
 from common.library.store import DATABASE, Store
@@ -294,3 +295,16 @@ class TestDatabase:
         (tmp_path / "file").write_text("")
         with pytest.raises(LibraryError, match="can't be made"):
             Library(tmp_path / "file" / "library", toy)
+
+    def test_a_log_that_the_database_has_no_room_for(
+        self, library: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All that was committed is found where it is."""
+
+        def full(database: Database) -> None:
+            raise LibraryFull("no space is left")
+
+        monkeypatch.setattr(Database, "gather", full)
+        write("new.txt", "new words")
+        assert library.add(documents).added == 1
+        assert [hit.path for hit in library.search("new words", 1)] == ["new.txt"]
