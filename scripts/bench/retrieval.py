@@ -243,7 +243,7 @@ def fill(folder: Path, blocks: Iterable[Vectors]) -> None:
                 store.set_embedder("measured", block.shape[1])
             for start in range(0, len(block), FILE):
                 part = block[start : start + FILE]
-                record = FileRecord(0, f"/{put}", "/", f"{put}", "", 0, 0, "", len(part))
+                record = FileRecord(0, f"/{put}", "/", f"{put}", f"{put}", 0, 0, "", len(part))
                 store.put_file(record, [Chunk(0, 1, f"chunk {put + number}") for number in range(len(part))], part)
                 put += len(part)
             store.advance()
@@ -261,8 +261,9 @@ def measure_index(folder: Path, questions: Vectors) -> Iterator[Row]:
         began = time.perf_counter()
         indexes.append(_index(store, folder, least))
         seconds = time.perf_counter() - began
-        indexes[-1].save()
-        yield {"hits": 0, "index": name, "seconds": seconds, "MiB": (folder / INDEX).stat().st_size / 2**20}
+        indexes[-1].save(store)
+        size = (folder / INDEX).stat().st_size if indexes[-1].approximate else 0
+        yield {"hits": 0, "index": name, "seconds": seconds, "MiB": size / 2**20}
     with store.reading():
         for hits in HITS:
             for number, question in enumerate(questions):

@@ -87,7 +87,6 @@ def _of_both(settings: Settings, role: Side, port: ports.Port, processes: int) -
 
 def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
     from common.engine.model.errors import ModelError
-    from common.library import seal
     from common.library.embedder import SentenceTransformerEmbedder
     from common.library.errors import LibraryError
     from common.library.store import DATABASE, Store
@@ -102,10 +101,10 @@ def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
         if not (settings.library / DATABASE).is_file():
             yield checks.of_library(settings, role, 0, 0, 0)
             return
-        seal.check(settings.library)
         store = Store(settings.library)
         try:
             with store.reading():
+                store.check(everything=True)
                 counts, stored = store.counts(), store.state().embedder
                 skipped = sum(len(reading.skipped) for reading in store.readings.all())
         finally:

@@ -16,9 +16,9 @@ from common.configuration.configuration import ConfigurationError, describe, loa
 from common.configuration.folders import foreign
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
 from common.configuration.settings_file import set_in_file
+from common.library.database import writer_lock
 from common.library.library import Library
 from common.library.store import DATABASE
-from common.library.writer_lock import writer_lock
 from device.settings import DeviceSettings, TlsFiles
 from tests.common.library.toy_embedder import ToyEmbedder
 

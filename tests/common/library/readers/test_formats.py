@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from common.library.documents import File, UnusableDocument, content_of
+from common.library.documents import File, UnusableDocument, text_of
 from common.library.readers.content import Unreadable
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.numbering import CountedList, Level, in_form
@@ -105,7 +105,7 @@ def test_a_table_that_is_too_much_text_is_said_of_the_mail() -> None:
     with closing(IsolatedReader()) as reader:
         for suffix, content in mails:
             with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
-                content_of(File(suffix, content, "", 0, 0), reader)
+                text_of(File(suffix, content, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize(

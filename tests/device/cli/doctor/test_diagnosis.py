@@ -324,10 +324,11 @@ class TestLibrary:
         found = diagnose(DEVICE_LIBRARY=library, DEVICE_EMBEDDER=str(tmp_path / "gone"))
         assert found["embedder"][0] == "wrong" and found["library"][0] == "ok"
 
-    def test_damaged(self, diagnose: Diagnose, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("damage", [(b"note.md", b"nope.md"), (b"kitchen", b"chicken"), (bytes(4000), b"x" * 4000)])
+    def test_damaged(self, diagnose: Diagnose, tmp_path: Path, damage: tuple[bytes, bytes]) -> None:
         library = self.filled(tmp_path, "toy")
-        with (library / "library.sqlite").open("ab") as file:
-            file.write(b"x")
+        database = library / "library.sqlite"
+        database.write_bytes(database.read_bytes().replace(*damage))
         level, text = diagnose(DEVICE_LIBRARY=library)["library"]
         assert (level, "is damaged" in text) == ("wrong", True)
 
