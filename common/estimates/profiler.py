@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import BACKLOG, DIGEST_PERIOD, TYPICAL_CONTEXT, PeerEstimates
+from common.estimates.model import DIGEST_PERIOD, TYPICAL_CONTEXT
+from common.estimates.peer import BACKLOG, PeerEstimates
 from common.process.threads import Died, vital_thread
 from proto.messages import Hello, Probe, Side
 

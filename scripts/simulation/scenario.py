@@ -19,7 +19,7 @@ from common.answer.values import Commit, View
 from common.estimates.ahead import Ahead
 from common.estimates.cost import Estimates
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import DIGEST_PERIOD, PeerModel
+from common.estimates.model import DIGEST_PERIOD, PeerModel
 from common.estimates.policy import first_aggregator, placement_policy
 from common.estimates.round_trip import Pace, RoundTripTime
 from common.methods.aggregate.session import Session, SessionConfig

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from common.estimates.ahead import FAINT, Ahead, Allowance, branches
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import PeerModel
+from common.estimates.model import PeerModel
 from common.estimates.round_trip import RoundTripTime
 
 MOST = 8
