@@ -372,11 +372,9 @@ class Pace:
 # --- ahead
 # Decoding ahead: so many drafts along a side's chain, and branches beside it. Pure.
 #
-# A prefix that is decoded before it is known to be the answer's brings the answer forward by a step of the slower
-# side.
+# A prefix that is decoded before it is known to be the answer's brings the answer forward by a step of the slower side.
 # A branch is decoded where that, times its chance, is more than what it adds to this side's step. What it adds is
-# nothing
-# as long as this side waits for the other in every step anyway.
+# nothing as long as this side waits for the other in every step anyway.
 
 FAINT: Final = 0.01  # chance of a branch that is decoded where it costs nothing
 

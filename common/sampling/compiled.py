@@ -334,18 +334,15 @@ softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compil
 # --- noise
 # Counter-based randomness that every machine computes alike: nothing random is ever exchanged.
 #
-# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), raised to the power of the temperature. It
-# is
+# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), raised to the power of the temperature. It is
 # computed for the few tokens that can be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves
-# the
-# draws of the paper's sampler, and those of drafting and verifying.
+# the draws of the paper's sampler, and those of drafting and verifying.
 #
 # Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
 # the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
 # is a stretch of a splitmix64 sequence that starts at the position's key.
 #
-# Logarithm and exponential are this project's own (`common.sampling.compiled`), made of IEEE additions,
-# multiplications
+# Logarithm and exponential are this project's own (`common.sampling.compiled`), made of IEEE additions, multiplications
 # and one division: those of libraries differ in the last bit between machines, and a race must not.
 
 _WORD: Final = (1 << 64) - 1

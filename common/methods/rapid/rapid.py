@@ -155,10 +155,8 @@ def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> lis
 # The mathematics of rapid: proposals are judged by p̂, the verifier's distribution moved towards the drafter's.
 #
 # For an answer to follow p̂, whatever was proposed, the residual is that of p̂, and the bonus comes from p̂ as well,
-# which
-# takes the drafter's distribution at its position: proposals have one more distribution than tokens. At temperature 0
-# the
-# shift is that of temperature 1, and what is most probable then is the answer.
+# which takes the drafter's distribution at its position: proposals have one more distribution than tokens. At
+# temperature 0 the shift is that of temperature 1, and what is most probable then is the answer.
 
 
 @dataclass(frozen=True, slots=True)
