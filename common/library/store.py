@@ -179,7 +179,7 @@ class Store:
 
     def descends_from(self, commit: str) -> bool:
         """Whether the content came out of that of `commit` by adding and removing chunks, all known."""
-        return self.age(commit) is not None
+        return bool(self._database.all("SELECT 1 FROM commits WHERE name = ?", (commit,)))
 
     def age(self, commit: str) -> int | None:
         """Number of contents that there were after that of `commit`; None where the present one doesn't descend from
