@@ -159,6 +159,8 @@ def status(settings: Settings) -> int:
             print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {age}")
             for path, reason in reading.skipped:
                 print(f"  skipped {printable(path)}: {reason}")
+            for path, remark in ((file.path, remark) for file in own for remark in file.remarks):
+                print(f"  about {printable(path)}: {printable(remark)}")
         return INCOMPLETE if any(reading.skipped for reading in readings) else DONE
 
     return _with_library(settings, work)
@@ -279,6 +281,8 @@ def _limit_threads(settings: Settings) -> None:
 def _tell(path: Path, report: AddReport) -> None:
     for name, reason in report.skipped:
         say(f"skipped {name}: {reason}")
+    for name, remark in report.remarks:
+        say(f"about {name}: {remark}")
     for name, first in report.duplicates:
         say(f"passed over {name}: it has the content of {first}")
     counts = (

@@ -19,7 +19,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 7  # of the tables
+FORMAT = 8  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -50,7 +50,18 @@ _FILES_ANEW = (
     "INSERT INTO files SELECT * FROM former",
     "DROP TABLE former",
 )
-_STEPS = {3: (_TAGS,), 4: _REMOVED, 5: _COPIES, 6: _FILES_ANEW}  # each from an earlier format to the next one
+# What the user is told of a document, see `Content`.
+_REMARKS = (
+    "CREATE TABLE remarks (file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, text TEXT NOT NULL)",
+    "CREATE INDEX remarks_of_file ON remarks (file)",
+)
+_STEPS = {
+    3: (_TAGS,),
+    4: _REMOVED,
+    5: _COPIES,
+    6: _FILES_ANEW,
+    7: _REMARKS,
+}  # each from an earlier format to the next one
 # What brings an earlier format up to date; what it creates is what that format lacks.
 _SINCE = {each: tuple(chain.from_iterable(_STEPS[step] for step in range(each, FORMAT))) for each in _STEPS}
 
@@ -86,6 +97,7 @@ _SCHEMA = (
     _TAGS,
     *_REMOVED,
     *_COPIES,
+    *_REMARKS,
     f"PRAGMA user_version = {FORMAT}",
 )
 

@@ -129,9 +129,14 @@ def content_of(file: File, reader: IsolatedReader) -> Content:
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)
+    remarks = tuple(map(_in_a_line, content.remarks))
     if not any(section.text.strip() for section in sections):
-        raise UnusableDocument("it is empty")
-    return Content(sections, " ".join(as_typed(content.title).split()))
+        raise UnusableDocument("; ".join(["it is empty", *remarks]))
+    return Content(sections, _in_a_line(content.title), remarks)
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(as_typed(text).split())
 
 
 def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:

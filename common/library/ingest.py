@@ -44,7 +44,8 @@ class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
     `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
-    the content of another one; `ignored` counts files of other types, by the endings of their names, and `passed_over`
+    the content of another one, `remarks` (path, remark) of those that were read.
+    `ignored` counts files of other types, by the endings of their names, and `passed_over`
     folders that were not looked into, by their names.
     """
 
@@ -56,6 +57,7 @@ class AddReport:
     chunks: int
     skipped: tuple[tuple[str, str], ...]
     duplicates: tuple[tuple[str, str], ...]
+    remarks: tuple[tuple[str, str], ...]
     ignored: Mapping[str, int]
     passed_over: Mapping[str, int]
 
@@ -117,6 +119,7 @@ class Ingestion:
         self._moved: list[FileRecord] = []
         self._duplicates: list[tuple[str, str]] = []
         self._copies: list[tuple[str, str]] = []  # the paths of these, and their content
+        self._remarks: list[tuple[str, str]] = []  # with the paths of the documents
         self._done = 0  # bytes
         self._total = 0
         self._added = self._updated = self._unchanged = self._passed_on = self._removed = self._chunks = 0
@@ -169,6 +172,7 @@ class Ingestion:
             self._chunks,
             tuple((self._relative(item.path), item.reason) for item in skipped),
             tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
+            tuple((self._relative(path), remark) for path, remark in self._remarks),
             found.ignored,
             Counter(os.path.basename(folder) for folder in found.passed_over),
         )
@@ -266,7 +270,9 @@ class Ingestion:
             mtime=file.mtime,
             chunking=chunking,
             chunks=len(chunks),
+            remarks=content.remarks,
         )
+        self._remarks += [(path, remark) for remark in content.remarks]
         if len(chunks) > BATCH:
             self._commit_batch()
             self._commit(record, chunks, self._staged_vectors(record, chunks))

@@ -72,6 +72,7 @@ class FileRecord:
     mtime: int
     chunking: str
     chunks: int
+    remarks: tuple[str, ...] = ()  # see `Content`
 
     @property
     def relative_path(self) -> str:
@@ -177,7 +178,10 @@ class Store:
         rows = self._database.all(f"SELECT {columns} FROM files ORDER BY path")
         for row in rows:
             self._check_document(*row[1:4])
-        return [FileRecord(*row) for row in rows]
+        remarks: dict[int, list[str]] = {}
+        for file, text in self._database.all("SELECT file, text FROM remarks ORDER BY rowid"):
+            remarks.setdefault(file, []).append(text)
+        return [FileRecord(*row, remarks=tuple(remarks.get(row[0], ()))) for row in rows]
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""
@@ -369,11 +373,14 @@ class Store:
 
     def _new_file(self, record: FileRecord) -> int:
         """The id of a document that is new."""
-        return self._database.run(
+        _, *columns, remarks = astuple(record)
+        file = self._database.run(
             "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            astuple(record)[1:],
+            columns,
         )
+        self._database.run_many("INSERT INTO remarks VALUES (?, ?)", [(file, remark) for remark in remarks])
+        return file
 
     def _forget_removed(self, last: int) -> None:
         """Forget which chunks were removed up to number `last`, and the contents that had them."""

@@ -16,13 +16,14 @@ from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
-from common.library.readers.content import Content, Section, Unreadable, whole
+from common.library.readers.content import Content, Section, Unreadable, unread, whole
 from common.library.readers.encodings import decoded_as
 from common.library.readers.formulas import page_in_line
+from common.library.readers.hidden import remove_hidden
 from common.library.readers.tables import OF_TEXTS, table_text
 
 # What nobody reads on the page, and how words are spoken.
-_SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head", "rt", "rtc", "rp")
+_SILENT = ("script", "style", "noscript", "template", "iframe", "head", "rt", "rtc", "rp")
 # Which the converter takes for parts of a line, whose words would run together.
 _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
@@ -30,6 +31,7 @@ _BLOCKS = (
 )
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _CELLS = ("td", "th")
+_NO_FIELDS = ("hidden", "password", "submit", "button", "reset", "image", "file", "color", "range")
 # Which no drawn formula has, but panels do that a page folds.
 _APART = (
     *("p", "div", *_HEADINGS, "ul", "ol", "li", "dl", "dt", "dd", "table", "tr", *_CELLS),
@@ -49,7 +51,9 @@ def read_html(content: bytes) -> Content:
     """A page as Markdown. Raises `Unreadable`."""
     page = _parsed_page(content)
     title = page.title.get_text(" ", strip=True) if page.title else ""
-    return Content((Section(markdown(page), unit="heading"),), title)
+    framed = unread(sum(not frame.get("srcdoc") for frame in page("iframe")), "embedded page")
+    films = unread(len(page(("video", "audio"))), "film or sound")
+    return Content((Section(markdown(page), unit="heading"),), title, (*framed, *films))
 
 
 def read_epub(content: bytes) -> Content:
@@ -59,16 +63,17 @@ def read_epub(content: bytes) -> Content:
         root = parsed(archive, package)
         title = next((element.text or "" for element in root.iter("{*}title")), "")
         locked = _encrypted(archive)
-        sections = []
+        sections, missing = list[Section](), 0
         for name in _chapters(root, posixpath.dirname(package)):
             if name in locked:
                 raise Unreadable("it is protected against copying: its text is encrypted")
             try:
                 page = _parsed_page(archive.read(name))
-            except KeyError:
-                continue  # a book that names a chapter it does not have
+            except KeyError:  # a book that names a chapter it does not have
+                missing += 1
+                continue
             sections.append(Section(markdown(page), unit="heading"))
-        return Content(tuple(sections), title.strip())
+        return Content(tuple(sections), title.strip(), unread(missing, "chapter that is missing"))
 
 
 def markdown_of_page(content: bytes, said: str = "") -> str:
@@ -96,6 +101,9 @@ class _Converter(MarkdownConverter):
 
 def markdown(page: BeautifulSoup) -> str:
     """The words of a page as Markdown."""
+    remove_hidden(page)
+    _show_fields(page)
+    _show_pictures(page)
     for base in page("rb"):
         if spoken := base.find_parent("rt"):  # which nothing ended before it
             spoken.insert_after(base)
@@ -108,8 +116,6 @@ def markdown(page: BeautifulSoup) -> str:
             drawn.decompose()
     for formula in page("math"):
         formula.replace_with(page_in_line(formula))
-    for box in page("input", type="checkbox"):
-        box.replace_with("[x] " if box.has_attr("checked") else "[ ] ")
     converter = _Converter(
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
@@ -122,6 +128,52 @@ def markdown(page: BeautifulSoup) -> str:
             for part in [*(each for each in table(_PARTS) if each.find_parent("table") is table), table]:
                 part.name = "div"
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
+
+
+def _show_fields(page: BeautifulSoup) -> None:
+    """Put the values of fields, and the selected options, into the text."""
+    for field in page("input"):
+        kind = str(field.get("type", "text")).lower()
+        if kind in ("checkbox", "radio"):
+            field.replace_with("[x] " if field.has_attr("checked") else "[ ] ")
+        elif kind not in _NO_FIELDS and (value := str(field.get("value", "")).strip()):
+            _put_words(field, value)
+    for choice in page("select"):
+        options = choice("option")
+        if options and not choice.has_attr("multiple") and whole(str(choice.get("size", "")), 1) < 2:
+            chosen = next((option for option in options if option.has_attr("selected")), options[0])
+            for option in options:
+                if option is not chosen:
+                    option.decompose()
+    for suggestions in page("datalist"):
+        suggestions.decompose()
+
+
+def _show_pictures(page: BeautifulSoup) -> None:
+    """Put the alternative texts of pictures, the words of drawings, and pages within the page in their places."""
+    for picture in page(("img", "area")):
+        words = " ".join(str(picture.get("alt", "")).split())
+        if words and words != posixpath.basename(str(picture.get("src", ""))):
+            _put_words(picture, words)
+    for drawing in page("svg"):
+        if drawing.decomposed:
+            continue
+        parts = [drawing.get("aria-label"), *(part.get_text(" ", strip=True) for part in drawing(("text", "title")))]
+        words = " ".join(dict.fromkeys(str(part) for part in parts if part))
+        _put_words(drawing, words)
+    for frame in page("iframe", srcdoc=True):
+        inner = BeautifulSoup(str(frame["srcdoc"]), "lxml").body
+        if inner is not None:
+            inner.name = "div"
+            frame.replace_with(inner)
+
+
+def _put_words(element: Tag, words: str) -> None:
+    """Put words in an element's place, apart from those beside it."""
+    before, after = element.previous_sibling, element.next_sibling
+    left = "" if before is None or (isinstance(before, NavigableString) and before[-1:].isspace()) else " "
+    right = "" if after is None or (isinstance(after, NavigableString) and after[:1].isspace()) else " "
+    element.replace_with(f"{left}{words}{right}")
 
 
 def _shows_formula(drawn: Tag) -> bool:

@@ -11,7 +11,7 @@ from docutils.core import publish_parts
 from docutils.parsers.rst import Directive, directives, roles
 from docutils.parsers.rst.languages import en
 
-from common.library.readers.content import Content, Section, in_lines
+from common.library.readers.content import Content, Section, in_lines, unread
 from common.library.readers.encodings import decoded
 from common.library.readers.markup import markdown
 
@@ -29,6 +29,7 @@ _SETTINGS: Final = {
     "_disable_config": True,
 }
 _DIRECTIVE: Final = re.compile(r"^[ \t]*\.\.[ \t]+([\w:.+-]+?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
+_INCLUDED: Final = re.compile(r"^[ \t]*\.\.[ \t]+(?:literal)?include[ \t]?::", re.MULTILINE)
 _ROLE: Final = re.compile(r":([\w:.+-]+):`|`:([\w:.+-]+):")
 _TARGET: Final = re.compile(r"[ \t\n]*<[^<>]*>$")
 # Of a Python Enhancement Proposal.
@@ -53,7 +54,8 @@ def read_rst(content: bytes) -> Content:
         message.replace_with(*[source] if source else [])
     for emptied in page(class_="system-messages"):
         emptied.decompose()
-    return Content((Section(markdown(page), unit="heading"),), title)
+    included = unread(len(_INCLUDED.findall(text)), "included file")
+    return Content((Section(markdown(page), unit="heading"),), title, included)
 
 
 class _Any(dict[str, Any]):

@@ -9,9 +9,9 @@ import pytest
 from common.library.documents import File, UnusableDocument, content_of
 from common.library.readers.content import Unreadable
 from common.library.readers.isolated import IsolatedReader
+from common.library.readers.layout import _flowing
+from common.library.readers.mail import read_mail
 from common.library.readers.numbering import CountedList, Level, in_form
-from common.library.readers.office import _flowing
-from common.library.readers.plain import read_mail
 from tests.common.library.readers import files
 from tests.common.library.readers.test_golden import GOLDEN, read
 
@@ -34,8 +34,12 @@ def test_words_that_end_in_the_next_line(lines: str, text: str) -> None:
 
 def test_a_pdf_of_which_all_pages_are_damaged() -> None:
     one_page = (GOLDEN / "pdf/a-damaged-page-costs-no-other.pdf").read_bytes()
-    with pytest.raises(NotImplementedError):
-        read(".pdf", one_page.replace(b"/FlateDecode", b"/NobodyKnows"))
+    damaged = one_page.replace(b"/FlateDecode", b"/NobodyKnows")
+    with (
+        closing(IsolatedReader()) as reader,
+        pytest.raises(UnusableDocument, match=r"it is empty; pages 1, 2 \(2 in all\) were damaged"),
+    ):
+        content_of(File(".pdf", damaged, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize("kind", ["image/png", "image/svg+xml;charset=utf-8"])
