@@ -50,6 +50,8 @@ _FILES_ANEW = (
     "INSERT INTO files SELECT * FROM former",
     "DROP TABLE former",
 )
+# Names of encodings of folders and documents whose texts do not tell theirs.
+_ENCODINGS = "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL)"
 # What the user is told of a document, see `Content`.
 _REMARKS = (
     "CREATE TABLE remarks (file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, text TEXT NOT NULL)",
@@ -60,7 +62,7 @@ _STEPS = {
     4: _REMOVED,
     5: _COPIES,
     6: _FILES_ANEW,
-    7: _REMARKS,
+    7: (*_REMARKS, _ENCODINGS),
 }  # each from an earlier format to the next one
 # What brings an earlier format up to date; what it creates is what that format lacks.
 _SINCE = {each: tuple(chain.from_iterable(_STEPS[step] for step in range(each, FORMAT))) for each in _STEPS}
@@ -98,6 +100,7 @@ _SCHEMA = (
     *_REMOVED,
     *_COPIES,
     *_REMARKS,
+    _ENCODINGS,
     f"PRAGMA user_version = {FORMAT}",
 )
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
 from common.library.readers.content import Content, Unreadable, as_typed, in_lines
-from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
+from common.library.readers.encodings import in_utf8
+from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
 
 MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
@@ -121,11 +122,14 @@ def load(path: str) -> File:
     return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
 
 
-def content_of(file: File, reader: IsolatedReader) -> Content:
-    """The text of a document, read by `reader` where it is more than text. Raises `UnusableDocument`."""
+def content_of(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
+    """The text of a document, read by `reader` where it is more than text; `encoding` is that of files that do not say
+    theirs, if somebody named it. Raises `UnusableDocument`.
+    """
     try:
         read = TEXT.get(file.suffix)
-        content = reader.read(file.suffix, file.content) if read is None else read(file.content)
+        given = in_utf8(file.content, encoding) if encoding and file.suffix in GUESSED else file.content
+        content = reader.read(file.suffix, given) if read is None else read(given)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)

@@ -24,7 +24,7 @@ from common.library.errors import EmbedderChanged
 from common.library.passed_over import is_hidden
 from common.library.places import is_within
 from common.library.readers.content import storable
-from common.library.readers.formats import REVISIONS
+from common.library.readers.formats import GUESSED, REVISIONS
 from common.library.readers.isolated import IsolatedReader
 from common.library.relocation import relocate
 from common.library.store import READING, FileRecord, Store
@@ -91,10 +91,11 @@ class Ingestion:
         watch: bool = False,
         tags: Sequence[str] | None = None,
         written: str = "",
+        encoding: str | None = None,
     ) -> None:
-        """`first` has the absolute paths of documents or folders that are read before all others; `watch` and `tags`
-        are noted before anything is read, see `Library.add`. What was added as `written`, which has since become a link
-        to `root`, goes on there, with what was added in it.
+        """`first` has the absolute paths of documents or folders that are read before all others; `watch`, `tags` and
+        `encoding` are noted before anything is read, see `Library.add`. What was added as `written`, which has since
+        become a link to `root`, goes on there, with what was added in it.
         """
         self._store = store
         self._embedder = embedder
@@ -107,6 +108,8 @@ class Ingestion:
         self._watch = watch
         self._tags = tags
         self._written = written
+        self._encoding = encoding
+        self._encodings: dict[str, str] = {}  # that were named, by folder or document
         self._known: dict[str, FileRecord] = {}  # documents of `root`, by path
         self._named: list[str] = []  # what was added by its own name, and is passed over here
         self._work = f"{READING}{hashlib.sha256(self._name.encode()).hexdigest()}/"
@@ -135,6 +138,9 @@ class Ingestion:
         with self._store.reading():
             records = self._store.files()
             roots = [reading.root for reading in self._store.readings.all()]
+            self._encodings = self._store.readings.encodings()
+        if self._encoding is not None:
+            self._encodings[self._name] = self._encoding
         # What was added by its own name stays where it is, if it would be passed over here.
         self._named = [root for root in roots if self._passes_over(root, found)]
         self._known = known = {file.path: file for file in records if self._is_here(file.path)}
@@ -191,6 +197,8 @@ class Ingestion:
         self._store.readings.begin(self._name, self._total)
         if self._watch:
             self._store.readings.watch(self._name)
+        if self._encoding is not None:
+            self._store.readings.name_encoding(self._name, self._encoding)
         if self._tags is not None and self._store.tags.put(self._name, self._tags):
             self._store.advance()
 
@@ -239,8 +247,15 @@ class Ingestion:
 
     def _chunking(self, path: str) -> str:
         """Name of the way in which a document becomes chunks; by another one it is read again."""
-        revision = REVISIONS.get(suffix_of(path))
-        return self._chunker.identity if revision is None else f"{self._chunker.identity}:{revision}"
+        suffix = suffix_of(path)
+        revision, encoding = REVISIONS.get(suffix), self._named_encoding(path) if suffix in GUESSED else ""
+        parts = self._chunker.identity, "" if revision is None else str(revision), encoding
+        return ":".join(filter(None, parts))
+
+    def _named_encoding(self, path: str) -> str:
+        """The encoding that was named for a document, or for the innermost folder around it; else empty."""
+        around = [root for root in self._encodings if is_within(path, root)]
+        return self._encodings[max(around, key=len)] if around else ""
 
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
         chunking = self._chunking(path)
@@ -257,7 +272,7 @@ class Ingestion:
         if known is None and self._move(file, path):
             self._held[file.sha256] = path
             return
-        content = content_of(file, reader)
+        content = content_of(file, reader, self._named_encoding(path))
         self._held[file.sha256] = path
         chunks = self._chunker.chunks_of(content)
         record = FileRecord(

@@ -38,7 +38,7 @@ _REMOVED = 2**20  # chunks that are no more are remembered, at most
 # Columns of paths, but for those of the documents.
 _PLACES = (
     *(("readings", "root"), ("readings", "path"), ("skipped", "root"), ("skipped", "path")),
-    *(("watched", "root"), ("tags", "root"), ("copies", "root"), ("copies", "path")),
+    *(("watched", "root"), ("tags", "root"), ("copies", "root"), ("copies", "path"), ("encodings", "root")),
 )
 
 
@@ -181,7 +181,7 @@ class Store:
         remarks: dict[int, list[str]] = {}
         for file, text in self._database.all("SELECT file, text FROM remarks ORDER BY rowid"):
             remarks.setdefault(file, []).append(text)
-        return [FileRecord(*row, remarks=tuple(remarks.get(row[0], ()))) for row in rows]
+        return [FileRecord(*row, tuple(remarks.get(row[0], ()))) for row in rows]
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""

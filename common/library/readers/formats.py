@@ -45,6 +45,8 @@ PARSED: Final = {
     ".mhtml": "mail:read_web_archive",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
+# Files that do not say how their characters are encoded.
+GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
 REVISIONS: Final = dict.fromkeys(SUFFIXES, 7)
 # Documents that are not read, and what the program that wrote them can save them as.

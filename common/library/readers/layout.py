@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 from statistics import median
@@ -143,13 +143,13 @@ class Layout:
             goes_on = (
                 not tables
                 and _alike(grid.columns, columns)
-                and _few(left, lambda box, top=grid.rows[0]: box.bottom > top)
+                and _few(word for word in left if word.box.bottom > grid.rows[0])
             )
             named = headings if goes_on and rows[0] != headings else []
             text = table_text([named, *rows] if named else rows, OF_TEXTS)
             text = text.partition("\n")[2] if named else text
             tables.append(Run(grid.box, text, 0, min(word.order for word in within), is_table=True))
-            if _few(left, lambda box, bottom=grid.rows[-1]: box.top < bottom):
+            if _few(word for word in left if word.box.top < grid.rows[-1]):
                 self._columns, self._headings = grid.columns, named or rows[0]
         runs = runs_of(left)
         usual = median([run.size for run in runs for _ in range(len(run.text))] or [10])
@@ -162,9 +162,9 @@ def _alike(columns: Sequence[float], others: Sequence[float]) -> bool:
     )
 
 
-def _few(words: Iterable[Word], where: Callable[[Box], bool]) -> bool:
-    """Whether no more words stand somewhere than a page's header or footer has."""
-    return len(rows_of(runs_of(word for word in words if where(word.box)))) <= _MARGIN
+def _few(words: Iterable[Word]) -> bool:
+    """Whether words are no more than a page's header or footer has."""
+    return len(rows_of(runs_of(words))) <= _MARGIN
 
 
 def heading_of(words: Sequence[Word]) -> str:

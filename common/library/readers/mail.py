@@ -189,8 +189,6 @@ def _is_file(part: MIMEPart) -> bool:
 def _attached(message: MIMEPart) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file, without the pictures of a page."""
     for part in message.iter_parts() if message.is_multipart() else [message]:
-        if not isinstance(part, MIMEPart):
-            continue
         if not _is_file(part):
             yield from _attached(part) if part.is_multipart() else ()
         elif part.get_content_type() == "message/rfc822":

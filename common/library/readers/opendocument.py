@@ -14,7 +14,7 @@ from lxml import etree
 from common.library.readers.archive import open_archive, parsed, title_in, title_of_slides
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, unread, whole
 from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
-from common.library.readers.tables import OF_TEXTS, filled_down, table_text
+from common.library.readers.tables import OF_TEXTS, filled_down, sheet_text, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -79,7 +79,7 @@ def read_ods(content: bytes) -> Content:
     with _opened(content) as archive:
         body = _body(archive, "spreadsheet")
         for sheet in body.iterchildren(_TABLE + "table"):
-            text = table_text(filled_down(_rows(sheet), _spans(sheet)))
+            text = sheet_text(filled_down(_rows(sheet), _spans(sheet)))
             if text.strip():
                 sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')[:_MOST_OF_NAME]}", "row"))
         drawn = sum(True for _ in body.iter(_DRAWING + "object"))

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from common.library.readers.content import Content, Section, Unreadable, front_title, in_lines, unread
-from common.library.readers.encodings import decoded
+from common.library.readers.encodings import decoded, text_and_remarks
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
 _RICH = b"{\\rtf"
@@ -24,13 +24,15 @@ _PICTURE: Final = re.compile(r"data:[\w.+/-]+(?:;[\w=-]+)*;base64,[A-Za-z0-9+/=]
 
 def read_text(content: bytes) -> Content:
     """Text whose places are lines. Raises `Unreadable`."""
-    return Content((Section(decoded(content), unit="line"),))
+    text, remarks = text_and_remarks(content)
+    return Content((Section(text, unit="line"),), remarks=remarks)
 
 
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
-    text = _PICTURE.sub("", in_lines(decoded(content)))
-    return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text))
+    text, remarks = text_and_remarks(content)
+    text = _PICTURE.sub("", in_lines(text))
+    return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text), remarks)
 
 
 def read_rtf(content: bytes) -> Content:

@@ -16,7 +16,7 @@ from common.library.readers.archive import description, objects, open_office, pa
 from common.library.readers.charts import DRAWING, of_chart
 from common.library.readers.content import Content, Section
 from common.library.readers.number_formats import GENERAL, shown
-from common.library.readers.tables import filled_down, table_text
+from common.library.readers.tables import filled_down, sheet_text
 from common.library.readers.within import read_within
 
 _MERGED: Final = re.compile(
@@ -57,7 +57,7 @@ def read_xlsx(content: bytes) -> Content:
             if _UNCOMPUTED.search(part):
                 written = written or stack.enter_context(closing(_workbook(content, archive, formulas=True)))
                 formulas = written.worksheets[number]
-            text = table_text(filled_down(_with_notes(_rows(sheet, formulas), _notes(archive, name)), _merged(part)))
+            text = sheet_text(filled_down(_with_notes(_rows(sheet, formulas), _notes(archive, name)), _merged(part)))
             place = f"{'hidden ' if hidden else ''}sheet {sheet.title}"
             sections += _section(text, place, "row")
             sections += _section("\n".join(_drawn(archive, name)), f"{place}, drawings")

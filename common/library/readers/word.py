@@ -233,8 +233,10 @@ def _join_initials(root: Any) -> None:
     """Put a large letter at the beginning of a text back to its word."""
     for frame in list(root.iter(WORDS + "framePr")):
         paragraph = next(frame.iterancestors(WORDS + "p"), None)
-        below = None if paragraph is None else paragraph.getnext()
-        if frame.get(WORDS + "dropCap") in ("drop", "margin") and below is not None and below.tag == WORDS + "p":
+        if paragraph is None or frame.get(WORDS + "dropCap") not in ("drop", "margin"):
+            continue
+        below = paragraph.getnext()
+        if below is not None and below.tag == WORDS + "p":
             properties = below.find(WORDS + "pPr")
             place = 0 if properties is None else 1
             for run in list(paragraph.iterchildren(WORDS + "r"))[::-1]:

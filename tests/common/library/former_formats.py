@@ -8,7 +8,8 @@ from pathlib import Path
 
 from common.library.store import DATABASE
 
-_LACKS = {4: ("remarks", "copies", "removed"), 5: ("remarks", "copies"), 6: ("remarks",)}  # tables, by format
+_NEW = "remarks", "encodings"
+_LACKS = {4: (*_NEW, "copies", "removed"), 5: (*_NEW, "copies"), 6: _NEW}  # tables, by format
 _FILES = (
     "CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
     " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"

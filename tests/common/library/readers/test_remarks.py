@@ -146,3 +146,20 @@ def _archive(parts: dict[str, bytes]) -> bytes:
         for name, content in parts.items():
             written.writestr(name, content)
     return buffer.getvalue()
+
+
+def test_an_encoding_that_was_guessed_and_then_named(library: Library, write: Write, documents: Path) -> None:
+    """By default its name is told; one that is named for a folder holds for whoever reads that later."""
+    sentence = "倉庫鑰匙在三號櫃。"
+    write("note.txt", sentence.encode("big5"))
+    write("sign.csv", "名,價\n燈,12\n".encode("utf-16"))
+    (guessed,) = library.add(documents).remarks
+    assert guessed[1].startswith("its encoding was guessed: ")
+    named = library.add(documents, encoding="big5")
+    assert (named.updated, named.remarks) == (2, ())
+    assert sentence in library.texts() and any("價" in text for text in library.texts())
+    write("more.txt", "櫃".encode("big5"))
+    later = library.add(documents)
+    assert (later.added, later.unchanged, later.remarks) == (1, 2, ())
+    assert library.add(documents, encoding="").updated == 3
+    assert sentence not in library.texts()
