@@ -31,7 +31,7 @@ _LETTERS: Final = 15  # that lines of prose have on average
 _MARGIN: Final = 2  # lines above or below a page
 _SNAP: Final = 3.0  # points between lines of a table that are the same
 _SHORTEST: Final = 6.0  # points of a line of a table
-_MOST_RULES: Final = 3000  # more than that are a drawing
+MOST_RULES: Final = 3000  # more than that are a drawing
 _TALL: Final = 2.5  # usual sizes of what is no line of text
 
 
@@ -497,7 +497,7 @@ def _lines_of_cells(cells: Sequence[Sequence[Word]]) -> list[list[str]]:
 
 def grids(rules: Sequence[Box]) -> list[Grid]:
     """The tables that straight lines make, each of two columns and two rows at least."""
-    if len(rules) > _MOST_RULES:
+    if len(rules) > MOST_RULES:
         return []
     level = _joined([each for each in rules if each.right - each.left >= each.height], upright=False)
     upright = _joined([each for each in rules if each.right - each.left < each.height], upright=True)

@@ -19,7 +19,7 @@ import pypdfium2
 from pypdfium2 import raw
 
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, is_chosen
-from common.library.readers.layout import Box, Layout, Word, heading_of
+from common.library.readers.layout import MOST_RULES, Box, Layout, Word, heading_of
 from common.library.readers.within import read_within
 
 _CUT: Final = re.compile(
@@ -156,21 +156,27 @@ class _Page:
         return "\n\n".join(filter(None, [*texts, " ".join(word.text for word in words.get(4, ()))]))
 
     def _rules(self) -> list[tuple[float, float, float, float]]:
-        """The straight lines on the page, by left, bottom, right and top."""
+        """The straight lines on the page, by left, bottom, right and top; none of a drawing of very many."""
         found = list[tuple[float, float, float, float]]()
-        count = min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)
-        for number in range(count):
+        for each, matrix in self._paths():
+            found += _lines_of(each, matrix)
+            if len(found) > MOST_RULES:
+                return []
+        return found
+
+    def _paths(self) -> Iterator[tuple[Any, Any]]:
+        """The paths on the page, with the matrix of what they are parts of."""
+        for number in range(min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)):
             each = raw.FPDFPage_GetObject(self._page, number)
             kind = raw.FPDFPageObj_GetType(each)
             if kind == raw.FPDF_PAGEOBJ_PATH:
-                found += _lines_of(each, None)
+                yield each, None
             elif kind == raw.FPDF_PAGEOBJ_FORM:
                 matrix = _matrix(each)
                 for inner in range(min(raw.FPDFFormObj_CountObjects(each), _MOST_OBJECTS)):
                     part = raw.FPDFFormObj_GetObject(each, inner)
                     if raw.FPDFPageObj_GetType(part) == raw.FPDF_PAGEOBJ_PATH:
-                        found += _lines_of(part, matrix)
-        return found
+                        yield part, matrix
 
     def notes(self, words: Sequence[Word]) -> Iterator[str]:
         """What people wrote onto the page: notes, stamps, typed words, and remarks on words that they marked."""
