@@ -1,4 +1,4 @@
-"""What a page has and nobody sees: hidden by an attribute, a style or a rule, or a dialog that is not open."""
+"""Removal of the parts of a page that nobody sees, by an attribute, a style, a rule, or as a dialog is not open."""
 
 from __future__ import annotations
 

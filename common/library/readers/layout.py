@@ -1,4 +1,4 @@
-"""What stands where on a page, as text in the order in which a person reads it: columns, tables, paragraphs.
+"""The words of a page as text in the order in which a person reads it: columns, tables, paragraphs.
 
 Programs write a page's words in any order: a table row by row, columns one behind the other or line by line. So words
 are put together by where they stand, and by the order of writing only where that leaves several readings.
@@ -120,7 +120,7 @@ class Grid:
         return any(abs(each.top - y) <= _SNAP and each.left <= x <= each.right for each in self.level)
 
 
-class Layout:
+class PageReader:
     """Reads pages one behind the other: a table may go on from one to the next, without its headings."""
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ def _blocks(runs: Sequence[Run], usual: float) -> Iterator[str]:
 
 
 def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
-    """Where a blank stands between two columns: most rows have text at both sides, or at one, and few go across."""
+    """The place of a blank between two columns: rows have text beside it, and few go across."""
     spans = [[(run.box.left, run.box.right) for run in row] for row in rows]
     if len(rows) < _FEW_ROWS:
         return None
@@ -512,7 +512,7 @@ def grids(rules: Sequence[Box]) -> list[Grid]:
 
 
 def _places_of_lines(along: Sequence[tuple[float, float]], at: Sequence[float]) -> list[float]:
-    """Where lines stand that others go `along`, and where these end in a table whose sides are open."""
+    """The places of lines that others go `along`, and the ends of these in a table whose sides are open."""
     ends = min(start for start, _ in along), max(end for _, end in along)
     first, last = min(at), max(at)
     return _clustered([*at, *(end for end in ends if not first - 3 * _SNAP <= end <= last + 3 * _SNAP)])

@@ -19,7 +19,7 @@ import pypdfium2
 from pypdfium2 import raw
 
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, is_chosen
-from common.library.readers.layout import MOST_RULES, Box, Layout, Word, heading_of
+from common.library.readers.layout import MOST_RULES, Box, PageReader, Word, heading_of
 from common.library.readers.within import read_within
 
 _CUT: Final = re.compile(
@@ -52,7 +52,7 @@ def read_pdf(content: bytes) -> Content:
         raise
     with closing(document):
         pages = list[str]()
-        scanned, blank, heading, widgets, layout = list[int](), list[int](), "", 0, Layout()
+        scanned, blank, heading, widgets, layout = list[int](), list[int](), "", 0, PageReader()
         for number in range(1, len(document) + 1):
             page = _Page(document, number)
             with closing(page):
@@ -144,11 +144,11 @@ class _Page:
             found.setdefault(turn, []).append(word)
         return found
 
-    def text(self, words: dict[int, list[Word]], layout: Layout) -> str:
+    def text(self, words: dict[int, list[Word]], layout: PageReader) -> str:
         """The page's text: first what stands as most of it does, by the document's `layout`, then what is turned."""
         turns = sorted((turn for turn in words if turn < 4), key=lambda turn: -len(words[turn]))
         rules = self._rules() if words else []
-        layouts = [layout, *(Layout() for _ in turns[1:])]
+        layouts = [layout, *(PageReader() for _ in turns[1:])]
         texts = [
             each.text_of(words[turn], [_turned(*rule, turn) for rule in rules])
             for each, turn in zip(layouts, turns, strict=False)
@@ -179,7 +179,7 @@ class _Page:
                         yield part, matrix
 
     def notes(self, words: Sequence[Word]) -> Iterator[str]:
-        """What people wrote onto the page: notes, stamps, typed words, and remarks on words that they marked."""
+        """Notes, stamps and typed words on the page, and remarks on words that somebody marked."""
         for number in range(raw.FPDFPage_GetAnnotCount(self._page)):
             annotation = raw.FPDFPage_GetAnnot(self._page, number)
             if not annotation:

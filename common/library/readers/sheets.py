@@ -139,7 +139,7 @@ def _merged(sheet: bytes) -> dict[tuple[int, int], int]:
 
 
 def _notes(archive: ZipFile, sheet: str) -> dict[tuple[int, int], str]:
-    """What people wrote on the cells of a sheet: notes, and whole conversations in their place."""
+    """Notes on the cells of a sheet, by cell; a conversation stands for the note that old programs show."""
     from openpyxl.utils.cell import coordinate_to_tuple
 
     notes, conversations = dict[str, list[str]](), dict[str, list[str]]()

@@ -48,7 +48,7 @@ def read_pptx(content: bytes) -> Content:
 
 
 def _comments(slide: Any) -> Iterator[str]:
-    """What others said of a slide, of new and old programs."""
+    """Comments on a slide, as new and old programs keep them."""
     for each in slide.part.rels.values():
         if each.reltype.endswith("/comments") and not each.is_external:
             for comment in parsed_part(each.target_part.blob).iter("{*}cm"):

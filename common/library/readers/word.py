@@ -97,7 +97,7 @@ def _paragraph(text: str) -> Any:
 
 
 def _comments(archive: ZipFile, body: str) -> Iterator[str]:
-    """What others said of the text, and of which words."""
+    """Comments of others, and the words that these are about."""
     name = related(archive, body, "comments", "")
     if name not in archive.NameToInfo:
         return
