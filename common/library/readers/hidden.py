@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -26,7 +26,8 @@ _WORD: Final = re.compile(r"\w")
 
 def remove_hidden(page: BeautifulSoup) -> None:
     """Take out of a page what nobody sees, unless that is all of it, which a program shows later."""
-    found = [element for element in page(True) if _is_hidden(element)] + _hidden_by_rules(page)
+    elements = [element for element in page.descendants if isinstance(element, Tag)]
+    found = [element for element in elements if _is_hidden(element)] + _hidden_by_rules(page, elements)
     hidden = {id(element): element for element in found}
     outermost = [each for each in hidden.values() if not any(id(outer) in hidden for outer in each.parents)]
     if not outermost or _is_all(page, hidden):
@@ -46,21 +47,22 @@ def _is_hidden(element: Tag) -> bool:
     return bool(_UNSEEN.search(str(attributes.get("style", ""))))
 
 
-def _hidden_by_rules(page: BeautifulSoup) -> list[Tag]:
+def _hidden_by_rules(page: BeautifulSoup, elements: Sequence[Tag]) -> list[Tag]:
     """Elements that the last rule about them hides, of rules that name a class or an element of the page."""
-    rules = [rule for sheet in page("style") for rule in _rules(sheet.get_text()[:_LONGEST_SHEET])]
+    sheets = (element.get_text()[:_LONGEST_SHEET] for element in elements if element.name == "style")
+    rules = [rule for sheet in sheets for rule in _rules(sheet)]
     if not any(hides for _, hides in rules):
         return []
-    names = {str(element["id"]) for element in page(id=True)}
-    names.update(name for element in page(class_=True) for name in element.get_attribute_list("class") if name)
+    names = {str(element.attrs["id"]) for element in elements if "id" in element.attrs}
+    names.update(name for element in elements for name in element.get_attribute_list("class") if name)
     found = dict[int, Tag]()
     known = ((selector, hides) for selector, hides in rules if names.issuperset(_NAMES.findall(selector)))
     for selector, hides in islice(known, _MOST_RULES):
         try:
-            elements = page.select(selector)
+            chosen = page.select(selector)
         except (SelectorSyntaxError, NotImplementedError):
             continue
-        for element in elements:
+        for element in chosen:
             if hides:
                 found[id(element)] = element
             else:

@@ -51,8 +51,9 @@ def read_html(content: bytes) -> Content:
     """A page as Markdown. Raises `Unreadable`."""
     page = _parsed_page(content)
     title = page.title.get_text(" ", strip=True) if page.title else ""
-    framed = unread(sum(not frame.get("srcdoc") for frame in page("iframe")), "embedded page")
-    films = unread(len(page(("video", "audio"))), "film or sound")
+    within = _named(page, "iframe", "video", "audio")
+    framed = unread(sum(each.name == "iframe" and not each.get("srcdoc") for each in within), "embedded page")
+    films = unread(sum(each.name != "iframe" for each in within), "film or sound")
     return Content((Section(markdown(page), unit="heading"),), title, (*framed, *films))
 
 
@@ -104,22 +105,20 @@ def markdown(page: BeautifulSoup) -> str:
     remove_hidden(page)
     _show_fields(page)
     _show_pictures(page)
-    for base in page("rb"):
+    there = {element.name for element in page.descendants if isinstance(element, Tag)}
+    for base in page("rb") if "rb" in there else ():
         if spoken := base.find_parent("rt"):  # which nothing ended before it
             spoken.insert_after(base)
-    for element in page(_SILENT):
+    for element in page(_SILENT) if there.intersection(_SILENT) else ():
         element.decompose()
-    for element in page(_BLOCKS):
+    for element in page(_BLOCKS) if there.intersection(_BLOCKS) else ():
         element.name = "div"
-    for drawn in page(True, {"aria-hidden": "true"}):
-        if not drawn.decomposed and _shows_formula(drawn):
-            drawn.decompose()
-    for formula in page("math"):
-        formula.replace_with(page_in_line(formula))
+    if "math" in there:
+        _show_formulas(page)
     converter = _Converter(
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
-    for table in page("table"):
+    for table in page("table") if "table" in there else ():
         _complete(table, page)
         rows = _rows(table)
         if not _lays_out(table, rows):
@@ -130,38 +129,52 @@ def markdown(page: BeautifulSoup) -> str:
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
 
 
+def _show_formulas(page: BeautifulSoup) -> None:
+    """Put formulas into the line that they are in, without the drawings of them."""
+    for drawn in page(True, {"aria-hidden": "true"}):
+        if not drawn.decomposed and _shows_formula(drawn):
+            drawn.decompose()
+    for formula in page("math"):
+        formula.replace_with(page_in_line(formula))
+
+
+def _named(page: BeautifulSoup, *names: str) -> list[Tag]:
+    """Elements of some names, of which most pages have none."""
+    return [element for element in page.descendants if isinstance(element, Tag) and element.name in names]
+
+
 def _show_fields(page: BeautifulSoup) -> None:
     """Put the values of fields, and the selected options, into the text."""
-    for field in page("input"):
+    fields = _named(page, "input", "select", "datalist")
+    for field in (each for each in fields if each.name == "input"):
         kind = str(field.get("type", "text")).lower()
         if kind in ("checkbox", "radio"):
             field.replace_with("[x] " if field.has_attr("checked") else "[ ] ")
         elif kind not in _NO_FIELDS and (value := str(field.get("value", "")).strip()):
             _put_words(field, value)
-    for choice in page("select"):
+    for choice in (each for each in fields if each.name == "select"):
         options = choice("option")
         if options and not choice.has_attr("multiple") and whole(str(choice.get("size", "")), 1) < 2:
             chosen = next((option for option in options if option.has_attr("selected")), options[0])
             for option in options:
                 if option is not chosen:
                     option.decompose()
-    for suggestions in page("datalist"):
+    for suggestions in (each for each in fields if each.name == "datalist"):
         suggestions.decompose()
 
 
 def _show_pictures(page: BeautifulSoup) -> None:
     """Put the alternative texts of pictures, the words of drawings, and pages within the page in their places."""
-    for picture in page(("img", "area")):
+    drawn = _named(page, "img", "area", "svg", "iframe")
+    for picture in (each for each in drawn if each.name in ("img", "area")):
         words = " ".join(str(picture.get("alt", "")).split())
         if words and words != posixpath.basename(str(picture.get("src", ""))):
             _put_words(picture, words)
-    for drawing in page("svg"):
-        if drawing.decomposed:
-            continue
+    for drawing in (each for each in drawn if each.name == "svg" and not each.find_parent("svg")):
         parts = [drawing.get("aria-label"), *(part.get_text(" ", strip=True) for part in drawing(("text", "title")))]
         words = " ".join(dict.fromkeys(str(part) for part in parts if part))
         _put_words(drawing, words)
-    for frame in page("iframe", srcdoc=True):
+    for frame in (each for each in drawn if each.name == "iframe" and each.has_attr("srcdoc")):
         inner = BeautifulSoup(str(frame["srcdoc"]), "lxml").body
         if inner is not None:
             inner.name = "div"
@@ -171,8 +184,8 @@ def _show_pictures(page: BeautifulSoup) -> None:
 def _put_words(element: Tag, words: str) -> None:
     """Put words in an element's place, apart from those beside it."""
     before, after = element.previous_sibling, element.next_sibling
-    left = "" if before is None or (isinstance(before, NavigableString) and before[-1:].isspace()) else " "
-    right = "" if after is None or (isinstance(after, NavigableString) and after[:1].isspace()) else " "
+    left = " " if isinstance(before, Tag) or (before and not before.get_text()[-1:].isspace()) else ""
+    right = " " if isinstance(after, Tag) or (after and after.get_text()[:1].isalnum()) else ""
     element.replace_with(f"{left}{words}{right}")
 
 
