@@ -13,7 +13,7 @@ from pathlib import Path
 
 from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
-from common.library.readers.content import Content, Unreadable, as_typed, in_lines
+from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
 from common.library.readers.encodings import in_utf8
 from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
@@ -136,7 +136,8 @@ def content_of(file: File, reader: IsolatedReader, encoding: str = "") -> Conten
     remarks = tuple(map(_in_a_line, content.remarks))
     if not any(section.text.strip() for section in sections):
         raise UnusableDocument("; ".join(["it is empty", *remarks]))
-    return Content(sections, _in_a_line(content.title), remarks)
+    title = _in_a_line(content.title)
+    return Content(sections, title if is_chosen(title) else "", remarks)
 
 
 def _in_a_line(text: str) -> str:

@@ -13,7 +13,7 @@ import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ class Store:
         remarks: dict[int, list[str]] = {}
         for file, text in self._database.all("SELECT file, text FROM remarks ORDER BY rowid"):
             remarks.setdefault(file, []).append(text)
-        return [FileRecord(*row, tuple(remarks.get(row[0], ()))) for row in rows]
+        return [replace(FileRecord(*row), remarks=tuple(remarks.get(row[0], ()))) for row in rows]
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Replace whatever the library holds under the record's path. `record.id` is ignored."""

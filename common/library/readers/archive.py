@@ -11,7 +11,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from lxml import etree
 
-from common.library.readers.content import NEEDS_PASSWORD, Unreadable
+from common.library.readers.content import NEEDS_PASSWORD, Unreadable, is_chosen
 
 # Around what newer office programs write, and what older ones show in its place.
 COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
@@ -118,4 +118,4 @@ def title_of_slides(archive: ZipFile, name: str, heading: str) -> str:
     """The title in a part that describes slides, if somebody chose it; else the `heading` of the first one."""
     title = title_in(archive, name)
     unchosen = _UNCHOSEN in title and len(title.split()) <= _MOST_WORDS_UNCHOSEN
-    return heading if not title or unchosen else title
+    return title if is_chosen(title) and not unchosen else heading

@@ -49,7 +49,7 @@ _UNCHOSEN = re.compile(
     r"|(?:document|dokument|presentation|präsentation|présentation|book|mappe|workbook|binder|scan|img)"
     r")[ _-]?\d*(?:\.\w{1,5})?"
     r"|microsoft (?:word|excel|powerpoint)\b.*|(?:file|https?)://\S*|about:blank|"
-    r"[^/\\]*\.(?:docx?|xlsx?|pptx?|od[tsp]|rtf|pdf|tex|dvi|indd|qxp|qxd|pages|pub|pmd|html?|md|txt|ps|ai|cdr|wpd|fm|mif)",
+    r".*\.(?:docx?|xlsx?|pptx?|od[tsp]|rtf|pdf|tex|dvi|indd|qxp|qxd|pages|pub|pmd|html?|md|txt|ps|ai|cdr|wpd|fm|mif)",
     re.IGNORECASE,
 )
 _MOST_DIGITS = 10  # of a number that is counted to

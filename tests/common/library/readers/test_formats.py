@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from common.library.documents import File, UnusableDocument, content_of
-from common.library.readers.content import Unreadable
+from common.library.readers.content import Unreadable, is_chosen
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.layout import _flowing
 from common.library.readers.mail import read_mail
@@ -40,6 +40,26 @@ def test_a_pdf_of_which_all_pages_are_damaged() -> None:
         pytest.raises(UnusableDocument, match=r"it is empty; pages 1, 2 \(2 in all\) were damaged"),
     ):
         content_of(File(".pdf", damaged, "", 0, 0), reader)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        *("untitled", "Untitled document", "(anonymous)", "Microsoft Word - lease 2.docx", "Binder1.pdf", "Document3"),
+        *("C:\\temp\\lease.doc", "file:///home/a/lease.html", "Unbenannt 2", "lease_final.indd"),
+    ],
+)
+def test_titles_that_nobody_chose(title: str) -> None:
+    """In all formats the first heading stands for them, or the file's name."""
+    assert not is_chosen(title)
+    page = f"<title>{title}</title><h1>The lease</h1>".encode()
+    with closing(IsolatedReader()) as reader:
+        assert content_of(File(".html", page, "", 0, 0), reader).title == ""
+
+
+@pytest.mark.parametrize("title", ["The lease", "Untitled poems", "Documents of 1911", "Title IX"])
+def test_titles_that_somebody_chose(title: str) -> None:
+    assert is_chosen(title)
 
 
 @pytest.mark.parametrize("kind", ["image/png", "image/svg+xml;charset=utf-8"])
