@@ -53,7 +53,7 @@ def read_html(content: bytes) -> Content:
     title = page.title.get_text(" ", strip=True) if page.title else ""
     within = _named(page, "iframe", "video", "audio")
     framed = unread(sum(each.name == "iframe" and not each.get("srcdoc") for each in within), "embedded page")
-    films = unread(sum(each.name != "iframe" for each in within), "film or sound")
+    films = unread(sum(each.name != "iframe" for each in within), "recording")
     return Content((Section(markdown(page), unit="heading"),), title, (*framed, *films))
 
 

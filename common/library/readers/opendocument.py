@@ -92,7 +92,7 @@ def _unread(body: Any) -> tuple[str, ...]:
     """Remarks on what is embedded and is of other programs."""
     objects = sum(True for _ in body.iter(_DRAWING + "object-ole"))
     films = sum(each.get(_MIME, "").startswith(_FILMS) for each in body.iter(_DRAWING + "plugin"))
-    return (*unread(objects, "embedded object"), *unread(films, "film or sound"))
+    return (*unread(objects, "embedded object"), *unread(films, "recording"))
 
 
 def _opened(content: bytes) -> ZipFile:

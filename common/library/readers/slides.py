@@ -44,7 +44,7 @@ def read_pptx(content: bytes) -> Content:
     films = sum(
         each.reltype.endswith(("/video", "/audio")) for slide in deck.slides for each in slide.part.rels.values()
     )
-    return Content((*sections, *within.sections), title, (*within.remarks, *unread(films, "film or sound")))
+    return Content((*sections, *within.sections), title, (*within.remarks, *unread(films, "recording")))
 
 
 def _comments(slide: Any) -> Iterator[str]:

@@ -40,9 +40,9 @@ def test_what_a_person_sees(page: str, text: str) -> None:
     assert read(".html", page.encode()).sections[0].text == text
 
 
-def test_frames_and_films_are_named() -> None:
+def test_frames_and_recordings_are_named() -> None:
     found = read(".html", b"<iframe src=x></iframe><video></video><audio></audio><p>yes</p>")
-    assert found.remarks == ("1 embedded page is not read", "2 film or sounds are not read")
+    assert found.remarks == ("1 embedded page is not read", "2 recordings are not read")
 
 
 def test_many_rules_about_many_elements() -> None:

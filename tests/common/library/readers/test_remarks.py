@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 from cloud.daemon import CloudSettings
-from common.library.commands import status
+from common.library.commands import IMPOSSIBLE, add, status
 from common.library.documents import File, UnusableDocument, content_of
 from common.library.library import Library
 from common.library.readers.content import Content, Unreadable
@@ -163,3 +163,10 @@ def test_an_encoding_that_was_guessed_and_then_named(library: Library, write: Wr
     assert (later.added, later.unchanged, later.remarks) == (1, 2, ())
     assert library.add(documents, encoding="").updated == 3
     assert sentence not in library.texts()
+
+
+def test_an_encoding_that_nobody_knows(documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = CloudSettings(data=tmp_path / "data", model="embedded", library=tmp_path / "library")
+    for name in ("klingon", "rot13", "base64"):
+        assert add(settings, [documents], encoding=name) == IMPOSSIBLE
+        assert capsys.readouterr().err.startswith(f"dragon: {name} is no encoding of texts that is known")
