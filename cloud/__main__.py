@@ -11,13 +11,13 @@ from common.process.machine import open_closed_streams
 
 
 def main() -> None:
-    """Run the cloud daemon. Its flags are the settings of `cloud/daemon.py`."""
+    """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
     open_closed_streams()
     keep_private()
     with one_line_errors("dragon cloud"):
-        from cloud.daemon import CloudSettings
-        from common.configuration.caches import keep_caches
+        from cloud.settings import CloudSettings
         from common.configuration.configuration import load_settings
+        from common.configuration.folders import keep_caches
 
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(flags_help(CloudSettings))

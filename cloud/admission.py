@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from proto.messages import Fetch, Open
 from proto.patterns import checked
 

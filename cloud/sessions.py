@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from cloud.admission import Admission, Places, Taken, admit, refusal, wait
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.answer.report import SideReport
 from common.answer.request import (
     NO_DOCUMENT_FITS,
@@ -36,7 +36,7 @@ from common.metrics.state import link_readings, model_readings, models_of, note_
 from common.process.log_lines import AnswerName
 from common.process.threads import QuietLog
 from common.transport.keys import fingerprint
-from common.transport.sending import CountersSnapshot, Peer, owner
+from common.transport.sending import CountersSnapshot, LinkToDevices, Peer, owner
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -217,20 +217,12 @@ COMINGS = (1.0, 100.0)  # lines about devices that come and go, and about answer
 RECENT = 64  # ended sessions whose durations are kept
 
 
-class Link(Protocol):
-    """The transport as the sessions use it."""
-
-    def send(self, peer: Peer, message: Message) -> int: ...
-
-    def queued(self, peer: Peer) -> int: ...
-
-
 class Sessions:
     """All open sessions of one cloud daemon. The link calls the `on_...` methods, on its thread."""
 
     def __init__(self, settings: CloudSettings, side: SideRuntime, process: bool = False) -> None:
         """`process`: the process is this daemon's alone, and its metrics tell of it, too."""
-        self.link: Link | None = None  # set before the link starts to deliver
+        self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
         self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello

@@ -19,13 +19,12 @@ from common.engine.jobs import Prompt
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
-from device.closeness import NOTHING, closest
 from device.cloud_view import CloudView
 from device.ending import Ending
 from device.interface import Finished, Tell
 from device.metrics import DeviceMetrics
 from device.settings import DeviceSettings
-from device.shown import ShownAnswer
+from device.shown import NOTHING, ShownAnswer
 from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready, Side
@@ -319,13 +318,13 @@ class ActiveRequest:
         if record.unmatched:
             return False  # judged already, and answered without documents
         asked = request.privacy != "offline" and self.cloud.connection is not None
-        record.closest = found = closest(request, record, commit.degraded or not asked)
+        record.closest = found = _closest(request, record, commit.degraded or not asked)
         if found is None or found >= self._match_from or wanted == "answer":
             return False
         formed = request.response_format is not None or request.calls is not None  # a refusal is neither
         if wanted == "refuse" and not formed:
             record.unmatched = record.refused = True
-            self._shown.refuse(commit, found)
+            self._shown.refuse(commit)
             return True
         if request.files or request.device_documents or request.cloud_documents:
             return False  # the user has chosen them
@@ -403,3 +402,25 @@ class ActiveRequest:
             log.info("answer %s failed: %s", AnswerName.of(self.opening.session), failure_kind(event))
         self._shown.end(event)
         self._released(self.opening.session)
+
+
+def _closest(request: Request, record: Record, alone: bool) -> float | None:
+    """The largest cosine of a document and the question; None where it is not known of every side that takes part.
+
+    `alone`: the first token was decided without the cloud.
+    """
+    if request.documents == 0:
+        return None  # nobody looked for any
+    found = [NOTHING]
+    if request.sources != "cloud":
+        if len(record.origins) != len(record.device_titles):
+            return None
+        if None in record.origins:
+            return None
+        found.append(record.own_closest)
+    if request.sources != "device" and not record.alone:
+        if record.cloud_closest is not None:
+            found.append(record.cloud_closest)
+        elif not (alone and request.sources == "both"):
+            return None
+    return max(found)

@@ -25,8 +25,8 @@ VERSION, MISMATCH = "version", "mismatch"  # codes of an `Error`
 _KNOWN: Final = frozenset({*get_args(Refusal), MISMATCH, "quota"})
 
 
-class Link(Protocol):
-    """The transport as the connection uses it."""
+class LinkToCloud(Protocol):
+    """A device's link, as the connection uses it."""
 
     @property
     def arriving(self) -> bool: ...
@@ -57,7 +57,7 @@ class CloudConnection:
         self._deliver = deliver
         self._welcomed = welcomed
         self._refused = refused
-        self._link: Link | None = None
+        self._link: LinkToCloud | None = None
         self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
         self._comings = QuietLog(log)
         self._lines = QuietLog(log)  # about what the cloud sent
@@ -65,7 +65,7 @@ class CloudConnection:
         self.refusal: str | None = None  # a sentence: this cloud can't be used, as far as is known
         self._starting: str | None = None  # by the cloud's words: what it is at, and can't answer yet
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: LinkToCloud) -> None:
         """Use `link` from now on. To be called before the link starts to deliver."""
         self._link = link
 

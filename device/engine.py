@@ -10,27 +10,28 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from common.answer.request import Request, RequestError
+from common.answer.request import PRIVACY_LEVELS, Request, RequestError
 from common.configuration.settings import readable_name
 from common.daemon.handshake import as_failure
 from common.daemon.side import Scope, SideRuntime
 from common.daemon.start import Ticker
 from common.engine.model.prompt import Conversation, Query, ToolFormat
 from common.library.hit import Hit
+from common.methods.catalog import METHODS
+from common.methods.interface import Method, check_documents
 from common.methods.open_message import open_message
+from common.processors.trial import always
 from common.transport.sending import CountersSnapshot
 from device.active_request import ActiveRequest
-from device.checks import check
-from device.cloud_connection import CloudConnection, Link, alone
+from device.cloud_connection import CloudConnection, LinkToCloud, alone
 from device.cloud_view import CloudView
-from device.doctor.checks import Finding, findings
-from device.doctor.gathering import of_running
+from device.doctor.checks import Finding, of_running
 from device.documents import OwnDocuments
-from device.interface import CloudStatus, Embedded, EngineStatus, Tell, always
+from device.interface import CloudStatus, Embedded, EngineStatus, Tell
 from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
-from proto.messages import Message, Open
+from proto.messages import LONGEST_QUESTION, Message, Open
 
 Result = TypeVar("Result")
 
@@ -56,7 +57,7 @@ class DeviceEngine:
         self.cloud = CloudView(settings, side, connection)
         self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
-    def start(self, link: Link | None) -> None:
+    def start(self, link: LinkToCloud | None) -> None:
         """Begin to serve; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
@@ -88,7 +89,7 @@ class DeviceEngine:
     def _prepared(self, request: Request, tell: Tell, number: int | None, wanted: Callable[[], bool]) -> ActiveRequest:
         """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
         came = time.monotonic()
-        method = check(request, self._settings)
+        method = method_of(request, self._settings)
         run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
         opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
         self._check_length(opening)
@@ -194,7 +195,7 @@ class DeviceEngine:
 
     def diagnose(self) -> list[Finding]:
         """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
-        return findings(of_running(self._settings, self._cloud_status(), self._side.library))
+        return list(of_running(self._settings, self._cloud_status(), self._side.library))
 
     def _cloud_status(self) -> CloudStatus:
         connection = self.cloud.connection
@@ -279,3 +280,30 @@ def _ending(active: ActiveRequest) -> Iterator[None]:
         yield
     except Exception as error:
         active.end(as_failure(error, session=active.opening.session))
+
+
+def method_of(request: Request, settings: DeviceSettings) -> Method:
+    """The method that serves `request`. Raises `RequestError`, one sentence that names the field."""
+    method = METHODS.get(request.method)
+    if method is None:
+        raise RequestError(f"There is no method {request.method!r}; there are {', '.join(METHODS)}.", "method")
+    if not request.question.strip():
+        raise RequestError("The question is empty.", "prompt")
+    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may stand for the prompt
+    if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
+        said = "question is" if long_question else "question with all before it is"
+        raise RequestError(f"The {said} longer than {LONGEST_QUESTION} bytes.", "prompt")
+    if request.max_tokens > settings.max_tokens:
+        raise RequestError(
+            f"max_tokens is {request.max_tokens}; this device allows 1 to {settings.max_tokens}.", "max_tokens"
+        )
+    if PRIVACY_LEVELS.index(request.privacy) > PRIVACY_LEVELS.index(settings.privacy):
+        raise RequestError(
+            f"This device is set to privacy {settings.privacy!r}; a request can't loosen it to {request.privacy!r}.",
+            "privacy",
+        )
+    if request.sources == "cloud" and request.privacy == "offline":
+        raise RequestError("Privacy 'offline' keeps the question here: sources can't be 'cloud'.", "sources")
+    check_documents(request)
+    method.check(request)
+    return method

@@ -15,6 +15,7 @@ from common.engine.model.prompt import Conversation, Query, ToolFormat
 from common.library.hit import Hit
 from common.library.readings import Reading
 from common.library.store import FileRecord, StoredChunk
+from common.processors.trial import always
 from device.doctor.checks import Finding
 from proto.messages import Exactness
 
@@ -76,11 +77,6 @@ AnswerEvent = TokenEvent | Provisional | Waiting | Unmatched | Finished
 # the answer fails with: `AnswerFailed`, or `RequestError` for what shows only on the way (a prompt that is too long).
 # `Provisional` comes only where the request asks for it.
 Tell = Callable[[AnswerEvent | Exception], object]
-
-
-def always() -> bool:
-    """The answer of who never stops to want one."""
-    return True
 
 
 class Generation(Protocol):

@@ -18,7 +18,7 @@ from common.library.embedder import SentenceTransformerEmbedder, chunker_for
 from common.library.errors import LibraryError, PathError
 from common.library.library import Library
 from common.process.files import private_folder
-from device.interface import always
+from common.processors.trial import always
 from device.settings import DeviceSettings
 
 MOST_FILE_BYTES: Final = 2**24  # of all files of a request

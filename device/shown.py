@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from common.answer.request import Request
 from common.answer.values import Commit
 from common.engine.model.tokenizer import StopFilter, Tokenizer
-from device.closeness import sentence
 from device.interface import Finished, FinishReason, Provisional, Tell, TokenChance, TokenEvent, Unmatched, Waiting
-from device.repetition import Repetition
 
 RECENT = 8  # tokens behind which provisional ones are decoded
+NOTHING: Final = -1.0  # the closeness where no document was found
+NOT_FOUND: Final = "No document was found: the model answers without any, and may invent."
+NOT_CLOSE: Final = "No document is close to the question: the model answers without any, and may invent."
+REFUSAL: Final = "I don't know: no document that was found is close to the question."  # in place of the answer
+
+# An answer that says the same again and again, as small models do to the last token.
+LONGEST_CYCLE: Final = 32  # tokens
+SHORTEST_RUN: Final = 48  # tokens
+FEWEST_CYCLES: Final = 4
 
 
 class ShownAnswer:
@@ -63,14 +71,13 @@ class ShownAnswer:
 
     def unmatched(self, closest: float) -> None:
         """Show that no document is close to the question, before the first token."""
-        self._tell(Unmatched(closest, sentence(closest, refused=False)))
+        self._tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
 
-    def refuse(self, commit: Commit, closest: float) -> None:
+    def refuse(self, commit: Commit) -> None:
         """Show that no document is close to the question in place of the first token, and of all others."""
         self.reason = "stop"
-        text = sentence(closest, refused=True)
-        self._text.append(text)
-        self._tell(TokenEvent(text, commit.token, commit.position, commit.degraded))
+        self._text.append(REFUSAL)
+        self._tell(TokenEvent(REFUSAL, commit.token, commit.position, commit.degraded))
 
     def provisional(self, drafts: Sequence[int]) -> None:
         """Show tokens that may be taken back."""
@@ -100,3 +107,25 @@ class ShownAnswer:
             return ()
         told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
         return tuple(TokenChance(self._tokenizer.piece(token), logprob) for token, logprob in told)
+
+
+class Repetition:
+    """Looks at the end of an answer, token by token."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._runs = [0] * (LONGEST_CYCLE + 1)  # by length of the cycle: tokens at the end that equal those before
+
+    def push(self, token: int) -> bool:
+        """Take the next token; whether the end is now nothing but one cycle, said `FEWEST_CYCLES` times or more and
+        over `SHORTEST_RUN` tokens.
+        """
+        self._tokens.append(token)
+        place, ended = len(self._tokens) - 1, False
+        for cycle in range(1, LONGEST_CYCLE + 1):
+            before = place - cycle
+            same = before >= 0 and self._tokens[before] == token
+            run = self._runs[cycle] = self._runs[cycle] + 1 if same else 0
+            # The run counts from the second time on.
+            ended |= run + cycle >= max(SHORTEST_RUN, FEWEST_CYCLES * cycle)
+        return ended

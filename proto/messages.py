@@ -264,7 +264,7 @@ class Target:
     """Committed tokens from `position` on, and who aggregates the position after them."""
 
     session: SessionId
-    epoch: Epoch  # the aggregation term
+    term: Epoch  # of the aggregation
     position: Position
     tokens: Annotated[tuple[Token, ...], Count(4097, least=1)]
     aggregator: Side
@@ -299,7 +299,7 @@ class Sync:
     """
 
     session: SessionId
-    epoch: Epoch
+    term: Epoch  # of the aggregation
     tokens: Annotated[tuple[Token, ...], Count(2**16)]
     aggregator: Side
     wants_reply: bool

@@ -108,10 +108,10 @@ def add_documents(data: Path, role: str, source: Path) -> str:
 def fill_library(data: Path, role: str, texts: Mapping[str, str], suffix: str = ".md") -> None:
     """Write `texts` by name below `data`, and add them to the library of `role` in this process."""
     folder = data / f"{role}-documents"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}{suffix}").write_text(text, "utf-8")
-    from cloud.daemon import CloudSettings
+    from cloud.settings import CloudSettings
     from common.library.commands import add
     from device.settings import DeviceSettings
 

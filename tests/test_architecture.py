@@ -24,6 +24,8 @@ MAY_IMPORT = {
     "device": {"proto", "common", "device"},
     "cloud": {"proto", "common", "cloud"},
 }
+# The `dragon` command shows and uses both roles' settings: what it needs of the cloud's is imported when it is needed.
+COMMANDS, SETTINGS_OF_CLOUD = "device/cli/", ("cloud.settings",)
 # The wire is readable without the engine: neither torch nor sockets.
 PROTO_LIBRARIES = {"numpy", "msgpack", "lz4"}
 
@@ -46,11 +48,24 @@ LAYERS = (
     "common.metrics",
     "common.methods",  # what all of them have
     "common.methods.aggregate",
-    "common.methods.passages",
-    "common.methods.trees",
     "common.methods.drafted",
+    "common.methods.coupled",
+    "common.methods.edgellm",
+    "common.methods.paper",
+    "common.methods.rapid",
+    "common.methods.rejection",
     "common.methods.catalog",
 )
+
+# Rooms of methods. The product knows them by the catalogue alone.
+ROOMS = (
+    "common.methods.coupled",
+    "common.methods.edgellm",
+    "common.methods.paper",
+    "common.methods.rapid",
+    "common.methods.rejection",
+)
+CATALOGUE = "common/methods/catalog.py"
 
 # The same objects run in daemons, under a virtual clock and in tests: no clock, thread, socket or model.
 PURE = (
@@ -60,8 +75,8 @@ PURE = (
     "common/methods/drafted/drafting.py",
     "common/methods/drafted/eager.py",
     "common/methods/drafted/verifying.py",
-    "common/methods/trees/growth.py",
-    "common/methods/trees/rounds.py",
+    "common/methods/edgellm/growth.py",
+    "common/methods/edgellm/rounds.py",
     "scripts/simulation",
     "common/estimates",
     "common/draft_policy",
@@ -111,6 +126,15 @@ def imported(path: str, nodes: Sequence[ast.AST]) -> Iterator[str]:
                     yield name
 
 
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module that are executed when it is imported."""
+    for child in ast.iter_child_nodes(node):
+        typing = isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"
+        if not typing and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from at_import(child)
+
+
 def docstrings(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -128,18 +152,27 @@ def layer_of(name: str) -> int:
     return LAYERS.index(max(found, key=len)) if found else -1
 
 
+def room_of(name: str) -> str | None:
+    """The method's room that a module is in."""
+    return next((room for room in ROOMS if within(name, (room,))), None)
+
+
 def violations(path: str, source: str) -> list[str]:
     """Violations of the rules in `source`, the content of `path` (relative to the root, with slashes)."""
     package, pure = path.split("/")[0], path.startswith(PURE) and path not in CARRIES_OUT
-    layer = layer_of(path.removesuffix(".py").replace("/", "."))
+    module = path.removesuffix(".py").replace("/", ".")
+    layer, in_product = layer_of(module), package in MAY_IMPORT and path != CATALOGUE
     allowed = MAY_IMPORT.get(package, FIRST_PARTY)
-    nodes = list(ast.walk(ast.parse(source, path)))
+    tree = ast.parse(source, path)
+    nodes = list(ast.walk(tree))
+    later = set(imported(path, nodes)) - set(imported(path, list(at_import(tree))))
+    lazy = {name for name in later if path.startswith(COMMANDS) and within(name, SETTINGS_OF_CLOUD)}
     found = []
     for name in imported(path, nodes):
         top = name.split(".")[0]
         library = top not in FIRST_PARTY
         forbidden = (
-            (not library and top not in allowed)
+            (not library and top not in allowed and name not in lazy)
             or within(name, UNSAFE_LIBRARIES)
             or (
                 package == "proto"
@@ -147,6 +180,7 @@ def violations(path: str, source: str) -> list[str]:
                 and (top in IMPURE_LIBRARIES or top not in PROTO_LIBRARIES | sys.stdlib_module_names)
             )
             or layer_of(name) > layer >= 0
+            or (in_product and room_of(name) not in (None, room_of(module)))
             or (pure and within(name, IMPURE_LIBRARIES))
         )
         if forbidden:
@@ -182,6 +216,12 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/daemon/a.py", "import scripts.demo"),
         ("device/a.py", "import cloud.server"),
         ("device/api/a.py", "from cloud import server"),
+        ("device/cli/a.py", "from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "class A:\n    from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "def later():\n    from cloud.daemon import run"),
+        ("device/cli/a.py", "def later():\n    from cloud import settings, daemon"),
+        ("device/http/a.py", "def later():\n    from cloud.settings import CloudSettings"),
+        ("common/a.py", "def later():\n    from cloud.settings import CloudSettings"),
         ("cloud/a.py", "import device"),
         ("cloud/a.py", "from tests import conftest"),
         ("common/sampling/a.py", "from common.answer.values import Work"),
@@ -190,16 +230,22 @@ def test_source_tree_keeps_its_shape() -> None:
         ("common/sampling/a.py", "from .. import answer"),
         ("common/library/a.py", "def later():\n    from common.daemon import side"),
         ("common/engine/a.py", "import common.scoring.worker as worker"),
-        ("common/methods/a.py", "from common.methods.trees import edgellm as driver"),
+        ("common/methods/a.py", "from common.methods.edgellm import device as driver"),
+        ("common/methods/drafted/a.py", "from common.methods.edgellm import relief"),
+        ("common/methods/rejection/a.py", "from common.methods.coupled.scheme import Equality"),
+        ("common/methods/rapid/a.py", "def later():\n    from common.methods.paper import fetch"),
+        ("common/engine/a.py", "from common.methods.edgellm.growth import BestFirst"),
+        ("cloud/a.py", "import common.methods.rapid.method"),
+        ("device/a.py", "from common.methods.rejection.method import Dsd"),
         ("common/methods/aggregate/a.py", "from common.methods.drafted import lengths"),
-        ("common/methods/trees/edgellm.py", "from common.methods.catalog import find"),
+        ("common/methods/edgellm/device.py", "from common.methods.catalog import find"),
         ("common/methods/aggregate/session.py", "import torch"),
         ("common/methods/aggregate/drafts.py", "from time import monotonic"),
         ("common/methods/drafted/eager.py", "import threading"),
         ("scripts/simulation/a.py", "import zmq.asyncio"),
         ("common/estimates/a.py", "import time"),
         ("common/draft_policy/a.py", "import torch"),
-        ("common/methods/trees/growth.py", "import torch"),
+        ("common/methods/edgellm/growth.py", "import torch"),
         ("common/draft_policy/a.py", "from scripts.simulation import scenario"),
         ("common/engine/model/a.py", "import pickle"),
         ("scripts/a.py", "from joblib import load"),
@@ -229,10 +275,14 @@ def test_violation_is_caught(path: str, source: str) -> None:
         ("common/daemon/a.py", "from common.engine import loop as worker\nimport zmq, time"),
         ("common/methods/aggregate/session.py", "from common.sampling import noise\nimport numpy, collections"),
         ("common/methods/aggregate/session.py", "import threadpoolctl"),
-        ("common/methods/drafted/a.py", "from common.methods.trees import edgellm as driver\nimport threading"),
-        ("common/methods/catalog.py", "from common.methods.drafted.coupled_method import Coupled"),
+        ("common/methods/edgellm/a.py", "from common.methods.edgellm import device as driver\nimport threading"),
+        ("common/methods/rapid/a.py", "from common.methods.drafted import distributions"),
+        ("common/methods/catalog.py", "from common.methods.coupled.method import Coupled"),
+        ("tests/a.py", "from common.methods.coupled.scheme import Equality"),
         ("common/estimates/profiler.py", "import threading"),
         ("device/a.py", "import common, proto, device.cli\nimport time"),
+        ("device/cli/a.py", "def later():\n    from cloud.settings import CloudSettings"),
+        ("device/cli/a.py", "if TYPE_CHECKING:\n    from cloud.settings import CloudSettings"),
         ("tests/a.py", "import device, cloud, torch, time"),
         ("common/engine/model/a.py", "\n" * 900),
         ("tests/a.py", "\n" * 900),

@@ -17,7 +17,7 @@ import click
 import pytest
 import typer
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.answer.report import Report, SentBytes, SideReport
 from common.configuration.settings import Settings, default_data_dir, default_model
 from common.daemon.start import BAD_INPUT as NOT_STARTED

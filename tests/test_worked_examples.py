@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.drafts import Decided
-from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
 from common.sampling.noise import exponential
 from common.sampling.race import RaceSampler
+from common.sampling.view import Decision
 from tests.test_documents import ALGORITHM
 
 
@@ -101,11 +100,10 @@ def test_certificate_example(block: str) -> None:
     if isinstance(outcome, Contested):
         lists = f"device {list(outcome.device_ids)} cloud {list(outcome.cloud_ids)} deeper {outcome.deeper}"
         assert words("contested") == lists.lower()
-        told = RaceAggregation(sampler, 8, exact=True)
-        own = told.complete(device, 0, outcome.device_ids, 0, told.supply(device, outcome.device_ids, 0))
-        completed = told.complete(cloud, 0, outcome.cloud_ids, 0, told.supply(cloud, outcome.cloud_ids, 0))
-        decided = told.aggregate("device", 0, own, completed, (log_h_device, log_h_cloud))
-        assert isinstance(decided, Decided)
+        own = sampler.complete(device, 0, outcome.device_ids, 0, sampler.supply(device, outcome.device_ids, 0))
+        completed = sampler.complete(cloud, 0, outcome.cloud_ids, 0, sampler.supply(cloud, outcome.cloud_ids, 0))
+        decided = sampler.aggregate("device", 0, own, completed, (log_h_device, log_h_cloud))
+        assert isinstance(decided, Decision)
         assert target == Certified(int(words("resolved"))) == Certified(decided.token)
     else:
         assert outcome == target == Certified(int(words("certified")))

@@ -312,7 +312,7 @@ _SIGN: Final = 20.0  # seconds within which there is a sign of life
 
 
 class WorkerLink:
-    """Implements `Link` of `cloud.sessions`, and calls a handler as the devices' own link would.
+    """Implements `LinkToDevices`, and calls a handler as the devices' own link would.
 
     Each device has its share of this thread, as of the devices' own. Implements `Manager`, too: the gateway wants signs
     of life.

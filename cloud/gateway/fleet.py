@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from cloud.daemon import CloudSettings, receiving
+from cloud.daemon import receiving
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.gateway import Gateway
+from cloud.settings import CloudSettings
 from common.answer.patience import Stopwatch
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import KV_SHARE

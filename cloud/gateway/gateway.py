@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from cloud.gateway.channel import Kind, Note
 from common.answer.request import no_handshake, starting, stopping, unknown_session
 from common.process.threads import QuietLog
-from common.transport.sending import Peer, owner
+from common.transport.sending import LinkToDevices, Peer, owner
 from proto.errors import ProtocolError
 from proto.framing import LARGEST_PAYLOAD, decode, encode
 from proto.messages import (
@@ -278,14 +278,12 @@ KNOWN: Final = 10.0  # seconds that a worker knows a device after its last sessi
 TOLD: Final = 2**16  # bytes more or less of what waits for a device, of which its workers are told
 
 
-class Link(Protocol):
-    """The transport to the devices as the gateway uses it."""
+class ForwardingLink(LinkToDevices, Protocol):
+    """The link to the devices, as the gateway uses it."""
 
-    def send(self, peer: Peer, message: Message) -> int: ...
-
-    def forward(self, peer: Peer, kind: str, frame: bytes) -> int: ...
-
-    def queued(self, peer: Peer) -> int: ...
+    def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
+        """As `send`, for a message that a worker has encoded; `kind` is the name of its type."""
+        ...
 
 
 class Workers(Protocol):
@@ -304,7 +302,7 @@ class Gateway:
     """
 
     def __init__(self, workers: Workers, most_per_key: int) -> None:
-        self.link: Link | None = None  # set before the link starts to deliver
+        self.link: ForwardingLink | None = None  # set before the link starts to deliver
         self.busy = 0  # sessions so far for which there was no place, or no worker
         self.sessions_lost = 0  # so far, with their workers
         self._workers = workers

@@ -17,8 +17,8 @@ def main() -> None:
     """Keep the library until told to stop."""
     open_closed_streams()
     keep_private()
-    from cloud.daemon import CloudSettings
-    from common.configuration.caches import keep_caches
+    from cloud.settings import CloudSettings
+    from common.configuration.folders import keep_caches
     from common.daemon.start import serving
     from common.process.lifetime import until_told
 

@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 from typing import IO, Any, Final
 
-from cloud.daemon import LOCAL
+from cloud.settings import LOCAL
 from common.process.version import VERSION
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from cloud.daemon import LOCAL
 from cloud.gateway.channel import ChannelKeys
 from cloud.gateway.fleet import LOADS, WorkerProcess, given_to_worker
+from cloud.settings import LOCAL
 from common.configuration.configuration import ConfigurationError
 from common.daemon.start import BAD_INPUT
 from common.process.machine import child_command, python_environment

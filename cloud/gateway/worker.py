@@ -22,9 +22,9 @@ def main() -> None:
     number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     open_closed_streams()
     keep_private()
-    from cloud.daemon import CloudSettings
     from cloud.gateway.channel import ChannelKeys
-    from common.configuration.caches import keep_caches
+    from cloud.settings import CloudSettings
+    from common.configuration.folders import keep_caches
     from common.daemon.start import THREADS_END, serving
     from common.engine.model.imports import importing_models
     from common.process.lifetime import until_told, within

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from common.estimates.cost import Estimates
 
@@ -143,3 +143,54 @@ class Silence:
 
     def _start(self) -> None:
         self._waited = self._staged = self._spent = self._arriving = 0.0
+
+
+class Waiting(Protocol):
+    """An answer whose other side is waited for, or may be."""
+
+    @property
+    def progress(self) -> int:
+        """Counts what the other side has brought. It only grows."""
+        ...
+
+    @property
+    def stage(self) -> Hashable:
+        """Changes with each hopeful sign."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Whether only the other side can bring the answer forward."""
+        ...
+
+    @property
+    def away(self) -> bool:
+        """Whether the other side was given up."""
+        ...
+
+
+class Watch:
+    """The clock of one answer: says when to ask the other side again, and when to give it up."""
+
+    def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
+        """`waited`: as of `Silence`."""
+        self._silence = Silence(waited)
+        self._stage: Hashable = None
+        self._asked = 0.0  # when the other side was last heard, or asked
+
+    def heard(self, now: float) -> None:
+        """Note that the other side was heard or asked at `now`."""
+        self._asked = now
+
+    def look(self, now: float, answer: Waiting, limits: Patience) -> tuple[bool, bool]:
+        """Whether to ask the other side again, and whether patience ends now (seconds of any clock)."""
+        waiting, stage, away = answer.waiting, answer.stage, answer.away
+        over = self._silence.over(now, answer.progress, stage, waiting, away, limits)
+        if not waiting and not away:
+            self._stage = None
+        elif stage != self._stage and not away:
+            self._stage, self._asked = stage, now
+        elif now - self._asked >= limits.resync:
+            self._asked = now
+            return True, over
+        return False, over

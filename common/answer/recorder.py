@@ -53,7 +53,7 @@ class Recorder:
             return
         if kind == "receive" and not isinstance(message, Open | Ready):
             self._cause = at
-        position, epoch = getattr(message, "position", 0), getattr(message, "epoch", 0)
+        position, epoch = getattr(message, "position", 0), getattr(message, "epoch", getattr(message, "term", 0))
         match message:
             case Target() | Decided():
                 count = len(message.tokens)

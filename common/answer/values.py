@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from common.sampling.grid import Logprobs
+from common.sampling.view import Logprobs
 from proto.codes import EMPTY, extend
 from proto.messages import Message, Side
 

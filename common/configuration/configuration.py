@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
-from common.configuration.own_folders import foreign
+from common.configuration.folders import foreign
 from common.configuration.settings import MODEL_SETTINGS, Settings, absolute, is_unset
 from common.process.files import expanded
 

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -302,10 +301,10 @@ def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
 
 def _download(hub_id: str, sides: Sides, say: Say) -> str:
     offer = hub.offered(hub_id)
-    weights = [file for file in offer.files if _is_wanted(file.name, WEIGHTS)]
+    weights = hub.listed(hub_id, WEIGHTS, NOT_A_DECODER_S)
     if not weights:
         raise ModelError(_without_weights(offer))
-    total, present = sum(file.size for file in weights), sum(hub.present(offer, file) for file in weights)
+    total, present = sum(file.size for file in weights), sum(file.size for file in weights if file.here)
     begun = f", of which {decimal(present)} are here" if present else ""
     say(f"{hub_id}: {decimal(total)} of weights{begun}, licence {offer.licence or 'not stated'}")
     _tell(hub_id, _get(hub_id, (*SETTINGS, hub.CARD)), total, sides, say)
@@ -319,12 +318,14 @@ def _download(hub_id: str, sides: Sides, say: Say) -> str:
             def reached(here: int, before: int = before, name: str = file.name) -> None:
                 bar(before + here, total, name)
 
-            hub.fetch(offer, file, reached)
+            hub.fetch(hub_id, file, reached)
             before += file.size
     folder = _get(hub_id, (*SETTINGS, *WEIGHTS, hub.CARD))
-    if damaged := hub.damaged_blobs(folder):
+    if damaged := damaged_blobs(folder):
+        hub.forget_blobs(folder, damaged)
         raise ModelError(
-            f"{hub_id}: {', '.join(damaged)} changed on this disk; `dragon models remove {hub_id}`, and pull it again"
+            f"{hub_id}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} not as the Hub has it (the checksum"
+            " differs); what is here was removed, and the same command gets it anew"
         )
     return hub_id
 
@@ -348,16 +349,11 @@ def _stored(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob(WEIGHTS[0]))
 
 
-def _is_wanted(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(name, each) for each in patterns) and not any(fnmatch(name, each) for each in NOT_A_DECODER_S)
-
-
 def _without_weights(offer: hub.Offer) -> str:
     """Explains why a model of the Hub that has no safetensors can't be pulled, and what to do."""
-    names = [file.name for file in offer.files]
-    if files := [name for name in names if is_gguf(name)]:
+    if files := [name for name in offer.names if is_gguf(name)]:
         return f"{offer.hub_id}: holds .gguf files; download one, for example {files[0]}, and pull that file"
-    if any(name.endswith(PICKLES) for name in names):
+    if any(name.endswith(PICKLES) for name in offer.names):
         return f"{offer.hub_id}: its weights are pickled, which is never read; choose a model with safetensors"
     return f"{offer.hub_id}: holds no weights (*.safetensors)"
 

@@ -20,7 +20,7 @@ from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import Settings
 from common.engine.kv.line import KvAllocationError, KvMemoryFullError
 from common.engine.model.decoder import Decoder, load_decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.engine.model.profile import DecodeProfile, profile_decode
 from common.estimates.estimators import DecodeLine
 from common.estimates.profile_store import KeptLine, ProfileKey, ProfileStore
@@ -127,7 +127,7 @@ def pass_seconds(decoder: Decoder) -> float:
     rows = decoder.memory.take(1, 1)
     started = time.perf_counter()
     try:
-        decoder.forward([Item(rows, [0])])
+        decoder.forward([Feed(rows, [0])])
     finally:
         decoder.memory.give_back(rows)
     return time.perf_counter() - started

@@ -21,11 +21,9 @@ from common.estimates.estimators import MovingAverage
 # A round: the drafter drafts some tokens and sends them in a proposal, the verifier answers with a verdict.
 #
 # **What a decision may read.** Whether a position is proposed may depend on the prefix before it, the drafted tokens
-# in
-# it included, and on the drafter's distribution at that position; never on the token that is drawn there. Otherwise
-# the
-# tokens that get proposed are no draws of q any more, and the answer does not follow the verifier's distribution. So
-# a
+# in it included, and on the drafter's distribution at that position; never on the token that is drawn there. Otherwise
+# the tokens that get proposed are no draws of q any more, and the answer does not follow the verifier's distribution.
+# So a
 # *confidence* is the largest probability of the drafter's distribution at a position, which is known before the draw.
 # It
 # is not the probability of what was drawn: that one may only be read at positions that the prefix already has.

@@ -1,68 +1,74 @@
-"""Fills a forward pass: steps of running answers first, then prompts in chunks, fair between peers. Pure.
+"""Chooses the feeds of a forward pass: steps of running answers, then prompts in chunks, fair between peers. Pure.
 
-A pass takes about as long as its longest part: tokens of prompts beside the steps of running answers hold those up. So
-their number is bounded by a budget, which follows from the measured times.
+Tokens of prompts make a pass longer, and the steps in it wait. So a budget bounds these tokens. The budget follows from
+measured times.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final, Protocol
 
-SHORT: Final = 4  # tokens per row of a running answer that are fed whole, whatever the budget: a step, a short catch-up
+from common.engine.model.packed import Feed
+
+SHORT: Final = 4  # tokens per row: a running answer's shorter feeds are part of every pass
 QUANTUM: Final = 64  # tokens that each peer may feed in turn
-SMALLEST: Final = 8  # tokens per row; a chunk is not cut smaller unless less is left, or the budget holds less
+SMALLEST: Final = 8  # tokens per row of a chunk, unless less is left or the budget is smaller
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """Tokens that could be fed now to `rows` rows, `tokens` to each of them."""
-
-    peer: Hashable  # who is to be treated fairly
-    rows: int
-    tokens: int
-    running: bool  # of an answer that has begun: it is waited for
-    whole: int = 1  # the last tokens, which one pass must feed together: their distributions are wanted
-
-    @property
-    def due(self) -> bool:
-        """Whether the wish is part of every pass."""
-        before = self.tokens - self.whole
-        return before < SHORT if self.running else self.whole > 1 and before == 0
-
-    def part(self, tokens: int) -> int:
-        """The tokens that a pass may feed of it, at most `tokens`."""
-        return self.tokens if tokens >= self.tokens else min(tokens, self.tokens - self.whole)
+def due(feed: Feed) -> bool:
+    """Whether a feed is part of every pass: somebody waits for it, and it is short."""
+    if not feed.whole:
+        return False
+    before = len(feed.tokens) - _together(feed)
+    return before < SHORT if feed.job.running else before == 0 and feed.logits > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Tokens that a wish gets in this pass: its first `tokens` tokens per row."""
+def is_step(feed: Feed) -> bool:
+    """Whether a feed is a decode step or verifies a proposal, rather than a prompt or a catch-up."""
+    if not (feed.whole and feed.job.running):
+        return False
+    return len(feed.tokens) == 1 or (feed.logits > 1 and len(feed.tokens) - feed.logits < SHORT)
 
-    wish: int  # index
-    tokens: int
+
+def prompt_tokens(fed: Sequence[Feed]) -> int:
+    """Tokens of all rows that are not steps."""
+    return sum(feed.size for feed in fed if not is_step(feed))
+
+
+def further_tokens(fed: Sequence[Feed]) -> int:
+    """Tokens of steps, in all rows, beside the first of each row."""
+    return sum(feed.size - len(feed.rows) for feed in fed if is_step(feed))
+
+
+def _together(feed: Feed) -> int:
+    """The number of its last tokens that one pass must feed together: their distributions are wanted."""
+    return max(feed.logits, 1)
+
+
+def _up_to(feed: Feed, tokens: int) -> int:
+    """The tokens per row that a pass may feed of it, at most `tokens`."""
+    return len(feed.tokens) if tokens >= len(feed.tokens) else min(tokens, len(feed.tokens) - _together(feed))
 
 
 class Batcher:
-    """Chooses the items of each pass. Keeps what peers are owed between passes (deficit round robin by tokens)."""
+    """Chooses the feeds of each pass. Keeps what each peer is owed (deficit round robin, in tokens)."""
 
     def __init__(self) -> None:
         self._owed: dict[Hashable, int] = {}
         self._turn: deque[Hashable] = deque()
 
-    def plan(self, wishes: Sequence[Wish], budget: int) -> list[Share]:
-        """The shares of one pass, which feeds `budget` tokens at most beside the steps that are due.
+    def plan(self, feeds: Sequence[Feed], budget: int) -> list[Feed]:
+        """The feeds of one pass, cut to their parts in it: `budget` tokens at most beside the steps that are due.
 
-        Every wish gets one share or none; within a peer the first wishes come first. Something is always chosen where
-        there is a wish.
+        Within a peer the first feeds come first. Something is always chosen where there is a feed.
         """
-        chosen = {index: wish.tokens for index, wish in enumerate(wishes) if wish.due}
+        chosen = {index: len(feed.tokens) for index, feed in enumerate(feeds) if due(feed)}
         waiting: dict[Hashable, deque[int]] = {}
-        for index, wish in enumerate(wishes):
-            if not wish.due:
-                waiting.setdefault(wish.peer, deque()).append(index)
+        for index, feed in enumerate(feeds):
+            if index not in chosen:
+                waiting.setdefault(feed.job.peer, deque()).append(index)
         self._enter(waiting)
         left = budget
         behind = next((waiting[peer][0] for peer in self._turn if peer in waiting), None)
@@ -71,16 +77,18 @@ class Batcher:
             self._turn.rotate(-1)
             if peer in waiting:
                 self._owed[peer] += QUANTUM
-                left -= self._serve(peer, waiting[peer], wishes, budget, left, chosen)
+                left -= self._serve(peer, waiting[peer], feeds, budget, left, chosen)
                 if not waiting[peer]:
                     del waiting[peer]
         if behind is not None and left == budget:
-            chosen[behind] = _smallest(wishes[behind], budget)  # a token for each row, although the budget holds less
+            chosen[behind] = _smallest(feeds[behind], budget)  # a token for each row, although the budget holds less
             self._turn.rotate(-1)
-        return [Share(index, tokens) for index, tokens in chosen.items()]
+        for index, tokens in chosen.items():
+            feeds[index].cut(tokens)
+        return in_order([feeds[index] for index in chosen])
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
-        """Peers come at the end of the turn; those with nothing to feed lose what they are owed."""
+        """Put new peers at the end of the turn. A peer with nothing to feed loses what it is owed."""
         self._turn = deque(peer for peer in self._turn if peer in waiting)
         self._turn.extend(peer for peer in waiting if peer not in self._owed)
         self._owed = {peer: self._owed.get(peer, 0) for peer in self._turn}
@@ -89,41 +97,46 @@ class Batcher:
         self,
         peer: Hashable,
         mine: deque[int],
-        wishes: Sequence[Wish],
+        feeds: Sequence[Feed],
         budget: int,
         left: int,
         chosen: dict[int, int],
     ) -> int:
-        """Give `peer` its turn; returns the tokens that it feeds. What finds no room in this pass is taken off."""
+        """Give `peer` its turn. Returns the tokens it feeds. Empties `mine` if nothing more fits into this pass."""
         spent = 0
         while mine:
             index = mine[0]
-            wish, already = wishes[index], chosen.get(index, 0)
-            least = 1 if already else _smallest(wish, budget)
-            room = (left - spent) // wish.rows
-            if wish.part(already + room) - already < least:
+            feed, already = feeds[index], chosen.get(index, 0)
+            rows = len(feed.rows)
+            least = 1 if already else _smallest(feed, budget)
+            room = (left - spent) // rows
+            if _up_to(feed, already + room) - already < least:
                 mine.clear()
                 break
-            tokens = wish.part(already + min(room, self._owed[peer] // wish.rows)) - already
+            tokens = _up_to(feed, already + min(room, self._owed[peer] // rows)) - already
             if tokens < least:
                 break  # what it is owed grows until the next turn
             chosen[index] = already + tokens
-            spent += tokens * wish.rows
-            self._owed[peer] -= tokens * wish.rows
-            if chosen[index] == wish.tokens:
+            spent += tokens * rows
+            self._owed[peer] -= tokens * rows
+            if chosen[index] == len(feed.tokens):
                 mine.popleft()
         return spent
 
 
-def _smallest(wish: Wish, budget: int) -> int:
-    """Tokens per row of the smallest chunk: fewer where the budget holds none of the usual size, or a prompt of many
-    rows would never be read.
-    """
-    return wish.part(min(wish.tokens, SMALLEST, max(1, budget // wish.rows)))
+def _smallest(feed: Feed, budget: int) -> int:
+    """Tokens per row of the smallest chunk. It fits the budget, so that prompts of many rows are read, too."""
+    return _up_to(feed, min(len(feed.tokens), SMALLEST, max(1, budget // len(feed.rows))))
+
+
+def in_order(feeds: Sequence[Feed]) -> list[Feed]:
+    """The feeds of a pass except those behind others that the pass does not feed whole."""
+    whole = {id(feed) for feed in feeds if feed.whole}
+    return [feed for feed in feeds if whole.issuperset(map(id, feed.behind))]
 
 
 # --- budget
-# Bounds what a pass may feed beside the steps of running answers, and beyond equal parts of these. Pure.
+# Bounds the tokens that a pass feeds beside steps, and the steps beyond equal parts.
 
 STRETCH: Final = 0.6  # a pass with running answers takes this share of a step longer, at most
 ALONE_STEPS: Final = 8.0  # steps that a pass may take while nobody's answer is running
@@ -223,22 +236,19 @@ class _StepLine:
 
 
 # --- peer_shares
-# Shares of forward passes among peers: one with many answers does not slow down one with few. Pure.
+# Shares of forward passes among peers: a peer with many answers does not slow down a peer with few.
 #
-# A pass takes the longer, the more it feeds. Where several peers have steps, each gets as many as the one with the
-# fewest, and more only as far as that takes next to no time. And a peer that has several answers under way, and has
-# had
-# much lately, is held back but for a small part of the time while another one wants anything; otherwise all is its.
+# A pass takes the longer, the more it feeds. Where several peers have steps, each gets as many as the peer with the
+# fewest, and more only where that takes next to no time. A peer that has several answers under way and has had much
+# lately is held back while another one wants anything, except for a small part of the time.
 #
-# That is the idea of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024), in
-# seconds
-# that passes take longer for a peer, and with a memory that fades: who asks now and then is not slowed down by who
-# always
-# does.
+# The idea is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here they
+# count the seconds by which passes take longer for a peer, and they fade: a peer that asks now and then is not slowed
+# down by one that always asks.
 
-REST: Final = 0.05  # seconds that peers behind get, for each second of others
-_FADES: Final = 0.002  # weight of a pass in what a peer has had: some hundred passes, an answer or two
-_GONE: Final = 1e-4  # of all seconds; who has had less lately, and wants none, is forgotten
+REST: Final = 0.05  # seconds that held peers get, for each second of others
+_FADES: Final = 0.002  # weight of a pass in what a peer has had: about a hundred passes count, an answer or two
+_GONE: Final = 1e-4  # part of all seconds; a peer that had less lately and wants nothing is forgotten
 
 
 class Costs(Protocol):
@@ -252,39 +262,36 @@ class Costs(Protocol):
 
 
 class PeerShares:
-    """Parts of the passes that peers have had, and the turns of those that want more."""
+    """The parts of the passes that peers have had, and the peers to hold back."""
 
     def __init__(self) -> None:
-        self._had: dict[Hashable, float] = {}  # part of what passes took longer for anybody, of late
-        self._behind: Set[Hashable] = frozenset()  # of those that may want something now
-        self._rest = 0.0  # seconds that those behind may have now; 0 and below: they are held back
-        self._next: dict[Hashable, int] = {}  # of the steps of a peer with too many, the one whose turn it is
+        self._had: dict[Hashable, float] = {}  # each peer's part of recent passes' extra seconds
+        self._behind: Set[Hashable] = frozenset()  # peers that have had too much
+        self._rest = 0.0  # seconds that they may have now; they are held back at 0 and below
+        self._next: dict[Hashable, int] = {}  # of a peer with too many steps, the place of the step whose turn it is
 
     def held(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Those of the peers `asking` for so many answers each that get no part of the next pass, if one of the others
-        wants one.
+        """Returns the peers to hold back in the next pass, if any other peer wants something.
+
+        `asking` counts the answers of each peer.
         """
         self._behind = self._find_behind(asking) if len(asking) > 1 else frozenset()
         return self._behind if self._rest <= 0 else frozenset()
 
-    def admitted(self, wishes: Sequence[Wish], costs: Costs) -> list[int]:
-        """The wishes that may have a part of this pass, at least one where there are any."""
-        due: dict[Hashable, list[int]] = {}
-        others = []
-        for index, wish in enumerate(wishes):
-            if wish.due:
-                due.setdefault(wish.peer, []).append(index)
-            else:
-                others.append(index)
-        return sorted(others + self._steps(due, wishes, costs.spare))
+    def admitted(self, feeds: Sequence[Feed], costs: Costs) -> list[Feed]:
+        """The feeds that may have a part of this pass, at least one where there are any."""
+        steps: dict[Hashable, list[Feed]] = {}
+        for feed in feeds:
+            if due(feed):
+                steps.setdefault(feed.job.peer, []).append(feed)
+        chosen = {id(feed) for feed in self._steps(steps, costs.spare)}
+        return [feed for feed in feeds if id(feed) in chosen or not due(feed)]
 
-    def note(self, wishes: Sequence[Wish], shares: Sequence[Share], seconds: float, costs: Costs) -> None:
-        """Count what a pass of so many `seconds` fed of the wishes of those that were not held back."""
-        peers = {wish.peer for wish in wishes}
+    def note(self, peers: Set[Hashable], fed: Sequence[Feed], seconds: float, costs: Costs) -> None:
+        """Count what a pass of `seconds` fed, where `peers` wanted something and were not held back."""
         stepped, tokens = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0)
-        for share in shares:
-            wish = wishes[share.wish]
-            (stepped if wish.due else tokens)[wish.peer] += wish.rows * share.tokens
+        for feed in fed:
+            (stepped if due(feed) else tokens)[feed.job.peer] += feed.size
         cost = {peer: costs.seconds(stepped[peer], tokens[peer]) for peer in peers}
         if self._behind:
             spent = sum(cost[peer] for peer in peers & self._behind)
@@ -299,43 +306,40 @@ class PeerShares:
         self._next = {peer: place for peer, place in self._next.items() if peer in self._had}
 
     def _find_behind(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Those of several answers, more than others, that have had more than half the way from an equal part to the
-        largest: who wants little is not among them, although an equal part may be less than what most of them want.
+        """The peers with more answers than others that have had too much.
+
+        Too much is more than half way from an equal part to the largest part: so a peer that wants little is never
+        among them.
         """
         fewest = min(asking.values())
         level = (1 / len(asking.keys() | self._had.keys()) + max(self._had.values(), default=0.0)) / 2
         return {peer for peer, answers in asking.items() if answers > fewest and self._had.get(peer, 0.0) > level}
 
-    def _steps(self, due: dict[Hashable, list[int]], wishes: Sequence[Wish], spare: Callable[[int], int]) -> list[int]:
+    def _steps(self, steps: dict[Hashable, list[Feed]], spare: Callable[[int], int]) -> list[Feed]:
         """Equal parts of the steps of all peers with any."""
-        if len(due) < 2:
-            return [index for mine in due.values() for index in mine]
-        wanted = {peer: sum(_size(wishes[index]) for index in mine) for peer, mine in due.items()}
+        if len(steps) < 2:
+            return [feed for mine in steps.values() for feed in mine]
+        wanted = {peer: sum(feed.size for feed in mine) for peer, mine in steps.items()}
         level = _level(list(wanted.values()), spare)
-        chosen = []
-        for peer, mine in due.items():
+        chosen: list[Feed] = []
+        for peer, mine in steps.items():
             if wanted[peer] <= level:
                 chosen += mine
                 self._next.pop(peer, None)
                 continue
             place, left, taken = self._next.get(peer, 0) % len(mine), level, 0
-            for index in [*mine[place:], *mine[:place]]:
-                size = _size(wishes[index])
-                if taken and size > left:
+            for feed in [*mine[place:], *mine[:place]]:
+                if taken and feed.size > left:
                     break
-                chosen.append(index)
-                left -= size
+                chosen.append(feed)
+                left -= feed.size
                 taken += 1
             self._next[peer] = place + taken
         return chosen
 
 
-def _size(wish: Wish) -> int:
-    return wish.rows * wish.tokens
-
-
 def _level(wanted: Sequence[int], spare: Callable[[int], int]) -> int:
-    """The most that a peer gets of a pass: what the one that wants least does, and its part of what is to spare."""
+    """The tokens that a peer gets of a pass at most: the smallest wish, and an equal part of what costs nothing."""
     level = min(wanted)
     left = spare(level * len(wanted))
     more = sorted(each for each in wanted if each > level)

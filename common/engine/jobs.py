@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from common.answer.values import ROOT, Drawn, TreeWork
 from common.engine.draw import Drafter, Sample
 from common.engine.kv.memory import Claim, DocumentStates, Need, Part, Rows
 from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Feed
 from common.processors.processor import Processor
 from common.sampling.joint import Joint
 
@@ -99,17 +100,6 @@ class Prompt:
         return self.documents if self.blank is None else (*self.documents, self.blank)
 
 
-@dataclass(slots=True)
-class Feed:
-    """Tokens that rows lack. `logits` are wanted at the last ones, once all have been fed."""
-
-    rows: Rows
-    tokens: Sequence[int]
-    logits: int = 0
-    parents: Sequence[int] | None = None  # of a tree that they are the last tokens of, see `Item`
-    behind: Sequence[Feed] = ()  # all of them have to be fed whole in the same pass, or these must not be
-
-
 class DocumentParts:
     """Reads the documents of one answer into the beginnings of its `rows`.
 
@@ -139,7 +129,7 @@ class DocumentParts:
 
     def feeds(self) -> list[Feed]:
         """The rest to be read of each document."""
-        return [Feed(rows, document[rows.fed :]) for document, rows in self._reading.values()]
+        return [Feed(rows, document[rows.fed :], logits=0) for document, rows in self._reading.values()]
 
     def expect(self) -> bool:
         """Make room in the rows for the documents that are being read, if these are all that is missing, each the whole
@@ -153,7 +143,7 @@ class DocumentParts:
         return True
 
     def fed(self, feed: Feed) -> None:
-        """Note that some of a feed's tokens were part of a pass."""
+        """Note that `feed` was part of a pass."""
         for row, (document, rows) in self._reading.items():
             if rows is feed.rows and rows.fed == len(document):
                 states = rows.states(0)
@@ -224,7 +214,9 @@ class AnswerRows:
             return [self._feed(wanted)]
         documents = self._documents.feeds()
         if self._at_once and self._documents.expect():
-            return [*documents, replace(self._feed(wanted), behind=documents)]
+            feed = self._feed(wanted)
+            feed.behind = documents
+            return [*documents, feed]
         return documents
 
     def _feed(self, wanted: TreeWork) -> Feed:
@@ -240,13 +232,13 @@ class AnswerRows:
             parents = [*range(ROOT, before - 1), *(before + parent for parent in wanted.parents)]
         return Feed(self.rows, [*missing, *wanted.tokens[len(self._tokens) :]], wanted.count, parents)
 
-    def fed(self, feed: Feed, tokens: int) -> None:
-        """Note that the first `tokens` tokens of `feed` were part of a pass."""
+    def fed(self, feed: Feed) -> None:
+        """Note that `feed` was part of a pass."""
         if feed.rows is not self.rows:
             self._documents.fed(feed)
             return
-        self._chain += self._missing[:tokens]
-        nodes = len(self._tokens) + max(0, tokens - len(self._missing))
+        self._chain += self._missing[: len(feed.tokens)]
+        nodes = len(self._tokens) + max(0, len(feed.tokens) - len(self._missing))
         self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
 
     def _keep(self, chain: Sequence[int], wanted: TreeWork) -> None:
@@ -370,8 +362,8 @@ class Job(Protocol):
         """Feeds that are possible now. `wake` is called when there may be more. Raises what ends this job."""
         ...
 
-    def fed(self, feed: Feed, tokens: int) -> None:
-        """Note that the first `tokens` tokens of `feed` were fed."""
+    def fed(self, feed: Feed) -> None:
+        """Note that `feed`, which may have been cut, was part of a pass."""
         ...
 
     @property
@@ -467,7 +459,7 @@ class AnswerJob(Generic[Wanted]):
         # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.
         if not scoring.ready(list(wanted.path), wake):
             before = () if wanted.tokens or documents else feed.tokens[: -wanted.count]
-            return [*documents, Feed(feed.rows, before)] if before else documents
+            return [*documents, Feed(feed.rows, before, logits=0)] if before else documents
         self._work, self._paths = wanted, wanted.paths
         return [*documents, feed]
 
@@ -479,9 +471,9 @@ class AnswerJob(Generic[Wanted]):
     def context(self) -> int:
         return 0 if self._rows is None else self._rows.rows.context
 
-    def fed(self, feed: Feed, tokens: int) -> None:
+    def fed(self, feed: Feed) -> None:
         if self._rows is not None:
-            self._rows.fed(feed, tokens)
+            self._rows.fed(feed)
 
     def samples(self) -> list[Sample]:
         if self._work is None or self._scoring is None:
@@ -584,9 +576,9 @@ class DocumentJob:
             self._rows = self._part.rows(wake)
             if self._rows is None:
                 return ()
-        return [Feed(self._rows, self._document[self._rows.fed :])]
+        return [Feed(self._rows, self._document[self._rows.fed :], logits=0)]
 
-    def fed(self, feed: Feed, tokens: int) -> None:
+    def fed(self, feed: Feed) -> None:
         if self._decoder is None or feed.rows.fed < len(self._document):
             return
         states = feed.rows.states(0)

@@ -1,7 +1,7 @@
 """The thread that owns the model (DRAGON §3: Decoder).
 
-Turn by turn it asks its jobs what they lack, lets the batcher choose, runs one forward pass over all of it, draws all
-drafts, and hands them out. A pass is given up between two layers when nobody needs it any more.
+A turn asks the jobs for feeds, lets the batcher choose among them, runs one forward pass, draws the drafts, and hands
+them out. A pass ends between two layers as soon as all of its jobs are useless.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 import torch
 
 from common.answer.values import Drawn
-from common.engine.batcher import SHORT, Batcher, PassTimes, PeerShares, Share, Wish
+from common.engine.batcher import Batcher, PassTimes, PeerShares, further_tokens, is_step, prompt_tokens
 from common.engine.draw import Sample, draw
 from common.engine.gate import Gate
-from common.engine.jobs import Feed, Job
+from common.engine.jobs import Job
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.estimates.estimators import DecodeLine
 from common.estimates.peer import TYPICAL_CONTEXT
 from common.process.threads import Accounts, ByTurns, Died, TokenBucket, vital_thread
@@ -51,46 +51,18 @@ class MinimumTimes:
 
 
 # --- passes
-# A feed's part in a forward pass, and the account of what passes were for.
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A feed as it takes part in a pass, with how many of its tokens do."""
-
-    job: Job
-    feed: Feed
-    tokens: int
-
-    @property
-    def item(self) -> Item:
-        """The tokens to feed; logits are wanted once all of them are."""
-        feed, left = self.feed, len(self.feed.tokens) - self.tokens
-        parents = feed.parents if feed.parents is None or not left else feed.parents[:-left]
-        return Item(feed.rows, feed.tokens[: self.tokens], 0 if left else feed.logits, parents)
-
-    @property
-    def step(self) -> bool:
-        """Whether it is a decode step or verifies a proposal, rather than a prompt or a catch-up."""
-        wanted = max(self.feed.logits, 1)
-        return self.job.running and (len(self.feed.tokens) == 1 or (wanted > 1 and self.before < SHORT))
-
-    @property
-    def before(self) -> int:
-        """Tokens per row before those whose distributions are wanted."""
-        return len(self.feed.tokens) - self.feed.logits
 
 
 @dataclass(slots=True)
 class WorkDone:
     """Passes and tokens computed, and those computed in vain. Tokens count once per row."""
 
-    passes: int = 0
+    passes: int = 0  # that ran to their end
     given_up: int = 0  # passes that ended between two layers
-    rows: int = 0  # of whole passes
-    tokens: int = 0  # fed in them
-    seconds: float = 0.0  # of them
-    stale: int = 0  # of them, those whose draft nobody wanted any more when the pass ended
+    rows: int = 0  # in all passes
+    tokens: int = 0  # fed in all passes
+    seconds: float = 0.0  # of all passes
+    stale: int = 0  # tokens fed for jobs that were useless when the pass ended
 
     def __str__(self) -> str:
         share = self.stale / self.tokens if self.tokens else 0.0
@@ -100,32 +72,23 @@ class WorkDone:
         )
 
 
-def prompt_tokens(entries: Sequence[Entry]) -> int:
-    """Tokens of all rows that are not steps."""
-    return sum(len(entry.feed.rows) * entry.tokens for entry in entries if not entry.step)
-
-
-def in_order(feeds: Sequence[Feed], shares: Sequence[Share]) -> list[Share]:
-    """The shares of a pass without those whose feed is behind others that the pass does not feed whole."""
-    whole = {id(feeds[share.wish]) for share in shares if share.tokens == len(feeds[share.wish].tokens)}
-    return [share for share in shares if whole.issuperset(map(id, feeds[share.wish].behind))]
-
-
 # --- tasks
-# Tasks beside the passes of a thread that owns a model. Peers that cause them have turns, and shares of its time.
+# Work of the model's thread between two passes. Each peer that causes tasks has its turns and a share of the time.
 
 Task = Callable[[], None]
 
-SHARE: Final = 0.25  # seconds of the thread's time that the tasks of one owner may take, per second
+SHARE: Final = 0.25  # seconds per second that the tasks of one owner may take
 BURST: Final = 0.5  # seconds that they may take at once
-SHARE_OF_ALL: Final = 0.5  # the same of all owners together, but for the daemon itself
+SHARE_OF_ALL: Final = 0.5  # seconds per second that all owners' tasks may take, except the daemon's own
 BURST_OF_ALL: Final = 1.0
-SLICE: Final = 0.005  # seconds of a round after which the next task is left to the next one
+SLICE: Final = 0.005  # seconds of a round, after which the next task waits for the next round
 
 
 class Tasks:
-    """Waiting tasks, run between two passes. Owners that have overdrawn their account wait, and all of them while they
-    have overdrawn the one that they share; the daemon's own tasks, of the owner None, do not.
+    """Waiting tasks, run between two passes.
+
+    An owner that has overdrawn its account waits. All owners wait while their common account is overdrawn. The owner
+    None is the daemon itself and never waits.
     """
 
     def __init__(self) -> None:
@@ -135,14 +98,12 @@ class Tasks:
         self._lock = threading.Lock()
 
     def add(self, owner: Hashable, task: Task) -> None:
-        """Let `task` wait, which must not raise. From any thread."""
+        """Add a task, which must not raise. From any thread."""
         with self._lock:
             self._waiting.add(owner, task)
 
     def run(self) -> bool:
-        """One round: the daemon's own tasks for as long as a slice, and the owners' by turns for as long; whether there
-        were any.
-        """
+        """Run the daemon's own tasks for a slice, then the owners' for a slice. Returns whether any was due."""
         now = time.monotonic()
         with self._lock:
             due = [owner for owner in self._waiting if not self._until_due(owner, now)]
@@ -157,7 +118,7 @@ class Tasks:
         return bool(due)
 
     def _run(self, owner: Hashable, most: float) -> tuple[float, float]:
-        """Run the owner's tasks until `most` seconds are over; the seconds that they took, and when they ended."""
+        """Run the owner's tasks until `most` seconds are over. Returns the seconds they took and when they ended."""
         began = ended = time.monotonic()
         while ended - began < most and (task := self._take(owner)) is not None:
             task()
@@ -165,7 +126,7 @@ class Tasks:
         return ended - began, ended
 
     def wait(self) -> float | None:
-        """Seconds until a task is due, None where none waits."""
+        """Seconds until a task is due. Returns None if no task waits."""
         now = time.monotonic()
         with self._lock:
             return min((self._until_due(owner, now) for owner in self._waiting), default=None)
@@ -184,7 +145,7 @@ log = logging.getLogger(__name__)
 
 _Part = tuple[slice, int]  # one answer's rows of a pass's logits, and at how many positions it wants them
 
-LOOK_AGAIN = 1.0  # seconds; a job that has waited for memory for too long finds out when it is looked at
+LOOK_AGAIN = 1.0  # seconds between two turns at most: a job notices in its turn that it waited for memory too long
 
 
 class Worker:
@@ -198,9 +159,9 @@ class Worker:
         died: Died | None = None,
         gate: Gate | None = None,
     ) -> None:
-        """`step` is what a decode step takes as profiled, in seconds; `died` is told if the thread ends by itself.
+        """`step` is the profiled time of a decode step in seconds. `died` is called if the thread ends by itself.
 
-        Workers that share a `gate` compute one at a time. Who waits for a streamed layer lets others have turns.
+        Workers that share a `gate` compute one at a time. A worker that waits for a streamed layer lends its turn.
         """
         self.decoder = decoder
         self._gate = gate
@@ -228,24 +189,25 @@ class Worker:
         self._wake.set()
 
     def task(self, run: Task, owner: Hashable = None) -> None:
-        """Call `run` once on this thread, between two passes, at the cost of the peer `owner`; None: it is this
-        daemon's own. It must not raise.
+        """Call `run` once on this thread, between two passes. It must not raise.
+
+        `owner`: the peer charged for it; None means the daemon itself.
         """
         self._tasks.add(owner, run)
         self._wake.set()
 
     def wake(self) -> None:
-        """Look at the jobs again: one may have something to do, or nothing any more."""
+        """Take a turn soon: the work of some job has changed."""
         self._wake.set()
 
     @property
     def idle(self) -> bool:
-        """Whether there is no job, as of now. On any thread."""
+        """Whether there is no job now. From any thread."""
         return not self._jobs and not self._new
 
     @property
     def row_seconds(self) -> float:
-        """Seconds that one token more in a row of an answer costs all answers that are running, together."""
+        """Seconds that one token more in a row costs all running answers together."""
         return self.times.row * max(1, self._running)
 
     def close(self) -> None:
@@ -277,34 +239,26 @@ class Worker:
         return busy
 
     def _turn(self) -> bool:
-        """One pass; returns whether there was anything to do."""
+        """One pass over what is wanted; returns whether there was anything to do."""
         busy = self._tasks.run()
         self._renew_jobs()
         wanted, held = self._wanted()
         if not wanted:
             return busy
         running = any(job.running and job.peer not in held for job in self._jobs)
-        wishes = [
-            Wish(job.peer, len(feed.rows), len(feed.tokens), job.running, max(feed.logits, 1)) for job, feed in wanted
-        ]
-        shares = in_order([feed for _, feed in wanted], self._plan(wishes, self.times.budget(running)))
-        entries = [Entry(*wanted[share.wish], share.tokens) for share in shares]
+        chosen = self._batcher.plan(self._shares.admitted(wanted, self.times), self.times.budget(running))
         began = time.perf_counter()
-        self._pass([entry for entry in entries if self._fits(entry)])
-        self._shares.note(wishes, shares, time.perf_counter() - began, self.times)
+        self._pass([feed for feed in chosen if self._fits(feed)])
+        peers = {feed.job.peer for feed in wanted}
+        self._shares.note(peers, chosen, time.perf_counter() - began, self.times)
         return True
 
     def _rest(self) -> float | None:
-        """Seconds until there may be something to do although nobody has said so."""
+        """Seconds until the next turn if nobody calls `wake`. Returns None for no limit."""
         due = self._tasks.wait()
         if not self._jobs:
             return due
         return LOOK_AGAIN if due is None else min(due, LOOK_AGAIN)
-
-    def _plan(self, wishes: Sequence[Wish], budget: int) -> list[Share]:
-        admitted = self._shares.admitted(wishes, self.times)
-        chosen = self._batcher.plan([wishes[index] for index in admitted], budget)
-        return [Share(admitted[share.wish], share.tokens) for share in chosen]
 
     def _renew_jobs(self) -> None:
         while self._new:
@@ -315,118 +269,115 @@ class Worker:
         self._jobs = [job for job in self._jobs if not job.over]
         self._running = sum(job.running for job in self._jobs)
 
-    def _wanted(self) -> tuple[list[tuple[Job, Feed]], Set[Hashable]]:
-        """Feeds that are possible now, and the peers that are held back, whose jobs were not asked."""
+    def _wanted(self) -> tuple[list[Feed], Set[Hashable]]:
+        """The feeds that are possible now, and the peers held back in this turn, whose jobs were not asked."""
         asking = Counter(job.peer for job in self._jobs)
         while asking:
             held = self._shares.held(asking)
-            wanted: list[tuple[Job, Feed]] = []
+            wanted: list[Feed] = []
             for job in self._jobs:
                 if job.peer in asking and job.peer not in held:
                     with _Blame(job):
-                        wanted += [(job, feed) for feed in job.feeds(self.decoder, self.wake)]
+                        feeds = job.feeds(self.decoder, self.wake)
+                        for feed in feeds:
+                            feed.job = job
+                        wanted += feeds
             if wanted:
                 return wanted, held
             asking = Counter({peer: asking[peer] for peer in held})
         return [], frozenset()
 
-    def _fits(self, entry: Entry) -> bool:
-        """Whether the decoder takes the entry; a refusal ends its job and nothing else."""
-        with _Blame(entry.job):
-            self.decoder.check_feed(entry.item)
+    def _fits(self, feed: Feed) -> bool:
+        """Whether the decoder takes the feed. A refusal ends its job and no other."""
+        with _Blame(feed.job):
+            self.decoder.check_feed(feed)
             return True
         return False
 
-    def _pass(self, entries: Sequence[Entry]) -> None:
-        if not entries:
+    def _pass(self, feeds: Sequence[Feed]) -> None:
+        """Feed, draw, and hand out the drafts."""
+        if not feeds:
             return
         started, clock = time.monotonic_ns(), time.perf_counter()
-        jobs = [entry.job for entry in entries]
 
         def useless() -> bool:
-            return all(job.useless for job in jobs)
+            return all(feed.job.useless for feed in feeds)
 
         failure = ""
         try:
-            logits = self.decoder.forward([entry.item for entry in entries], useless, self._waiting)
+            logits = self.decoder.forward(feeds, useless, self._waiting)
         except Preempted:
             self.done.given_up += 1
-            _give_up(jobs, started)
+            _give_up(feeds, started)
             return
         except Exception as error:
-            if len(entries) == 1:
-                with _Blame(entries[0].job):
+            if len(feeds) == 1:
+                with _Blame(feeds[0].job):
                     raise
                 return
             failure = type(error).__name__
         if failure:  # the error is gone, and with it the memory of what it broke off
-            self._isolate(entries, failure)
+            self._isolate(feeds, failure)
             return
-        self._settle(entries)
-        self._count(entries)
-        drawn = self._draw(entries, logits)
-        stepping = [entry for entry in entries if entry.step]
-        further = sum(len(entry.feed.rows) * (entry.tokens - 1) for entry in stepping)
-        if not self._wait_out(entries, further, clock, useless):
-            _give_up(jobs, started)
+        for feed in feeds:
+            with _Blame(feed.job):
+                feed.job.fed(feed)
+        self._count(feeds)
+        drawn = self._draw(feeds, logits)
+        if not self._wait_out(feeds, clock, useless):
+            _give_up(feeds, started)
             return
         seconds = time.perf_counter() - clock
         self.done.seconds += seconds
-        stepped = sum(len(entry.feed.rows) * entry.tokens for entry in stepping)
-        self.times.observe(seconds, bool(stepping), prompt_tokens(entries), further, stepped)
-        for entry, drafts in drawn:
-            with _Blame(entry.job):
-                entry.job.drawn(drafts, seconds, entry.step and len(entry.feed.tokens) == 1)
+        steps = [feed for feed in feeds if is_step(feed)]
+        stepped = sum(feed.size for feed in steps)
+        self.times.observe(seconds, bool(steps), prompt_tokens(feeds), further_tokens(feeds), stepped)
+        for feed, drafts in drawn:
+            with _Blame(feed.job):
+                feed.job.drawn(drafts, seconds, is_step(feed) and len(feed.tokens) == 1)
         if drawn:
             self.decoder.document_cache.release()
 
-    def _count(self, entries: Sequence[Entry]) -> None:
-        tokens = [len(entry.feed.rows) * entry.tokens for entry in entries]
+    def _count(self, feeds: Sequence[Feed]) -> None:
         self.done.passes += 1
-        self.done.rows += sum(len(entry.feed.rows) for entry in entries)
-        self.done.tokens += sum(tokens)
-        self.done.stale += sum(count for entry, count in zip(entries, tokens, strict=True) if entry.job.useless)
+        self.done.rows += sum(len(feed.rows) for feed in feeds)
+        self.done.tokens += sum(feed.size for feed in feeds)
+        self.done.stale += sum(feed.size for feed in feeds if feed.job.useless)
 
-    def _isolate(self, entries: Sequence[Entry], failure: str) -> None:
-        """A pass failed: run its entries one by one, so that only the one at fault ends."""
-        log.warning("a pass over %d items failed with %s; they are run one by one", len(entries), failure)
-        for entry in entries:
-            if not entry.job.over:
-                self._pass([entry])
+    def _isolate(self, feeds: Sequence[Feed], failure: str) -> None:
+        """Run the feeds of a failed pass one by one, so that only the job at fault ends."""
+        log.warning("a pass over %d items failed with %s; they are run one by one", len(feeds), failure)
+        for feed in feeds:
+            if not feed.job.over:
+                self._pass([feed])
 
-    def _settle(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            with _Blame(entry.job):
-                entry.job.fed(entry.feed, entry.tokens)
-
-    def _draw(self, entries: Sequence[Entry], logits: torch.Tensor) -> list[tuple[Entry, list[Drawn]]]:
-        """The drafts of those that asked for distributions and still want them."""
-        asking: list[tuple[Entry, Sequence[Sample]]] = []
+    def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[Drawn]]]:
+        """The drafts of all jobs that asked for distributions and still want them."""
+        asking: list[tuple[Feed, Sequence[Sample]]] = []
         parts: list[_Part] = []
         start = 0
-        for entry in entries:
-            count = entry.item.logits
-            part = slice(start, start + len(entry.feed.rows) * count)
+        for feed in feeds:
+            part = slice(start, start + len(feed.rows) * feed.logits)
             start = part.stop
-            if not count or entry.job.useless:
+            if not feed.logits or feed.job.useless:
                 continue
-            with _Blame(entry.job):
-                asking.append((entry, entry.job.samples()))
-                parts.append((part, count))
+            with _Blame(feed.job):
+                asking.append((feed, feed.job.samples()))
+                parts.append((part, feed.logits))
         if not asking:
             return []
         results = iter(self._results(logits, parts, [each for _, each in asking]))
         drawn = []
-        for entry, each in asking:
+        for feed, each in asking:
             drafts = [next(results) for _ in each]
-            with _Blame(entry.job):
-                drawn.append((entry, [_unless_failed(draft) for draft in drafts]))
+            with _Blame(feed.job):
+                drawn.append((feed, [_unless_failed(draft) for draft in drafts]))
         return drawn
 
     def _results(
         self, logits: torch.Tensor, parts: Sequence[_Part], samples: Sequence[Sequence[Sample]]
     ) -> list[Drawn | Exception]:
-        """The drafts of all `samples`, by part. Each part is drawn by itself where there is no memory to join them."""
+        """The drafts of all `samples`, by part. Draws each part by itself if there is no memory to join them."""
         try:
             ordered = _by_position(logits, parts)
         except Exception as error:
@@ -437,14 +388,15 @@ class Worker:
         alone = zip(parts, samples, strict=True)
         return [draft for part, each in alone for draft in self._results(logits, [part], [each])]
 
-    def _wait_out(self, entries: Sequence[Entry], further: int, started: float, useless: Callable[[], bool]) -> bool:
-        """Emulate slower hardware, on which `further` tokens of steps cost what a prompt's do; False when the pass was
-        given up meanwhile.
+    def _wait_out(self, feeds: Sequence[Feed], started: float, useless: Callable[[], bool]) -> bool:
+        """Wait until slower hardware would be done: there, further tokens of steps cost what a prompt's tokens do.
+
+        Returns False if the pass was given up meanwhile.
         """
         if self._minimum is None:
             return True
-        contexts = [entry.job.context for entry in entries if entry.step]
-        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(entries) + further)
+        contexts = [feed.job.context for feed in feeds if is_step(feed)]
+        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(feeds) + further_tokens(feeds))
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)
             self._wake.clear()
@@ -454,7 +406,7 @@ class Worker:
 
 
 class _Blame:
-    """Confine what goes wrong inside to one job, which it ends."""
+    """Ends one job, and nothing else, if the block raises."""
 
     __slots__ = ("_job",)
 
@@ -480,15 +432,13 @@ def _unless_failed(draft: Drawn | Exception) -> Drawn:
     return draft
 
 
-def _give_up(jobs: Sequence[Job], started: int) -> None:
-    for job in jobs:
-        job.gave_up(started)
+def _give_up(feeds: Sequence[Feed], started: int) -> None:
+    for feed in feeds:
+        feed.job.gave_up(started)
 
 
 def _by_position(logits: torch.Tensor, parts: Sequence[_Part]) -> torch.Tensor:
-    """Those `parts` of `logits` `[rows of all, vocab]`, joined: each a slice `[rows * count]`, which becomes
-    `[count * rows]`.
-    """
+    """Join the `parts` of `logits` `[rows of all, vocab]`. Each part `[rows * count]` becomes `[count * rows]`."""
     if sum(part.stop - part.start for part, _ in parts) == len(logits) and all(count == 1 for _, count in parts):
         return logits
     ordered = [

@@ -27,10 +27,8 @@ from common.engine.model.files import StoredTensor, read_header
 # Division of a model within a memory budget: what stays, what is read in every pass. Pure.
 #
 # Every pass reads all layers in the same order, so of layers that take turns in memory none is there when its turn
-# comes:
-# a cache of the last ones used keeps nothing. The leading layers stay instead, as many as fit, and the others are
-# read in
-# every pass into two buffers, one of which is filled while the other is computed with (EdgeLLM §III-D).
+# comes: a cache of the last ones used keeps nothing. The leading layers stay instead, as many as fit, and the others
+# are read in every pass into two buffers, one of which is filled while the other is computed with (EdgeLLM §III-D).
 
 BUFFERS = 2
 CHUNK_BYTES = 2**20  # of a file, read at once on the way to a buffer
@@ -95,8 +93,7 @@ def _layer_bytes(layers: Sequence[int], resident: int) -> int:
 # --- file
 # Tensors in safetensors files, read when they are asked for and kept nowhere.
 #
-# Reads bypass the page cache where the file system can (O_DIRECT), and leave nothing in it where not: memory beyond
-# the
+# Reads bypass the page cache where the file system can (O_DIRECT), and leave nothing in it where not: memory beyond the
 # budget must not make a model look faster than the disk. Files are never mapped.
 
 BLOCK_BYTES = 4096  # what O_DIRECT wants places in files and memory to be multiples of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -94,24 +95,6 @@ log = logging.getLogger(__name__)
 BACKLOG = 4096  # measurements that wait at most; older ones are worth less than a stall
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteDecoded:
-    """A decode step of the other side."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A decided position: Eq. 5's acceptance of (device, cloud), if the sampler has it, and the actual one."""
-
-    expected: tuple[float, float] | None
-    accepted: dict[Side, bool]
-
-
-Measurement = RemoteDecoded | Judged
-
-
 class PeerEstimates:
     """Round trip, the other side's decode time, and acceptance rates of both sides' drafts, of one connection.
 
@@ -123,7 +106,7 @@ class PeerEstimates:
         """`own` and `remote` as `PeerModel` has them; `send` takes the probes."""
         self.meter = LinkMeter(send)
         self._model = PeerModel(role, own, remote)
-        self._measured: deque[Measurement] = deque(maxlen=BACKLOG)
+        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # what takes in a measurement
         self._allowance = Allowance()
         self._snapshot = self._model.estimates()
         self.histories = Histories()
@@ -137,21 +120,17 @@ class PeerEstimates:
 
     def remote_decoded(self, seconds: float) -> None:
         """Note the time that the other side reports for one of its decode steps."""
-        self._measured.append(RemoteDecoded(seconds))
+        self._measured.append(partial(self._model.remote_decoded, seconds))
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
         """Note which of the drafts known at a position were accepted, and what Eq. 5 expects of (device, cloud)."""
-        self._measured.append(Judged(expected, dict(accepted)))
+        self._measured.append(partial(self._model.observe_acceptance, expected, dict(accepted)))
 
     def digest(self) -> None:
         """Take in what was measured since the last call."""
         while self._measured:
             try:
-                match self._measured.popleft():
-                    case RemoteDecoded(seconds):
-                        self._model.remote_decoded(seconds)
-                    case Judged(expected, accepted):
-                        self._model.observe_acceptance(expected, accepted)
+                self._measured.popleft()()
             except ValueError:
                 log.warning("an impossible measurement was left out")
         self._snapshot = self._model.estimates()

@@ -13,16 +13,12 @@ from proto.messages import Placement, Side
 # --- hand_over
 # Chooses the next aggregator from the verdicts just made (DRAGON Table 1, with the price of moving the role).
 #
-# Eq. 6 compares what each side would need per token if it aggregated for ever. Moving the role is not free, though:
-# its
+# Eq. 6 compares what each side would need per token if it aggregated for ever. Moving the role is not free, though: its
 # new holder learns of it with the target, one way later. What that costs depends on the position just decided. A side
-# whose draft was rejected waits for the target anyway, so the role may as well come with it, and its next draft,
-# being
+# whose draft was rejected waits for the target anyway, so the role may as well come with it, and its next draft, being
 # local now, need not travel. After two accepted drafts both pipelines would have run on, and the one way is lost. So
-# the
-# choice after each position is a decision process with two states, who aggregates, and four outcomes, which drafts
-# were
-# accepted; it is solved for the least time per token in the long run.
+# the choice after each position is a decision process with two states, who aggregates, and four outcomes, which drafts
+# were accepted; it is solved for the least time per token in the long run.
 
 Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
 _Waits = dict[Side, list[tuple[float, float, float]]]  # who decides: (chance, wait if the device follows, if the cloud)

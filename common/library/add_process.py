@@ -41,7 +41,7 @@ TURN: Final = 5.0  # seconds that a reading has, at least, before others have th
 Folders = dict[str, list[str]]
 
 
-class Daemon:
+class DaemonLines:
     """The lines to and from the process that started this one."""
 
     def __init__(self, lines: IO[str], answers: IO[str]) -> None:
@@ -135,7 +135,7 @@ class LentEmbedder:
 class FolderReader:
     """Reads folder after folder, those first in which something has changed last."""
 
-    def __init__(self, daemon: Daemon, settings: Settings, library: Library, embedder: LentEmbedder) -> None:
+    def __init__(self, daemon: DaemonLines, settings: Settings, library: Library, embedder: LentEmbedder) -> None:
         self._daemon = daemon
         self._settings = settings
         self._library = library
@@ -207,7 +207,7 @@ def main() -> None:
     settings = Settings(**json.loads(sys.stdin.readline()))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries may print
-    daemon = Daemon(sys.stdin, answers)
+    daemon = DaemonLines(sys.stdin, answers)
     lent: list[LentEmbedder] = []
 
     def lend(own: Embedder) -> Embedder:

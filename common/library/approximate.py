@@ -13,8 +13,6 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library.id_selector import selector
-
 LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines say 4 to 16
 PROBES = 32  # lists that a search looks into, at least
 VECTORS_PER_LIST = 40  # that the lists are chosen by; FAISS warns below 39
@@ -24,6 +22,7 @@ _WHOLE = 1024  # of a selection's vectors that are all candidates; reading them 
 _SPARE = 4  # times as many vectors as candidates are looked at, at least
 _ROUNDS = 10  # of k-means, FAISS's own number for this kind of index
 _SEED = 1234
+_SPREAD = 16  # times as many ids as are chosen, at most, have a bit each in a selector
 
 _faiss: Any = faiss  # its type stubs lack the parameters of a search
 
@@ -118,3 +117,16 @@ def is_sound(index: Any) -> bool:
         and index.code_size == index.d
         and len(ids_of(index)) == index.ntotal
     )
+
+
+def selector(chosen: NDArray[np.int64]) -> Any:
+    """The selector of `chosen` ids [n], ascending, at least one.
+
+    Every search makes one and asks it about every vector, for which bits take a fraction of a hash set's time. That one
+    is for few ids of many, and for ids so large, in a database that somebody hands on, that bits would fill the memory.
+    """
+    if chosen[0] < 0 or chosen[-1] >= _SPREAD * len(chosen):
+        return faiss.IDSelectorBatch(chosen)
+    bits = np.zeros(int(chosen[-1]) + 1, np.bool_)
+    bits[chosen] = True
+    return _faiss.IDSelectorBitmap(np.packbits(bits, bitorder="little"))

@@ -13,6 +13,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 from tokenizers import Tokenizer
 
 from common.library.errors import EmbedderError
+from common.library.places import LONGEST_TITLE
 from common.library.readers.content import Content, headings
 
 DEFAULT_TOKENS = 128
@@ -25,7 +26,7 @@ MOST_CHARACTERS_PER_TOKEN = 16
 _TOO_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)])){24}|^[ \t]{64}[ \t]*[-*+>\d]", re.MULTILINE)
 _LONGEST_LINE = 8192  # characters that are looked at together; a paragraph has some hundred to some thousand
 _LONG_LINE = re.compile(rf"(?<![^\n])[^\n]{{{_LONGEST_LINE + 1},}}")
-_LONGEST_TITLE, _LONGEST_PLACE = 200, 50  # characters; together the wire allows 1,024 bytes
+_LONGEST_PLACE = 50  # characters; with a title the wire allows 1,024 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +136,4 @@ def title_of(path: Path, content: Content) -> str:
     """The title that the document has, else its first heading, else the file's name without its ending."""
     texts = (section.text for section in content.sections if section.unit == "heading")
     found = (heading for text in texts for _, heading in headings(text) if heading)
-    return (content.title or next(found, "") or path.stem)[:_LONGEST_TITLE]
+    return (content.title or next(found, "") or path.stem)[:LONGEST_TITLE]

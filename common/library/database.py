@@ -12,97 +12,108 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import filelock
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryOutdated
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryLocked
 
+LOCK = "writer.lock"
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 8  # of the tables
+FORMAT = 9  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
-# Tags of folders, and of documents that were added by themselves.
-_TAGS = "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag))"
-# Chunks that are no more, by the latest content that had them.
-_REMOVED = (
-    "CREATE TABLE removed (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, chunk INTEGER NOT NULL)",
-    "CREATE INDEX removed_since ON removed (generation)",
-)
-# Files that are passed over, since another one has their content.
-_COPIES = (
-    "CREATE TABLE copies (path TEXT PRIMARY KEY, root TEXT NOT NULL, sha256 TEXT NOT NULL)",
-    "CREATE INDEX copies_of_content ON copies (sha256)",
-)
-# AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
-_FILES = (
-    "CREATE TABLE files (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
-    " title TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
-    " chunking TEXT NOT NULL, chunks INTEGER NOT NULL)"
-)
-_FORMER_FILES = _FILES.replace(" AUTOINCREMENT", "")  # of the formats before 7
-_FILES_ANEW = (
-    "CREATE TABLE former AS SELECT * FROM files",
-    "DROP TABLE files",
-    _FILES,
-    "INSERT INTO files SELECT * FROM former",
-    "DROP TABLE former",
-)
-# Names of encodings of folders and documents whose texts do not tell theirs.
-_ENCODINGS = "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL)"
-# What the user is told of a document, see `Content`.
-_REMARKS = (
-    "CREATE TABLE remarks (file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, text TEXT NOT NULL)",
-    "CREATE INDEX remarks_of_file ON remarks (file)",
-)
-_STEPS = {
-    3: (_TAGS,),
-    4: _REMOVED,
-    5: _COPIES,
-    6: _FILES_ANEW,
-    7: (*_REMARKS, _ENCODINGS),
-}  # each from an earlier format to the next one
-# What brings an earlier format up to date; what it creates is what that format lacks.
-_SINCE = {each: tuple(chain.from_iterable(_STEPS[step] for step in range(each, FORMAT))) for each in _STEPS}
+# The sum of the checksums of a table's rows tells whether one is missing.
+_SUMMED = {
+    "model": "embedder, dimension",
+    "commits": "generation, name",
+    "contents": "id, sha256, chunking, title, named, chunks, remarks",
+    "paths": "id, path, root, content, size, mtime",
+    "tags": "root, tag",
+    "watched": "root",
+    "encodings": "root, encoding",
+    "readings": "root, process, began, ended, done, total, path",
+    "skipped": "root, path, reason",
+}
+WORDS = "words"  # the sum of the index of words, see `Keywords`
+
+
+def _triggers(table: str, columns: str) -> Iterator[str]:
+    """Statements that keep a table's sum up to date."""
+    new, old = (f"checksum({', '.join(f'{row}.{name}' for name in columns.split(', '))})" for row in ("new", "old"))
+    for event, change in (("INSERT", f"+ {new}"), ("DELETE", f"- {old}"), ("UPDATE", f"+ {new} - {old}")):
+        yield (
+            f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} BEGIN"
+            f" UPDATE sums SET total = total {change} WHERE name = '{table}'; END"
+        )
+    yield f"INSERT INTO sums VALUES ('{table}', 0)"
+
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
     # Every content that this library had, since its vectors were last replaced, by a random name.
     "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
-    _FILES,
+    # What files hold, each content once; `named`: its title is the name of the file that shows it; `remarks`: what the
+    # user is told of it, in lines, see `Content`.
+    (
+        "CREATE TABLE contents (id INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL UNIQUE,"
+        " chunking TEXT NOT NULL, title TEXT NOT NULL, named INTEGER NOT NULL, chunks INTEGER NOT NULL,"
+        " remarks TEXT NOT NULL, checksum INTEGER NOT NULL)"
+    ),
+    # Where files are. The first of those that have one content shows it: it is a document, the others are copies.
+    # AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
+    (
+        "CREATE TABLE paths (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
+        " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+        " checksum INTEGER NOT NULL)"
+    ),
+    "CREATE INDEX paths_of_content ON paths (content)",
     (
         "CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT,"
-        " file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,"
+        " content INTEGER NOT NULL REFERENCES contents ON DELETE CASCADE,"
         " first INTEGER NOT NULL, last INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL,"
         " checksum INTEGER NOT NULL)"
     ),
-    "CREATE INDEX chunks_of_file ON chunks (file)",
+    "CREATE INDEX chunks_of_content ON chunks (content)",
     (
         "CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,"
         " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
     ),
-    ("CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))"),
+    # Chunks that are no more, by the latest commit that had them.
+    "CREATE TABLE removed (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, chunk INTEGER NOT NULL)",
+    "CREATE INDEX removed_since ON removed (generation)",
+    # The file of the index: the commit of which its vectors are, and its SHA-256.
+    "CREATE TABLE indexed (name TEXT NOT NULL, sha256 TEXT NOT NULL)",
+    "CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))",
     (
         "CREATE TABLE readings (root TEXT PRIMARY KEY, process INTEGER NOT NULL, began REAL NOT NULL, ended REAL,"
         " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL)"
     ),
-    "CREATE TABLE watched (root TEXT PRIMARY KEY)",
+    "CREATE TABLE watched (root TEXT PRIMARY KEY) WITHOUT ROWID",
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
+    # Tags of folders, and of documents that were added by themselves.
+    "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag)) WITHOUT ROWID",
+    # Encodings, named by the user, of texts in folders, and of documents, that do not say theirs.
+    "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL) WITHOUT ROWID",
     # The index of words reads what it has to forget from the chunks themselves, so that it holds no text.
     (
-        "CREATE VIEW passages AS SELECT chunks.id AS id, file, title, text FROM chunks"
-        " JOIN files ON files.id = chunks.file"
+        "CREATE VIEW passages AS SELECT chunks.id AS id, content, title, text FROM chunks"
+        " JOIN contents ON contents.id = chunks.content"
     ),
     "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
-    _TAGS,
-    *_REMOVED,
-    *_COPIES,
-    *_REMARKS,
-    _ENCODINGS,
+    "CREATE TABLE sums (name TEXT PRIMARY KEY, total INTEGER)",
+    f"INSERT INTO sums VALUES ('{WORDS}', NULL)",
+    *chain.from_iterable(_triggers(table, columns) for table, columns in _SUMMED.items()),
     f"PRAGMA user_version = {FORMAT}",
 )
+
+
+def checksum(*values: object) -> int:
+    """CRC-32 of a row's values; damage may even change their types."""
+    return zlib.crc32(repr(values).encode("utf-8", "replace"))
 
 
 def damaged(path: Path, what: str) -> LibraryDamaged:
@@ -113,12 +124,11 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
     )
 
 
-def connect(path: Path, upgrade: bool = False, durable: bool = True) -> sqlite3.Connection:
-    """A connection in which committed means on the disk, where it is to be `durable`. Raises `LibraryOutdated` for an
-    earlier format, unless that is to be brought up to date.
+def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
+    """A connection in which committed means on the disk, where it is to be `durable`.
 
-    A published one is read as a file that never changes: without locks, which a file system of several machines may
-    lack.
+    A published database is read as a file that never changes: without locks, which a file system of several machines
+    may lack.
     """
     published = is_published(path.parent)
     place = f"file:{quote(str(path))}?immutable=1" if published else path
@@ -128,17 +138,15 @@ def connect(path: Path, upgrade: bool = False, durable: bool = True) -> sqlite3.
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
-        version = _recognise(connection, path)  # first: what follows would change another program's database
-        if version in _SINCE and not upgrade:
-            raise LibraryOutdated(
-                f"the library {path.parent} has format {version} of an earlier version: `dragon library list`, with"
-                " `--role cloud` for a cloud's, brings it up to date, as every daemon that opens it"
-            )
+        _recognise(connection, path)  # first: what follows would change another program's database
+        connection.execute("PRAGMA trusted_schema = ON")  # it is this program's: triggers may call `checksum`
+        connection.create_function("checksum", -1, checksum, deterministic=True)
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         connection.execute("PRAGMA secure_delete = ON")  # of what is removed nothing stays in the file
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA recursive_triggers = ON")  # those of rows that others replace
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
@@ -146,20 +154,32 @@ def connect(path: Path, upgrade: bool = False, durable: bool = True) -> sqlite3.
     return connection
 
 
+@contextmanager
+def writer_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the library in `folder`. Raises `LibraryLocked` where another process does,
+    `LibraryError`."""
+    lock = filelock.FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise LibraryLocked(
+            f"the library {folder} is being changed by another process: try again when it is done"
+        ) from None
+    except OSError as error:
+        raise LibraryError(f"the library {folder} can't be locked: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def is_published(folder: Path) -> bool:
     """Whether nobody changes the library in `folder` any more."""
     return (folder / PUBLISHED).exists()
 
 
-def intact(content: object, checksum: int) -> bool:
-    """Whether a value read back is the one written (CRC-32); a damaged page may even change its type."""
-    if isinstance(content, str):
-        content = content.encode("utf-8", "replace")
-    return isinstance(content, bytes) and zlib.crc32(content) == checksum
-
-
-def _recognise(connection: sqlite3.Connection, path: Path) -> int:
-    """The format of a library's database, 0 for an empty one. Raises `LibraryError` for tables that no library has.
+def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `LibraryError` for another format, and for tables that no library has.
 
     Triggers and views among them would run with what is written later.
     """
@@ -167,29 +187,30 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> int:
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     found = _tables(connection)
     connection.execute("COMMIT")
-    if version not in (0, FORMAT, *_SINCE):
+    if 0 < version < FORMAT:
+        raise LibraryError(
+            f"the library {path.parent} has format {version} of an earlier version, which this program doesn't read:"
+            " move the folder away and add the folders again"
+        )
+    if version not in (0, FORMAT):
         raise LibraryError(
             f"the library {path.parent} has format {version} and this program reads format"
             f" {FORMAT}: use the program that wrote it, or another folder"
         )
-    if found != (_library_tables(version) if version else set()):
+    if found != (_library_tables() if version else set()):
         raise LibraryError(
             f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
             " be, or be damaged: it is left as it is; use another folder, or restore a backup"
         )
-    return int(version)
 
 
 @cache
-def _library_tables(version: int) -> Set[tuple[str, str, str]]:
-    """The tables of a library of this format."""
+def _library_tables() -> Set[tuple[str, str, str]]:
+    """The tables of a library."""
     connection = sqlite3.connect(":memory:")
     try:
-        if version in _SINCE:
-            connection.execute(_FORMER_FILES)
         for statement in _SCHEMA:
-            if statement not in _SINCE.get(version, ()):
-                connection.execute(statement)
+            connection.execute(statement)
         return _tables(connection)
     finally:
         connection.close()
@@ -208,11 +229,11 @@ class Database:
     Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
     """
 
-    def __init__(self, path: Path, upgrade: bool = False, durable: bool = True) -> None:
-        """`upgrade` and `durable` are as for `connect`; raises its `LibraryOutdated`."""
+    def __init__(self, path: Path, durable: bool = True) -> None:
+        """`durable` is as for `connect`."""
         self.path = path
         with self._translated():
-            self._connection = connect(path, upgrade, durable)
+            self._connection = connect(path, durable)
         try:
             self._prepare()
         except BaseException:
@@ -277,16 +298,24 @@ class Database:
         """The error for content that isn't what was written."""
         return damaged(self.path, what)
 
-    def gather(self, patient: bool = True) -> bool:
-        """Bring all that was committed into the database's own file; whether nobody's reading kept it from that.
-        If this is `patient`, it waits for the end of what others are reading, some seconds at most.
+    def check(self, pages: bool) -> None:
+        """Raise `LibraryDamaged` where a row of a small table is missing, or is another one than was written; where
+        SQLite finds one of all `pages` damaged, too.
         """
-        self.all(f"PRAGMA busy_timeout = {round(_PATIENCE * 1e3) if patient else 0}")
-        try:
-            ((busy, _, _),) = self.all("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            self.all(f"PRAGMA busy_timeout = {round(_PATIENCE * 1e3)}")
-        return not busy
+        sums = dict(self.all("SELECT name, total FROM sums"))
+        for table, columns in _SUMMED.items():
+            ((total,),) = self.all(f"SELECT coalesce(sum(checksum({columns})), 0) FROM {table}")
+            if total != sums.get(table):
+                raise self.damaged(f"rows of {table} are not those that were written")
+        found = self.all("PRAGMA integrity_check(1)") if pages else [("ok",)]
+        if found != [("ok",)]:
+            raise self.damaged(" ".join(str(found[0][0]).split()))
+
+    def gather(self) -> None:
+        """Bring all that was committed into the database's own file, unless somebody's reading keeps it from that for
+        some seconds.
+        """
+        self.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def copy(self, path: Path) -> None:
         """Write all that was committed to a database at `path`, in one file without a log. Call inside of a transaction
@@ -303,20 +332,11 @@ class Database:
                 copied.close()
 
     def _prepare(self) -> None:
-        version = self.all("PRAGMA user_version")[0][0]
-        if version == 0:
+        if self.all("PRAGMA user_version")[0][0] == 0:
             with self.transaction(write=True):
                 if self.all("PRAGMA user_version")[0][0] == 0:  # else another process was quicker
                     for statement in _SCHEMA:
                         self.run(statement)
-        elif version in _SINCE:
-            self.run("PRAGMA foreign_keys = OFF")  # or a table that is dropped takes along what belongs to its rows
-            with self.transaction(write=True):
-                ((present,),) = self.all("PRAGMA user_version")
-                for statement in _SINCE.get(present, ()):
-                    self.run(statement)
-                self.run(f"PRAGMA user_version = {FORMAT}")
-            self.run("PRAGMA foreign_keys = ON")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

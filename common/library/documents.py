@@ -10,13 +10,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
+from common.library.places import suffix_of
 from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
 from common.library.readers.encodings import in_utf8
 from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
+
+if TYPE_CHECKING:
+    from common.library.store import FileRecord
 
 MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
 MOST_BYTES = 100_000_000  # of other formats, which hold pictures
@@ -28,7 +33,7 @@ _EARLIEST = -(2**63)  # nanoseconds; earlier dates, as Windows' zero of 1601, ar
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file to read; `mtime` in nanoseconds."""
 
     path: str
@@ -51,7 +56,7 @@ class Scan:
     `passed_over` has the folders that were not looked into.
     """
 
-    files: list[Found] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     passed_over: list[str] = field(default_factory=list)
@@ -120,6 +125,14 @@ def load(path: str) -> File:
     trusted = _EARLIEST <= status.st_mtime_ns < time.time_ns() - _TICK
     mtime = status.st_mtime_ns if trusted else 0
     return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
+
+
+def has_content(record: FileRecord) -> bool:
+    """Whether a file still has the content that the library knows."""
+    try:
+        return load(record.path).sha256 == record.sha256
+    except UnusableDocument:
+        return False
 
 
 def content_of(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
@@ -207,17 +220,12 @@ def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
     if size > most:
         result.skipped.append(Skipped(path, _too_large(size, most)))
     else:
-        result.files.append(Found(path, size, mtime))
+        result.files.append(FoundFile(path, size, mtime))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
-
-
-def suffix_of(path: str) -> str:
-    """The ending of a file's name, with its dot, in lower case."""
-    return os.path.splitext(path)[1].lower()
 
 
 def most_bytes(suffix: str) -> int:

@@ -158,12 +158,12 @@ def _pack(model: SentenceTransformer, dtype: DtypeName) -> bool:
     import torch
 
     from common.engine.model.loading import cpu_has_bfloat16
-    from common.library.packing import pack
+    from common.library.packing import pack_layers
 
     if not torch.backends.cpu.get_cpu_capability().startswith(_QUICK_CPUS):
         return True  # it may stay as it is
     bfloat16 = cpu_has_bfloat16() if dtype == "auto" else dtype == "bfloat16"
-    return pack(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
+    return pack_layers(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
 
 
 def _locate(model: str) -> Path:

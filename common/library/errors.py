@@ -28,10 +28,6 @@ class NoDocumentFits(LibraryError):
         self.pattern = pattern
 
 
-class LibraryOutdated(LibraryError):
-    """The database has a format of an earlier version, which can be brought up to date."""
-
-
 class LibraryBusy(LibraryError):
     """Another process is changing the library."""
 

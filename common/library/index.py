@@ -1,11 +1,16 @@
-"""The FAISS index: a cache of the store's vectors, in memory and in a file.
+"""The FAISS index: a cache of the store's vectors in memory; of an approximate one also in FAISS's own file.
 
 What a former content had is brought up to date by what was removed and added since. What a file has is compared with
-the store once, id by id.
+the store once, id by id. The store knows the file's SHA-256, and of which commit its vectors are: a file that is
+missing, damaged or of another library is ignored. It can be deleted at any time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +18,21 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library import approximate, index_file, index_header
-from common.library.id_selector import selector
-from common.library.store import Store
+from common.library import approximate
+from common.library.errors import LibraryDamaged, LibraryError
+from common.library.store import INDEX, IndexLabel, Store
 from common.library.training import Trainer, sample
+from common.process.files import replacing
+
+TEMPORARY = "index.faiss.new"
 
 EXHAUSTIVE = 2**20  # vectors that are searched one by one where lists are wanted, at most: 1.5 GB of 384 dimensions
 _LARGE = 2**28  # bytes of a file that isn't written again for every change
 _BEHIND = 64  # contents that its readers catch up with
 _FEW = 1024  # lists that are chosen at once, in seconds, where there are more vectors than that
 
-_faiss: Any = faiss  # its type stubs lack the parameters of a search
+_faiss: Any = faiss  # its type stubs lack the parameters of a search, and the callback classes
+_log = logging.getLogger(__name__)
 
 
 class VectorIndex:
@@ -44,7 +53,7 @@ class VectorIndex:
         self._commit: str | None = None  # whose vectors are in the index
         self._last = 0  # the highest id that was in it
         self._untrained = False  # whether lists are wanted, or others than there are
-        self.saved = True  # False while the file, if there is one, is not of use for the next start
+        self.saved = True  # False while a file for the next start is to be written
 
     def __len__(self) -> int:
         return 0 if self._index is None else int(self._index.ntotal)
@@ -73,22 +82,21 @@ class VectorIndex:
             index, commit, self.saved = trained.index, trained.commit, False
             self._last = int(_ids(index).max(initial=0))
         elif commit is None or not store.descends_from(commit):
-            index, commit = index_file.read(self._folder, store), None
-            self.saved = index is not None
+            index, commit = _read(self._folder, store), None
         self._index, self._commit = None, None  # a failure below leaves nothing half done
         if state.dimension is not None:
             self._index = self._updated(index, commit, store, state.dimension)
         self._commit = state.commit
 
     def outdated(self, store: Store) -> bool:
-        """Whether the file should be written again: of a small index for every change, of a large one for many, since
-        its readers catch up with few.
+        """Whether the file should be written again: a small one for every change, a large one for many, since its
+        readers catch up with few.
         """
-        told, size = index_header.told(self._folder)
-        if told is None or not self.saved:
-            return True
-        age = store.age(told.commit)
-        return age is None or age > (0 if size <= _LARGE else _BEHIND)
+        label = store.index_label()
+        if label is None:
+            return not self.saved
+        age = store.age(label.commit)
+        return not self.saved or age is None or age > (0 if _size(self._folder) <= _LARGE else _BEHIND)
 
     def search(
         self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
@@ -106,22 +114,43 @@ class VectorIndex:
             ids = np.sort(approximate.candidates(self._index, query, k, among))
             similarities = store.vectors_of(ids, len(query)).astype(np.float64) @ query.astype(np.float64)
             return [int(identifier) for identifier in ids[np.argsort(-similarities, kind="stable")][:k]]
-        chosen = None if among is None else _faiss.SearchParameters(sel=selector(among))
+        chosen = None if among is None else _faiss.SearchParameters(sel=approximate.selector(among))
         _, found = self._index.search(query.reshape(1, -1), k, params=chosen)
         return [int(identifier) for identifier in found[0] if identifier >= 0]
 
-    def save(self) -> None:
-        """Write the file; only the holder of the writer lock may. A failure costs time, not content."""
+    def save(self, store: Store) -> None:
+        """Write the file, or remove it where every vector is searched; only the holder of the writer lock may. A
+        failure costs time, not content.
+        """
         self.saved = True  # or tried: a disk that is full now is not tried again at every search
-        if self._index is not None and self._commit is not None:
-            index_file.write(self._folder, self._index, self._commit)
+        label = None
+        path = self._folder / INDEX
+        digest = hashlib.sha256()
+
+        def write(part: bytes) -> int:
+            digest.update(part)
+            return int(file.write(part))
+
+        try:
+            if self.approximate and self._commit is not None:
+                with replacing(path, temporary=self._folder / TEMPORARY) as file:
+                    faiss.write_index(self._index, _faiss.PyCallbackIOWriter(write))
+                label = IndexLabel(self._commit, digest.hexdigest())
+            else:
+                path.unlink(missing_ok=True)
+            with store.writing():
+                store.put_index_label(label)
+        except LibraryDamaged:
+            raise
+        except (OSError, RuntimeError, LibraryError) as error:  # RuntimeError: FAISS's own, around a failed write
+            _log.warning("the index file %s was not written, it is rebuilt when needed: %s", path, error)
 
     def _updated(self, index: Any, commit: str | None, store: Store, dimension: int) -> Any:
         """The index with the vectors of the present content. It had those of `commit`; None: unknown ones."""
         count = store.count()
         wanted = 0 < self._approximate_from <= count
         if index is not None and (index.d != dimension or (approximate.is_approximate(index) and not wanted)):
-            index = None
+            index, self.saved = None, False
         if index is not None and commit is not None:
             _take_out(index, store.removed_since(commit))
             self._grow(index, store)
@@ -143,9 +172,10 @@ class VectorIndex:
             self._grow(index, store)
             if np.array_equal(_ids(index), present):
                 return index
-        self.saved = False  # no file served: there is none, it is of another kind, or lies about its content
         self._last = 0
         index = self._begun(store, dimension, large)
+        if approximate.is_approximate(index):
+            self.saved = False  # no file served: there is none, or it is not what it says
         self._grow(index, store)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
@@ -162,6 +192,37 @@ class VectorIndex:
         for ids, vectors in store.vectors_after(self._last, index.d):
             index.add_with_ids(vectors, ids)
             self._last = int(ids[-1])
+
+
+def _size(folder: Path) -> int:
+    with suppress(OSError):
+        return (folder / INDEX).stat().st_size
+    return 0
+
+
+def _read(folder: Path, store: Store) -> Any:
+    """The file's index when it holds the store's content or a former one, else None."""
+    label, path = store.index_label(), folder / INDEX
+    if label is None or not store.descends_from(label.commit):
+        return None
+    if not label.fits(path):
+        _log.warning("the index file %s is missing, damaged or another library's, and is rebuilt", path)
+        return None
+    try:
+        with path.open("rb") as file:
+            # Sizes that are stated inside can be no larger than the file: nothing is allocated for others.
+            size = file.seek(0, os.SEEK_END)
+            _faiss.set_deserialization_vector_byte_limit(size)
+            _faiss.set_deserialization_loop_limit(size)
+            file.seek(0)
+            index = faiss.read_index(_faiss.PyCallbackIOReader(file.read))
+    except (OSError, RuntimeError, MemoryError) as error:
+        _log.warning("the index file %s can't be read and is rebuilt: %s", path, error)
+        return None
+    if approximate.is_approximate(index) and approximate.is_sound(index):
+        return index
+    _log.warning("the index file %s is of another kind and is rebuilt", path)
+    return None
 
 
 def _ids(index: Any) -> NDArray[np.int64]:

@@ -1,7 +1,8 @@
 """Bringing a library up to date with a folder of documents.
 
 Work is committed document by document in batches, so an interruption loses at most one batch; a document of
-many chunks stages its vectors on the way and appears, or changes, all at once.
+many chunks stages its vectors on the way and appears, or changes, all at once. A file whose content the library has
+is noted as another path of that; a file that was moved is no more than that, and a path that is gone.
 """
 
 from __future__ import annotations
@@ -18,19 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk, Chunker, title_of
-from common.library.documents import File, Found, Scan, Skipped, UnusableDocument, content_of, load, scan, suffix_of
+from common.library.documents import (
+    File,
+    FoundFile,
+    Scan,
+    Skipped,
+    UnusableDocument,
+    content_of,
+    has_content,
+    load,
+    scan,
+)
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.passed_over import is_hidden
-from common.library.places import is_within
-from common.library.readers.content import storable
+from common.library.places import has_left, is_gone, is_read_alike, is_within, suffix_of
+from common.library.readers.content import as_typed, storable
 from common.library.readers.formats import GUESSED, REVISIONS
 from common.library.readers.isolated import IsolatedReader
-from common.library.relocation import relocate
-from common.library.store import READING, FileRecord, Store
-from common.library.successors import is_gone, is_read_alike, moved_to, pass_on, typed
+from common.library.store import READING, FileRecord, Intake, Store
 
 BATCH = 32  # chunks committed together: about a second of embedding on one core
+_MOST_PATHS = 1024  # files committed together
 
 Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
 
@@ -44,9 +54,8 @@ class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
     `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
-    the content of another one, `remarks` (path, remark) of those that were read.
-    `ignored` counts files of other types, by the endings of their names, and `passed_over`
-    folders that were not looked into, by their names.
+    the content of another one, `remarks` (path, remark) of those that were read; `ignored` counts files of other types,
+    by the endings of their names, and `passed_over` folders that were not looked into, by their names.
     """
 
     added: int
@@ -77,8 +86,28 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The way in which a folder is to be read.
+
+    `first` has the absolute paths of documents or folders that are read before all others; `watch`, `tags` and
+    `encoding` are noted before anything is read, see `Library.add`. What was added as `written`, which has since become
+    a link to the folder, goes on there, with what was added in it.
+    """
+
+    first: Collection[str] = ()
+    watch: bool = False
+    tags: Sequence[str] | None = None
+    written: str = ""
+    encoding: str | None = None
+
+    def is_first(self, path: str) -> bool:
+        """Whether a document is read before all others."""
+        return path in self.first or any(str(folder) in self.first for folder in Path(path).parents)
+
+
 class Ingestion:
-    """One run of bringing `root` into a store; the caller holds the library's writer lock."""
+    """One run of bringing a folder into a store; the caller holds the library's writer lock."""
 
     def __init__(
         self,
@@ -87,105 +116,57 @@ class Ingestion:
         chunker: Chunker,
         root: Path,
         progress: Progress = quiet,
-        first: Collection[str] = (),
-        watch: bool = False,
-        tags: Sequence[str] | None = None,
-        written: str = "",
-        encoding: str | None = None,
+        order: Order | None = None,
     ) -> None:
-        """`first` has the absolute paths of documents or folders that are read before all others; `watch`, `tags` and
-        `encoding` are noted before anything is read, see `Library.add`. What was added as `written`, which has since
-        become a link to `root`, goes on there, with what was added in it.
-        """
         self._store = store
-        self._embedder = embedder
         self._chunker = chunker
         self._root = root
-        self._name = storable(str(root))
         self._base = root.parent if os.path.isfile(root) else root
-        self._progress = progress
-        self._first = frozenset(first)
-        self._watch = watch
-        self._tags = tags
-        self._written = written
-        self._encoding = encoding
-        self._encodings: dict[str, str] = {}  # that were named, by folder or document
-        self._known: dict[str, FileRecord] = {}  # documents of `root`, by path
+        self._order = order or Order()
+        self._writer = _Writer(store, embedder, storable(str(root)), progress)
         self._named: list[str] = []  # what was added by its own name, and is passed over here
-        self._work = f"{READING}{hashlib.sha256(self._name.encode()).hexdigest()}/"
-        self._batch: list[tuple[FileRecord, list[Chunk]]] = []
-        self._batched = 0  # chunks in the batch
-        self._touched: list[tuple[int, int, int]] = []  # id of known content under other times, its size and time
-        self._held: dict[str, str] = {}  # content (SHA-256) that stays in the library, and its path
-        self._elsewhere: dict[str, FileRecord] = {}  # of that, what lies outside of `root`
-        self._movable: dict[str, FileRecord] = {}  # content of documents that are gone from where they were
-        self._moved: list[FileRecord] = []
-        self._duplicates: list[tuple[str, str]] = []
-        self._copies: list[tuple[str, str]] = []  # the paths of these, and their content
-        self._remarks: list[tuple[str, str]] = []  # with the paths of the documents
-        self._done = 0  # bytes
-        self._total = 0
-        self._added = self._updated = self._unchanged = self._passed_on = self._removed = self._chunks = 0
+        self._unread: set[str] = set()  # files that have changed, or may have
+        self._encodings: dict[str, str] = {}  # that were named, by folder or document
 
     def run(self) -> AddReport:
         """Read, embed and commit what changed, then forget what is gone."""
         found = scan(self._root)
         with self._store.reading():
-            check_embedder(self._store, self._embedder)
-        if self._written != self._name:
+            check_embedder(self._store, self._writer.embedder)
+            before = records = self._store.paths()
+            roots = self._store.readings.roots()
+        if self._order.written not in ("", self._writer.name) and self._order.written in roots:
             with self._store.writing():
-                self._passed_on, self._removed = relocate(self._store, self._written, self._name, str(self._base))
+                self._store.relocate(self._order.written, self._writer.name, str(self._base), has_content)
+                records, roots = self._store.paths(), self._store.readings.roots()
         with self._store.reading():
-            records = self._store.files()
-            roots = [reading.root for reading in self._store.readings.all()]
             self._encodings = self._store.readings.encodings()
-        if self._encoding is not None:
-            self._encodings[self._name] = self._encoding
+        if self._order.encoding is not None:
+            self._encodings[self._writer.name] = self._order.encoding
         # What was added by its own name stays where it is, if it would be passed over here.
         self._named = [root for root in roots if self._passes_over(root, found)]
-        self._known = known = {file.path: file for file in records if self._is_here(file.path)}
+        known = {record.path: record for record in records if self._is_here(record.path)}
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
-        self._sort_by_content(records, known, found, changed)
-        # Of those alike first what is there: new ones may be copies of it.
-        sizes = {file.size for file in changed if self._is_first(file.path)}
-        changed.sort(
-            key=lambda file: (
-                not (self._is_first(file.path) or (file.path in known and file.size in sizes)),
-                file.path not in known,
-            )
-        )
-        self._unchanged = len(found.files) - len(changed)
-        self._total = sum(file.size for file in changed)
+        changed.sort(key=lambda file: not self._order.is_first(file.path))
+        self._unread = {file.path for file in changed}
+        self._writer.total = sum(file.size for file in changed)
         with self._store.writing():
             self._begin()
         skipped = list(found.skipped)
         try:
             self._read(changed, known, skipped)
         except Interrupted:
-            self._commit_batch()
-            with self._store.writing():
-                self._note_known()
+            self._writer.commit()
             raise
-        self._commit_batch()
-        self._progress(self._total, self._total, "")
+        self._writer.commit()
+        self._writer.progress(self._writer.total, self._writer.total, "")
         self._finish(known, found.files, skipped)
-        return AddReport(
-            self._added,
-            self._updated,
-            self._unchanged,
-            len(self._moved) + self._passed_on,
-            self._removed,
-            self._chunks,
-            tuple((self._relative(item.path), item.reason) for item in skipped),
-            tuple((self._relative(path), self._relative(first)) for path, first in self._duplicates),
-            tuple((self._relative(path), remark) for path, remark in self._remarks),
-            found.ignored,
-            Counter(os.path.basename(folder) for folder in found.passed_over),
-        )
+        with self._store.reading():
+            return self._report(before, {record.id: record.path for record in records}, found, skipped)
 
     def _passes_over(self, root: str, found: Scan) -> bool:
         """Whether what was added by its own name, and is there, is none of what this reading looks at."""
-        hidden = root != self._name and is_within(root, self._name) and is_hidden(os.path.basename(root))
+        hidden = root != self._writer.name and is_within(root, self._writer.name) and is_hidden(os.path.basename(root))
         return (hidden or any(is_within(root, folder) for folder in found.passed_over)) and not is_gone(root)
 
     def _is_here(self, path: str) -> bool:
@@ -194,51 +175,32 @@ class Ingestion:
 
     def _begin(self) -> None:
         """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
-        self._store.readings.begin(self._name, self._total)
-        if self._watch:
-            self._store.readings.watch(self._name)
-        if self._encoding is not None:
-            self._store.readings.name_encoding(self._name, self._encoding)
-        if self._tags is not None and self._store.tags.put(self._name, self._tags):
+        name, order = self._writer.name, self._order
+        self._store.readings.begin(name, self._writer.total)
+        if order.watch:
+            self._store.readings.watch(name)
+        if order.encoding is not None:
+            self._store.readings.name_encoding(name, order.encoding)
+        if order.tags is not None and self._store.tags.put(name, order.tags):
             self._store.advance()
 
-    def _read(self, changed: Sequence[Found], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
+    def _read(self, changed: Sequence[FoundFile], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
         with closing(IsolatedReader()) as reader:
             for number, file in enumerate(changed):
-                if number and self._is_first(changed[number - 1].path) and not self._is_first(file.path):
-                    self._commit_batch()
-                self._progress(self._done, self._total, file.path)
+                if number and self._order.is_first(changed[number - 1].path) and not self._order.is_first(file.path):
+                    self._writer.commit()
+                self._writer.progress(self._writer.done, self._writer.total, file.path)
                 try:
                     self._take_in(load(file.path), file.path, known.get(file.path), reader)
                 except UnusableDocument as error:
                     skipped.append(Skipped(file.path, error.reason, error.unknown))
-                self._done += file.size
-
-    def _is_first(self, path: str) -> bool:
-        return path in self._first or any(str(folder) in self._first for folder in Path(path).parents)
-
-    def _sort_by_content(
-        self, records: Sequence[FileRecord], known: Mapping[str, FileRecord], found: Scan, changed: Sequence[Found]
-    ) -> None:
-        """Note which content stays, and which may turn up under another path because its own is gone."""
-        present, unread = {file.path for file in found.files}, {file.path for file in changed}
-        unseen = [item.path for item in found.skipped if item.unknown]
-        for record in records:
-            if (
-                record.path in known
-                and record.path not in present
-                and not any(is_within(record.path, path) for path in unseen)
-            ):
-                self._movable[record.sha256] = record
-            elif record.path not in unread:
-                self._held[record.sha256] = record.path
-                if record.path not in known:
-                    self._elsewhere[record.sha256] = record
+                self._unread.discard(file.path)
+                self._writer.done += file.size
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._base)
 
-    def _is_unchanged(self, file: Found, record: FileRecord | None) -> bool:
+    def _is_unchanged(self, file: FoundFile, record: FileRecord | None) -> bool:
         return record is not None and (record.size, record.mtime, record.chunking) == (
             file.size,
             file.mtime,
@@ -247,88 +209,169 @@ class Ingestion:
 
     def _chunking(self, path: str) -> str:
         """Name of the way in which a document becomes chunks; by another one it is read again."""
-        suffix = suffix_of(path)
-        revision, encoding = REVISIONS.get(suffix), self._named_encoding(path) if suffix in GUESSED else ""
-        parts = self._chunker.identity, "" if revision is None else str(revision), encoding
+        revision = REVISIONS.get(suffix_of(path))
+        parts = self._chunker.identity, "" if revision is None else str(revision), self._named_encoding(path)
         return ":".join(filter(None, parts))
 
     def _named_encoding(self, path: str) -> str:
-        """The encoding that was named for a document, or for the innermost folder around it; else empty."""
-        around = [root for root in self._encodings if is_within(path, root)]
+        """The encoding that was named for a document that does not say its own, or for the innermost folder around it;
+        else empty.
+        """
+        around = [root for root in self._encodings if suffix_of(path) in GUESSED and is_within(path, root)]
         return self._encodings[max(around, key=len)] if around else ""
 
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
-        chunking = self._chunking(path)
-        if known is not None and (known.sha256, known.chunking) == (file.sha256, chunking):
-            self._touched.append((known.id, file.size, file.mtime))
-            self._held[file.sha256] = path
-            self._unchanged += 1
-            return
-        self._release(file.sha256)
-        if file.sha256 in self._held:
-            self._duplicates.append((path, self._held[file.sha256]))
-            self._copies.append((path, file.sha256))
-            return
-        if known is None and self._move(file, path):
-            self._held[file.sha256] = path
-            return
-        content = content_of(file, reader, self._named_encoding(path))
-        self._held[file.sha256] = path
-        chunks = self._chunker.chunks_of(content)
         record = FileRecord(
-            id=known.id if known else 0,
+            id=0,
             path=path,
             root=known.root if known else str(self._base),
-            title=title_of(typed(path), content),
+            title="",
             sha256=file.sha256,
             size=file.size,
             mtime=file.mtime,
-            chunking=chunking,
-            chunks=len(chunks),
-            remarks=content.remarks,
+            chunking=self._chunking(path),
+            chunks=0,
         )
-        self._remarks += [(path, remark) for remark in content.remarks]
-        if len(chunks) > BATCH:
-            self._commit_batch()
-            self._commit(record, chunks, self._staged_vectors(record, chunks))
+        if self._is_known(record):
+            self._writer.put(record, None)
+            return
+        content = content_of(file, reader, self._named_encoding(path))
+        chunks = self._chunker.chunks_of(content)
+        title = title_of(Path(as_typed(path)), content)
+        self._writer.put(replace(record, title=title, chunks=len(chunks), remarks=content.remarks), chunks)
+
+    def _is_known(self, record: FileRecord) -> bool:
+        """Whether the library has the content of a file, read as this file is, or shows it elsewhere and goes on to."""
+        if self._writer.has(record.sha256):
+            return True
+        with self._store.reading():
+            shown = self._store.document_of(record.sha256)
+        if shown is None:
+            return False
+        encodings = self._named_encoding(shown.path), self._named_encoding(record.path)
+        if is_read_alike(shown.path, record.path) and encodings[0] == encodings[1]:
+            return shown.chunking == record.chunking
+        return shown.path not in self._unread and not has_left(shown.path)
+
+    def _finish(self, known: Mapping[str, FileRecord], found: Sequence[FoundFile], skipped: Sequence[Skipped]) -> None:
+        """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
+        present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
+        unseen = [item.path for item in skipped if item.unknown]
+        gone = {path for path in known if path not in present and not any(is_within(path, place) for place in unseen)}
+        with self._store.writing():
+            self._store.clear_staged(self._writer.work)
+            # Another folder of which files were moved here may be read later, or never.
+            copied = self._store.copied()
+            here = {record.content for record in copied if record.path in present}
+            doomed = [record for record in copied if record.content in here and self._has_left(record)]
+            doomed += [record for path, record in known.items() if path in gone]
+            self._store.remove_paths(doomed, has_content)
+            if doomed:
+                self._store.advance()
+            self._store.readings.end(self._writer.name, [(item.path, item.reason) for item in skipped])
+
+    def _has_left(self, record: FileRecord) -> bool:
+        return not self._is_here(record.path) and has_left(record.path)
+
+    def _report(
+        self, before: Sequence[FileRecord], at: Mapping[int, str], found: Scan, skipped: Sequence[Skipped]
+    ) -> AddReport:
+        """The result, by the files there were `before`; `at` has where these were when the reading began."""
+        had = {record.content: record for record in reversed(before)}
+        was = {at.get(record.id, record.path): record.content for record in had.values()}
+        read = {file.path for file in found.files} - {item.path for item in skipped}
+        documents: dict[int, FileRecord] = {}
+        duplicates = []
+        for record in self._store.paths():
+            first = documents.setdefault(record.content, record)
+            if first is not record and record.path in read:
+                duplicates.append((self._relative(record.path), self._relative(first.path)))
+        counts: Counter[str] = Counter()
+        remarks: list[tuple[str, str]] = []
+        for record in documents.values():
+            if record.content not in had or had[record.content].chunking != record.chunking:
+                counts["updated" if record.path in was else "added"] += 1
+                remarks += [(self._relative(record.path), remark) for remark in record.remarks]
+            elif was.get(record.path) == record.content:
+                counts["unchanged"] += record.path in read
+            else:
+                counts["updated" if record.path in was else "moved"] += 1
+        left = {record.path for record in documents.values()}
+        removed = [path for path, content in was.items() if content not in documents and path not in left]
+        return AddReport(
+            counts["added"],
+            counts["updated"],
+            counts["unchanged"],
+            counts["moved"],
+            len(removed),
+            self._writer.chunks,
+            tuple((self._relative(item.path), item.reason) for item in skipped),
+            tuple(sorted(duplicates)),
+            tuple(sorted(remarks)),
+            found.ignored,
+            Counter(os.path.basename(folder) for folder in found.passed_over),
+        )
+
+
+class _Writer:
+    """Writes what was read, several documents in one transaction."""
+
+    def __init__(self, store: Store, embedder: Embedder, name: str, progress: Progress) -> None:
+        self.embedder = embedder
+        self.name = name  # of what is read
+        self.progress = progress
+        self.work = f"{READING}{hashlib.sha256(name.encode()).hexdigest()}/"
+        self.done = self.total = 0  # bytes
+        self.chunks = 0  # written
+        self._store = store
+        self._batch: list[tuple[FileRecord, list[Chunk] | None]] = []
+
+    def has(self, sha256: str) -> bool:
+        """Whether a content is about to be written."""
+        return any(record.sha256 == sha256 for record, chunks in self._batch if chunks is not None)
+
+    def put(self, record: FileRecord, chunks: list[Chunk] | None) -> None:
+        """Take in a file; without chunks one whose content is known."""
+        if chunks is not None and len(chunks) > BATCH:
+            self.commit()
+            vectors = self._staged_vectors(record, chunks)
+            self._write([(record, chunks)], vectors, self._work_on(record))
             return
         self._batch.append((record, chunks))
-        self._batched += len(chunks)
-        if self._batched >= BATCH:
-            self._commit_batch()
+        if sum(len(each or ()) for _, each in self._batch) >= BATCH or len(self._batch) >= _MOST_PATHS:
+            self.commit()
 
-    def _release(self, sha256: str) -> None:
-        """Let content move here whose file lay elsewhere and is gone from there, where a link may be now: that folder
-        may be read later, or never.
-        """
-        record = self._elsewhere.get(sha256)
-        if record is None or self._held.get(sha256) != record.path:
+    def commit(self) -> None:
+        """Write what was put."""
+        batch, self._batch = self._batch, []
+        if not batch:
             return
-        if is_gone(record.path) or os.path.realpath(record.path) != record.path:
-            del self._held[sha256]
-            self._movable[sha256] = record
+        texts = [chunk.text for _, chunks in batch for chunk in chunks or ()]
+        self._write(batch, unit_vectors(self.embedder, texts) if texts else None)
 
-    def _move(self, file: File, path: str) -> bool:
-        """Take over what is known of a document that was elsewhere; returns whether there is one."""
-        former = self._movable.pop(file.sha256, None)
-        if former is None or former.chunking != self._chunking(path) or not is_read_alike(former.path, path):
-            return False
-        moved = moved_to(former, path, str(self._base))
-        self._moved.append(replace(moved, size=file.size, mtime=file.mtime))
-        return True
-
-    def _pass_on(self, path: str) -> bool:
-        """Let a copy elsewhere take the place of a document whose content goes, and return whether there is one. Those
-        at which this reading looks are read anyway.
-        """
-        record = self._known.get(path)
-        return record is not None and pass_on(self._store, record, lambda copy: self._is_here(copy.path))
-
-    def _put(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
-        known = self._known.get(record.path)
-        if known is not None and known.sha256 != record.sha256:
-            self._pass_on(record.path)
-        self._store.put_file(record, chunks, vectors)
+    def _write(
+        self,
+        batch: Sequence[tuple[FileRecord, list[Chunk] | None]],
+        vectors: NDArray[np.float32] | None,
+        staged: str | None = None,
+    ) -> None:
+        store = self._store
+        with store.writing():
+            # An empty library takes on whatever model fills it.
+            if vectors is not None and store.state().embedder != self.embedder.identity:
+                store.set_embedder(self.embedder.identity, vectors.shape[1])
+            store.readings.reached(self.name, self.done, batch[-1][0].path)
+            files: list[Intake] = []
+            start = 0
+            for record, chunks in batch:
+                end = start + len(chunks or ())
+                files.append((record, chunks, None if vectors is None else vectors[start:end]))
+                start = end
+            if store.put_files(files, has_content):
+                store.advance()
+            if staged is not None:
+                store.clear_staged(staged)
+        self.chunks += start
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
         """Vectors [chunks, dimension] of a long document, kept as they are made."""
@@ -336,85 +379,50 @@ class Ingestion:
         with self._store.reading():
             ready = self._store.staged_count(work)
         for start in range(ready, len(chunks), BATCH):
-            done = self._done + record.size * start // len(chunks)
-            self._progress(done, self._total, record.path)
-            vectors = unit_vectors(self._embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
+            done = self.done + record.size * start // len(chunks)
+            self.progress(done, self.total, record.path)
+            vectors = unit_vectors(self.embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
             with self._store.writing():
                 self._store.stage(work, range(start, start + len(vectors)), vectors)
-                self._store.readings.reached(self._name, done, record.path)
+                self._store.readings.reached(self.name, done, record.path)
         with self._store.reading():
             return np.stack([vector for _, vector in self._store.staged(work)])
 
     def _work_on(self, record: FileRecord) -> str:
         """Name of the work on a long document."""
-        what = f"{record.sha256}/{record.chunking}/{self._embedder.identity}"
-        return self._work + hashlib.sha256(what.encode()).hexdigest()
+        what = f"{record.sha256}/{record.chunking}/{self.embedder.identity}"
+        return self.work + hashlib.sha256(what.encode()).hexdigest()
 
-    def _commit_batch(self) -> None:
-        batch, self._batch, self._batched = self._batch, [], 0
-        texts = [chunk.text for _, chunks in batch for chunk in chunks]
-        if not texts:
-            return
-        vectors = unit_vectors(self._embedder, texts)
-        with self._store.writing():
-            self._ready_for(vectors)
-            self._store.readings.reached(self._name, self._done, batch[-1][0].path)
-            start = 0
-            for record, chunks in batch:
-                self._put(record, chunks, vectors[start : start + len(chunks)])
-                start += len(chunks)
-            self._store.advance()
-        for record, chunks in batch:
-            self._count(record, chunks)
 
-    def _commit(self, record: FileRecord, chunks: list[Chunk], vectors: NDArray[np.float32]) -> None:
-        with self._store.writing():
-            self._ready_for(vectors)
-            self._put(record, chunks, vectors)
-            self._store.clear_staged(self._work_on(record))
-            self._store.advance()
-        self._count(record, chunks)
+def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
+    """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
 
-    def _ready_for(self, vectors: NDArray[np.float32]) -> None:
-        """An empty library takes on whatever model fills it."""
-        if self._store.state().embedder != self._embedder.identity:
-            self._store.set_embedder(self._embedder.identity, vectors.shape[1])
-
-    def _count(self, record: FileRecord, chunks: list[Chunk]) -> None:
-        self._added += record.id == 0
-        self._updated += record.id != 0
-        self._chunks += len(chunks)
-
-    def _finish(self, known: dict[str, FileRecord], found: list[Found], skipped: list[Skipped]) -> None:
-        """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
-        present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
-        present -= {path for path, _ in self._duplicates}
-        moved = {record.id for record in self._moved}
-        unseen = [item.path for item in skipped if item.unknown]
-        gone = [
-            file
-            for file in known.values()
-            if file.id not in moved
-            and file.path not in present
-            and not any(is_within(file.path, path) for path in unseen)
-        ]
-        with self._store.writing():
-            self._store.clear_staged(self._work)
-            self._store.copies.put(self._name, str(self._base), self._copies, [*self._named, *unseen])
-            removed = [file.id for file in gone if not self._pass_on(file.path)]
-            self._passed_on += len(gone) - len(removed)
-            self._removed += len(removed)
-            self._store.remove_files(removed)
-            self._note_known()
-            if gone:
-                self._store.advance()
-            self._store.readings.end(self._name, [(item.path, item.reason) for item in skipped])
-
-    def _note_known(self) -> None:
-        """Note under which times and paths known content was found."""
-        for touched in self._touched:
-            self._store.touch_file(*touched)
-        for record in self._moved:
-            self._store.move_file(record)
-        if self._moved:
-            self._store.advance()
+    Interrupted, it goes on where it stopped, unless a reading or a removal was done since.
+    """
+    work = f"rebuild/{embedder.identity}"
+    with store.writing():
+        store.drop_staged(work)  # of documents that a reading has replaced, which was interrupted itself
+    with store.reading():
+        total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
+    dimension = 0
+    while True:
+        with store.reading():
+            rows = store.texts_after(last, BATCH)
+        if not rows:
+            break
+        progress(done, total, "")
+        vectors = unit_vectors(embedder, [text for _, text in rows])
+        dimension = vectors.shape[1]
+        with store.writing():
+            store.stage(work, [chunk for chunk, _ in rows], vectors)
+        last = rows[-1][0]
+        done += len(rows)
+    if total:
+        dimension = dimension or unit_vectors(embedder, ["dimension"]).shape[1]
+        with store.writing():
+            store.adopt_staged(work)
+            store.set_embedder(embedder.identity, dimension)
+            store.clear_staged()
+            store.advance()
+    progress(total, total, "")
+    return total

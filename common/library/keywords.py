@@ -5,15 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from itertools import accumulate
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.wording import is_mark
-from common.library.database import Database
+from common.library.database import WORDS, Database
 from common.library.readers.content import as_typed
 
 _MOST_WORDS = 64  # of a question that are searched for, the rarest of it
@@ -22,6 +23,7 @@ _FEW = 256  # chunks up to which words are counted before others are
 _COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
 _EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
+_CHECKED = 2**18  # chunks of an index that has a checksum: half a second
 _RANKED = 2**14  # chunks that are ranked in a library of which those of a single word may be more: 50 ms
 
 # Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
@@ -35,23 +37,63 @@ class Keywords:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, file: int) -> None:
-        """Take in the chunks of a document."""
+    def add(self, content: int) -> None:
+        """Take in the chunks of a content."""
+        self._put_sum(None)
         self._database.run(
-            "INSERT INTO keywords (rowid, title, text) SELECT id, title, text FROM passages WHERE file = ?", (file,)
+            "INSERT INTO keywords (rowid, title, text) SELECT id, title, text FROM passages WHERE content = ?",
+            (content,),
         )
 
-    def remove(self, files: Iterable[int]) -> None:
-        """Forget the chunks of documents, which are still there as they were added."""
-        self._database.run_many(
-            "DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE file = ?)", [(file,) for file in files]
-        )
+    def remove(self, content: int) -> None:
+        """Forget the chunks of a content, which are still there as they were added."""
+        self._put_sum(None)
+        self._database.run("DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE content = ?)", (content,))
 
     def forget(self) -> None:
         """Write the index anew without the words of chunks that were removed, which stay in it until then. It takes a
         second per twenty million words.
         """
+        self._put_sum(None)
         self._database.run("INSERT INTO keywords (keywords) VALUES ('optimize')")
+
+    def sign(self) -> None:
+        """Keep the checksum of an index that was changed, for `check`, unless that would take long."""
+        ((chunks,),) = self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")
+        if self._stated() is None and chunks <= _CHECKED:
+            self._put_sum(self._sum())
+
+    def check(self) -> None:
+        """Raise `LibraryDamaged` where the index has a checksum, and is another one."""
+        stated = self._stated()
+        if stated is not None and stated != self._sum():
+            raise self._database.damaged("the index of words is not what was written")
+
+    def _stated(self) -> int | None:
+        """The checksum that the index had after the last change; None since it is being changed."""
+        rows = self._database.all("SELECT total FROM sums WHERE name = ?", (WORDS,))
+        if len(rows) != 1:
+            raise self._database.damaged("a row of sums is missing")
+        stated: int | None = rows[0][0]
+        return stated
+
+    def _put_sum(self, total: int | None) -> None:
+        self._database.run("UPDATE sums SET total = ? WHERE name = ?", (total, WORDS))
+
+    def _sum(self) -> int:
+        """CRC-32 of all tables of the index."""
+        found = 0
+        for identifier, block in self._database.all("SELECT id, block FROM keywords_data ORDER BY id"):
+            if not isinstance(block, bytes):
+                raise self._database.damaged("the index of words is not what was written")
+            found = crc32(block, crc32(b"%d " % identifier, found))
+        for rows in (
+            "id || ' ' || hex(sz)) FROM keywords_docsize",
+            "segid || hex(term) || ' ' || pgno) FROM keywords_idx",
+        ):
+            ((joined,),) = self._database.all(f"SELECT group_concat({rows}")
+            found = crc32((joined or "").encode(), found)
+        return found
 
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
         """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
@@ -104,7 +146,9 @@ class Keywords:
         found: dict[int, str] = {}
         for start in range(0, len(chunks), _ROWS):
             part = chunks[start : start + _ROWS]
-            query = "SELECT chunks.id, sha256 FROM chunks JOIN files ON files.id = file WHERE chunks.id IN ({})"
+            query = (
+                "SELECT chunks.id, sha256 FROM chunks JOIN contents ON contents.id = content WHERE chunks.id IN ({})"
+            )
             rows = self._database.all(query.format(", ".join("?" * len(part))), part)
             found |= {chunk: str(digest) for chunk, digest in rows}
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,28 +14,26 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from common.library import seal
 from common.library.chunks import Chunker
-from common.library.contents import Contents, contents_of
-from common.library.database import is_published
+from common.library.database import is_published, writer_lock
+from common.library.documents import has_content
 from common.library.embedder import Embedder, SentenceTransformerEmbedder, query_vector, unit_vectors
-from common.library.embedding_again import reembed
-from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryOutdated, NotWatched
+from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, NotWatched
 from common.library.hit import Hit
 from common.library.index import VectorIndex
-from common.library.ingest import AddReport, Ingestion, Progress, check_embedder, quiet
+from common.library.ingest import AddReport, Ingestion, Order, Progress, check_embedder, quiet, reembed
 from common.library.keywords import fused
-from common.library.naming import named
-from common.library.overview import Overview
+from common.library.naming import document_named
+from common.library.overview import Contents, Overview, contents_of
 from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
 from common.library.readings import Reading
-from common.library.removal import Given, Named, removal
+from common.library.removal import Named, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
-from common.library.successors import pass_on
-from common.library.writer_lock import writer_lock
 from common.process.files import private_folder
+
+log = logging.getLogger(__name__)
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
 _CANDIDATES = 64  # of each ranking that are fused, at least
@@ -64,28 +63,30 @@ class Library:
             chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
             approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
             kind: by what a search ranks: vectors, words, or both.
-            passing: nobody opens it again, so nothing in it has to be durable, sealed, or quickly read at a start.
+            passing: nobody opens it again, so nothing in it has to be durable, or quickly read at a start.
         """
         self.folder = Path(os.path.abspath(folder))
         try:
             private_folder(self.folder)
         except OSError as error:
             raise LibraryError(f"the library folder {folder} can't be made: {error.strerror}") from error
-        try:
-            self._sealed = seal.check(self.folder)
-        except OSError as error:
-            raise LibraryError(f"the library {folder} can't be read: {error.strerror}") from error
-        self._published = is_published(self.folder)
+        published = is_published(self.folder)
         self._passing = passing
         self._embedder = embedder
         self._chunker = chunker
         self._kind = kind
         self._lock = threading.Lock()  # guards the reading connection and the index
         # Whoever reads snapshots is given what one process has trained.
-        self._index = VectorIndex(self.folder, approximate_from, trains=not self._published)
+        self._index = VectorIndex(self.folder, approximate_from, trains=not published)
         self._selections = Selections(self.folder)
-        self._store = self._opened()
-        self._overview = Overview(self.folder, self._published)
+        self._store = Store(self.folder, durable=not passing)
+        try:
+            with self._store.reading():
+                self._store.check()
+        except BaseException:
+            self._store.close()
+            raise
+        self._overview = Overview(self.folder, published)
 
     def close(self) -> None:
         """Release the database, and end what is done beside the searches."""
@@ -169,9 +170,8 @@ class Library:
             with store.reading():
                 if again and written not in store.readings.watched():
                     raise NotWatched(f"{documents} is not watched any more")
-            report = Ingestion(
-                store, self._embedder, self._cutter(), root, progress, first, watch, tags, written, encoding
-            ).run()
+            order = Order(first, watch, tags, written, encoding)
+            report = Ingestion(store, self._embedder, self._cutter(), root, progress, order).run()
             with store.writing():
                 if (report.updated or report.removed) and store.count() <= _FORGOTTEN_AT_ONCE:
                     store.keywords.forget()
@@ -205,22 +205,13 @@ class Library:
         """
         with self._changing(thoroughly=True) as store:
             with store.reading():
-                chosen = removal(store.files(), self._added(store), store.readings.watched(), paths, but)
+                chosen = removal(store.paths(), self._added(store), store.readings.watched(), paths, but)
             with store.writing():
                 store.clear_staged()
-                given = [] if paths == "all" else [Given(path, but) for path in paths]
-                for each in given:
-                    for place in each.places:
-                        store.copies.forget(place, each.but)
                 for root in chosen.roots:
                     store.readings.forget(root)
                     store.tags.forget(root)
-                    store.copies.forget(root, but)
-
-                def goes(file: FileRecord) -> bool:
-                    return paths == "all" or any(each.takes(file) for each in given)
-
-                store.remove_files([file.id for file in chosen.files if not pass_on(store, file, goes)])
+                store.remove_paths([*chosen.files, *chosen.copies], has_content)
                 if chosen.files:
                     store.keywords.forget()
                 if chosen.files or chosen.roots:  # whose tags chose documents
@@ -297,16 +288,16 @@ class Library:
 
     def passages(self, name: str, query: str, only: Sequence[str] = ()) -> list[Hit]:
         """All chunks of the document of this title or path, in its order; `only` as in `search`. Raises
-        `UnknownDocument`, see `named`, and `NoDocumentFits`.
+        `UnknownDocument`, see `document_named`, and `NoDocumentFits`.
         """
         vector = unit_vectors(self._embedder, [query], queries=True)[0]
         self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             check_embedder(self._store, self._embedder)
             chosen = self._chosen(only)
-            files = [file for file in self._store.files() if chosen is None or file.id in chosen.files]
-            document = named(files, name)
-            found = self._store.chunks(self._store.chunks_of(document.id))
+            files = [file for file in self._store.files() if chosen is None or file.content in chosen.contents]
+            document = document_named(files, name)
+            found = self._store.chunks(self._store.chunks_of(document))
         return [Hit.of(chunk, vector) for chunk in found]
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int, among: NDArray[np.int64] | None) -> list[int]:
@@ -333,28 +324,6 @@ class Library:
             self._chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file)
         return self._chunker
 
-    def _opened(self) -> Store:
-        """The database, brought up to date where it is of an earlier version."""
-        try:
-            return Store(self.folder, durable=not self._passing)
-        except LibraryOutdated:
-            with self._unsealed(), closing(Store(self.folder, upgrade=True)) as store:
-                self._seal(store)
-            return Store(self.folder)
-
-    @contextmanager
-    def _unsealed(self) -> Iterator[None]:
-        """Hold the writer lock, without a seal, which is made again when nothing is written any more."""
-        if self._published:
-            raise LibraryError(f"the library {self.folder} is a snapshot of another one: change that one")
-        with writer_lock(self.folder):
-            try:
-                seal.remove(self.folder)
-            except OSError as error:
-                raise LibraryError(f"the library {self.folder} can't be changed: {error.strerror}") from error
-            self._sealed = False
-            yield
-
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock, self._store.reading():
@@ -362,43 +331,47 @@ class Library:
 
     @contextmanager
     def _changing(self, thoroughly: bool = False) -> Iterator[Store]:
-        """A connection of its own, so that searches go on meanwhile; the index file follows at the end where it is
-        small, or far behind, or has to do so `thoroughly`.
+        """A connection of its own, so that searches go on meanwhile; the file of an approximate index follows at
+        the end where it is small, or far behind, or has to do so `thoroughly`.
         """
-        with self._unsealed(), closing(Store(self.folder, durable=not self._passing)) as store:
+        if is_published(self.folder):
+            raise LibraryError(f"the library {self.folder} is a snapshot of another one: change that one")
+        with writer_lock(self.folder), closing(Store(self.folder, durable=not self._passing)) as store:
+            with store.reading():
+                store.check()
             yield store
             if self._passing:
                 return
+            with store.writing():
+                store.keywords.sign()
             with self._reading():
-                outdated = thoroughly or self._index.outdated(self._store)
+                kept = self._store.index_label() is not None
+                outdated = self._index.outdated(self._store) or (thoroughly and kept)
                 if outdated:
                     self._index.refresh(self._store)
             if outdated:
                 with self._lock:
-                    self._index.save()
-            self._seal(store)
+                    self._index.save(self._store)
+            self._gather(store)
+
+    def _gather(self, store: Store) -> None:
+        """Bring what was committed into the database's file, so that nothing of what was removed stays in its log."""
+        try:
+            store.gather()
+        except LibraryDamaged:
+            raise
+        except LibraryError as error:  # it is committed all the same
+            log.warning("the database of the library %s could not take in its log: %s", self.folder, error)
 
     def _keep(self) -> None:
-        """Write the index file and the seal where they were missing, unless somebody who will write them is at work."""
-        if self._published or self._passing or (self._index.saved and self._sealed):
+        """Write the index file where it was missing, unless somebody who will write it is at work."""
+        if self._index.saved or self._passing or is_published(self.folder):
             return
         try:
-            with writer_lock(self.folder):
-                with self._lock:
-                    if not self._index.saved:
-                        self._index.save()
-                if not self._sealed:
-                    with closing(Store(self.folder)) as store:
-                        self._seal(store, patient=False)  # a question waits for this search
+            with writer_lock(self.folder), self._lock:
+                if not self._index.saved:
+                    self._index.save(self._store)
         except LibraryDamaged:
             raise
         except LibraryError:  # it goes on without, as on a disk that is full
             return
-
-    def _seal(self, store: Store, patient: bool = True) -> None:
-        """Seal the database while nobody may write, if all of it can be brought into its file; `patient` is as for
-        `Database.gather`. `store` is a connection of its own, so that searches go on meanwhile.
-        """
-        self._sealed = True  # or left to the next change, where others are reading
-        if seal.gather(store, self.folder, patient):
-            seal.write(self.folder)

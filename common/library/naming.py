@@ -16,7 +16,7 @@ _LONGEST_SHOWN: Final = 120  # characters of each
 _COMPARED: Final = 2000  # documents that a name is compared with: a peer may send any name
 
 
-def named(files: Sequence[FileRecord], name: str) -> FileRecord:
+def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
     """The one of `files` with this title or path; of a path its last parts are enough.
 
     Raises `UnknownDocument`, whose text is one sentence, where there is none or more than one. It names documents that

@@ -40,7 +40,7 @@ class PackedLinear(nn.Module):
         return product if self._then[0] == "gelu" else product.float()
 
 
-def pack(encoder: nn.Module, dtype: torch.dtype, encode: Callable[[list[str]], NDArray[np.float32]]) -> bool:
+def pack_layers(encoder: nn.Module, dtype: torch.dtype, encode: Callable[[list[str]], NDArray[np.float32]]) -> bool:
     """Replace the linear layers of `encoder`; whether the unit vectors [texts, dimension] of `encode` are still right.
 
     If they are not, the encoder has to be loaded again.

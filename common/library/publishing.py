@@ -59,7 +59,7 @@ class Publisher(_Watch):
     def _look(self) -> float:
         tidy(self._library.folder)
         self._library.settle()
-        if is_newest(self._library.folder, self._library.identity):
+        if is_newest(self._library.folder):
             return _LOOK
         self._library.warm()  # else each of its readers would index it
         began = time.monotonic()

@@ -69,6 +69,10 @@ class Readings:
         """The folders that are watched."""
         return [root for (root,) in self._database.all("SELECT root FROM watched ORDER BY root")]
 
+    def roots(self) -> list[str]:
+        """The folders and documents that were added and read, by path."""
+        return [root for (root,) in self._database.all("SELECT root FROM readings ORDER BY root")]
+
     def forget(self, root: str) -> None:
         """Remove the entry of a folder that was removed."""
         for table in ("readings", "skipped", "watched", "encodings"):

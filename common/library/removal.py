@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from common.library.errors import PathError
-from common.library.places import is_within, places
+from common.library.places import is_gone, is_within, places
 from common.library.readers.content import storable
 from common.library.store import FileRecord
-from common.library.successors import is_gone
 from proto.patterns import normalised
 
 Named = Sequence[str | Path] | Literal["all"]
@@ -20,27 +19,31 @@ Named = Sequence[str | Path] | Literal["all"]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Documents, and folders or documents that were added, which are forgotten."""
+    """Documents, folders or documents that were added, and copies of documents, which are forgotten."""
 
     files: list[FileRecord]
     roots: list[str]
+    copies: list[FileRecord]
 
 
 def removal(
-    files: Sequence[FileRecord],
+    records: Sequence[FileRecord],
     roots: Collection[str],
     watched: Collection[str],
     paths: Named,
     but: Collection[str] = (),
 ) -> Removal:
-    """Choose what is to be forgotten of a library's `files` and of the `roots` that were added, some of them `watched`,
-    of which those in `but` stay.
+    """Choose what is to be forgotten of a library's `records`, see `Store.paths`, and of the `roots` that were added,
+    some of them `watched`, of which those in `but` stay.
 
     What lies in a watched folder would come back: a folder that was added by itself is forgotten there, and its
     documents stay. Raises `PathError` for a document there, and for an empty path.
     """
+    shown = {record.content: record for record in reversed(records)}
+    files = sorted(shown.values(), key=lambda file: file.path)
+    copies = [record for record in records if record is not shown[record.content]]
     if paths == "all":
-        return Removal(list(files), list(roots))
+        return Removal(files, list(roots), copies)
     if any(not str(path) for path in paths):
         raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
     given = [Given(path) for path in dict.fromkeys(paths)]
@@ -54,7 +57,11 @@ def removal(
             (root, *_) = kept.values()
             raise PathError(f"{root} is watched: remove the file there, or stop watching the folder")
         chosen |= {file.id: file for file in named if file.id not in kept}
-    return Removal(list(chosen.values()), [root for each in gone.values() for root in each])
+    return Removal(
+        list(chosen.values()),
+        [root for each in gone.values() for root in each],
+        [copy for copy in copies if any(path.takes(copy, but) for path in given)],
+    )
 
 
 def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list[str]:
@@ -77,12 +84,10 @@ def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list
 class Given:
     """A path that somebody gives: followed on the disk once, however many documents it is compared with."""
 
-    def __init__(self, path: str | Path, but: Collection[str] = ()) -> None:
-        """`but` are folders that stay."""
+    def __init__(self, path: str | Path) -> None:
         self.places = places(path)
         self._normalised = tuple(map(normalised, self.places))
         self._relative = normalised(os.path.normpath(path))
-        self.but = [folder for folder in but if self.holds(folder)]  # those within
 
     def documents(self, files: Sequence[FileRecord]) -> list[FileRecord]:
         """Those that it names: the very one, of several whose names only differ in how accents are written."""
@@ -92,9 +97,9 @@ class Given:
         """Whether it is a document's, or that of a folder around it: on the disk, or relative as it is listed."""
         return self.holds(file.path) or is_within(normalised(file.relative_path), self._relative)
 
-    def takes(self, file: FileRecord) -> bool:
-        """Whether it names a document that lies in no folder that stays."""
-        return self.names(file) and not any(is_within(file.path, folder) for folder in self.but)
+    def takes(self, file: FileRecord, but: Collection[str]) -> bool:
+        """Whether it names a file that lies in none of the folders `but` within it, which stay."""
+        return self.names(file) and not any(is_within(file.path, folder) for folder in but if self.holds(folder))
 
     def holds(self, known: str) -> bool:
         """Whether an absolute path of the library's is what it names, or lies in it."""

@@ -27,7 +27,7 @@ _CATALOGUES: Final = 3  # made beside the searches of a library that changes mea
 class Selection:
     """The documents of a library that patterns choose, and their chunks."""
 
-    files: frozenset[int]  # ids of documents
+    contents: frozenset[int]  # ids of what documents hold
     chunks: NDArray[np.int64]  # their chunks' ids, ascending [n]
     lacking: tuple[int, ...]  # patterns that find no document, by number from 1 on
 
@@ -40,7 +40,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """Documents of one folder: their names and ids."""
+    """Documents of one folder: their names, and the ids of their contents."""
 
     path: str  # below the folder that was added, with a slash behind it; empty for that folder itself
     tags: tuple[str, ...]
@@ -61,7 +61,7 @@ class _Catalogue:
             grouped[folder, f"{below}/" if below else ""].append((name, file))
         self._folders = [_Folder(below, tags_of(at, self._tagged), files) for (at, below), files in grouped.items()]
         self._files = {(at, name): file for (at, _), files in grouped.items() for name, file in files}
-        self._chunks, self._file_of = store.chunk_files()
+        self._chunks, self._content_of = store.chunk_contents()
 
     def choose(self, patterns: Sequence[str]) -> Selection:
         """The documents that at least one of the patterns fits."""
@@ -81,8 +81,8 @@ class _Catalogue:
             found |= chosen
             if chosen:
                 fitting.add(number)
-        files = np.fromiter(found, np.int64, len(found))
-        chunks = np.sort(self._chunks[np.isin(self._file_of, files)])
+        contents = np.fromiter(found, np.int64, len(found))
+        chunks = np.sort(self._chunks[np.isin(self._content_of, contents)])
         lacking = tuple(number + 1 for number in range(len(patterns)) if number not in fitting)
         return Selection(frozenset(found), chunks, lacking)
 

@@ -1,7 +1,7 @@
 """Snapshots of a library for processes on other machines, which can't open the database that is being written.
 
 SQLite's log of writes works on one machine only. So each content is copied to a folder of its own below the library's,
-named after its commit, its format and its index's lists, and never changed: any number may read it, over whatever file
+named after its commit, its format and its index, and never changed: any number may read it, over whatever file
 system they share.
 """
 
@@ -10,16 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from common.configuration.settings import Settings
-from common.library import index_header, seal
 from common.library.database import FORMAT, PUBLISHED
-from common.library.errors import LibraryError, LibraryOutdated
-from common.library.store import DATABASE, INDEX, Store
-from common.library.writer_lock import writer_lock
+from common.library.errors import LibraryError
+from common.library.store import INDEX, IndexLabel, Store
 from common.process.files import private_folder, put_in_place, replacing
 from common.process.lifetime import LockHeld, sole_process
 
@@ -27,6 +25,7 @@ _FOLDER: Final = "snapshots"
 _NEWEST: Final = "newest"  # the file that names the one to read
 _NOTHING: Final = "empty"  # name of a content without any commit
 _MADE: Final = ".new"  # begins the name of one that is being made
+_DIGITS: Final = 8  # of an index's SHA-256 in a name
 _KEPT: Final = 60.0  # seconds until a snapshot goes that another one has replaced
 
 
@@ -39,7 +38,7 @@ def publish(library: Path) -> Path:
     try:
         private_folder(library)
         private_folder(folder)
-        store = _opened(library)
+        store = Store(library)
         try:
             with store.reading():
                 made = _made(store, library, folder)
@@ -52,10 +51,13 @@ def publish(library: Path) -> Path:
     return made
 
 
-def is_newest(library: Path, commit: str) -> bool:
-    """Whether the latest snapshot is of this commit, with the kind of index that there is now."""
+def is_newest(library: Path) -> bool:
+    """Whether the latest snapshot is of the present content, with the file of the index that there is now."""
     found = newest(library)
-    return found is not None and found.name == _name(commit, library)
+    if found is None:
+        return False
+    with closing(Store(library)) as store, store.reading():
+        return found.name == _name(store, store.index_label())
 
 
 def newest(library: Path) -> Path | None:
@@ -90,44 +92,29 @@ def forget_unread(settings: Settings) -> None:
             forget(settings.library)
 
 
-def _opened(library: Path) -> Store:
-    """The database, brought up to date where it is of an earlier version; the next search seals it."""
-    try:
-        return Store(library)
-    except LibraryOutdated:
-        with writer_lock(library):
-            seal.remove(library)
-            return Store(library, upgrade=True)
-
-
 def _made(store: Store, library: Path, folder: Path) -> Path:
     """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
-    commit, made, former = store.state().commit, folder / _MADE, newest(library)
-    if former is not None and former.name == _name(commit, library):
+    label, made, former = store.index_label(), folder / _MADE, newest(library)
+    if former is not None and former.name == _name(store, label):
         return former
     shutil.rmtree(made, ignore_errors=True)
     private_folder(made)
-    if former is not None and former.name.startswith(_content(commit)):
-        _link(former / DATABASE, made / DATABASE)  # another index of the same content
-    else:
-        store.copy(made)
+    store.copy(made)
     (made / PUBLISHED).touch()
-    with suppress(FileNotFoundError):  # it names its content: one of another content is of use, too, or ignored
-        _link(library / INDEX, made / INDEX)
-    name = _name(commit, made)
+    if label is not None:
+        with suppress(FileNotFoundError):
+            _link(library / INDEX, made / INDEX)
+        if not label.fits(made / INDEX):  # it was written again meanwhile: the next snapshot has it
+            label = None
+    name = _name(store, label)
     if not (folder / name).is_dir():
         put_in_place(made, folder / name)
     return folder / name
 
 
-def _name(commit: str, library: Path) -> str:
-    """Name of the snapshot of a commit with the kind of index that is in this folder."""
-    return f"{_content(commit)}{index_header.lists(library)}"
-
-
-def _content(commit: str) -> str:
-    """Beginning of the names of snapshots that have the same database."""
-    return f"{commit or _NOTHING}-{FORMAT}-"
+def _name(store: Store, label: IndexLabel | None) -> str:
+    """Name of the snapshot of a content with this file of the index."""
+    return f"{store.state().commit or _NOTHING}-{FORMAT}-{'0' if label is None else label.sha256[:_DIGITS]}"
 
 
 def _link(path: Path, made: Path) -> None:

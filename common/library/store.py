@@ -1,19 +1,21 @@
-"""The library's truth: documents, chunks and vectors in one SQLite database.
+"""The library's truth in one SQLite database: contents by their hash, the paths at which they are, chunks, vectors.
 
-A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
-ids knows their vectors. Every change of content is a commit with a random name. The names of former commits
-are kept until all vectors are replaced, so that an index of a former content is told from one of another
-library, or of a future that a restored backup took back.
+The first path of a content shows it: that is a document. The others are copies, one of which shows it when the first
+one goes. A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
+ids knows their vectors. Every change is a commit with a random name. The names of former commits are kept until all
+vectors are replaced, so that an index of a former state is told from one of another library, or of a future that a
+restored backup took back.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk
-from common.library.copies import Copies
-from common.library.database import Database, intact
+from common.library.database import Database, checksum
 from common.library.errors import LibraryDamaged
 from common.library.keywords import Keywords
-from common.library.places import below, is_within
+from common.library.places import below, has_left, is_read_alike, is_within, relocated, stem
 from common.library.readings import Readings
 from common.library.tags import Tags
 
@@ -35,20 +36,41 @@ READING = "reading/"  # begins the names of work on documents
 _MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 _REMOVED = 2**20  # chunks that are no more are remembered, at most
-# Columns of paths, but for those of the documents.
+# Columns of paths, except those of files.
 _PLACES = (
     *(("readings", "root"), ("readings", "path"), ("skipped", "root"), ("skipped", "path")),
-    *(("watched", "root"), ("tags", "root"), ("copies", "root"), ("copies", "path"), ("encodings", "root")),
+    *(("watched", "root"), ("tags", "root"), ("encodings", "root")),
 )
+_FILES = (
+    "SELECT paths.id, path, root, title, sha256, size, mtime, chunking, chunks, content, remarks,"
+    " paths.checksum, named, contents.checksum FROM paths JOIN contents ON contents.id = content"
+)
+_CONTENT = "sha256, chunking, title, named, chunks, remarks, checksum"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Version:
     """Version of a library's content. `embedder` and `dimension` are None while nothing was ever embedded."""
 
     commit: str
     embedder: str | None
     dimension: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLabel:
+    """The file of the index: of which commit its vectors are, and its SHA-256."""
+
+    commit: str
+    sha256: str
+
+    def fits(self, path: Path) -> bool:
+        """Whether the file at `path` is the one."""
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        except OSError:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +83,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A document of the library. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be trusted."""
+    """A document of the library, or a copy of one. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be
+    trusted.
+    """
 
     id: int
     path: str
@@ -72,12 +96,17 @@ class FileRecord:
     mtime: int
     chunking: str
     chunks: int
+    content: int = 0  # id of what it holds
     remarks: tuple[str, ...] = ()  # see `Content`
 
     @property
     def relative_path(self) -> str:
         """The path below the folder that was added."""
         return below(self.path, self.root)
+
+
+IsSame = Callable[[FileRecord], bool]
+Intake = tuple[FileRecord, Sequence[Chunk] | None, NDArray[np.float32] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +125,10 @@ class StoredChunk:
 class Store:
     """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
 
-    def __init__(self, folder: Path, upgrade: bool = False, durable: bool = True) -> None:
-        """`upgrade` and `durable` are as for `connect`; raises its `LibraryOutdated`."""
-        self._database = Database(folder / DATABASE, upgrade, durable)
+    def __init__(self, folder: Path, durable: bool = True) -> None:
+        """`durable` is as for `connect`."""
+        self._database = Database(folder / DATABASE, durable)
         self.tags = Tags(self._database)
-        self.copies = Copies(self._database)
         self.readings = Readings(self._database)
         self.keywords = Keywords(self._database)
 
@@ -108,9 +136,23 @@ class Store:
         """Release the connection."""
         self._database.close()
 
-    def gather(self, patient: bool = True) -> bool:
+    def check(self, everything: bool = False) -> None:
+        """Raise `LibraryDamaged` where rows of small tables, or the index of words, are not those that were written;
+        with `everything` also those of chunks and vectors, which are checked when they are read, and SQLite's pages.
+        """
+        self._database.check(everything)
+        self.keywords.check()
+        if everything:
+            self.files()
+            last = 0
+            while rows := self.texts_after(last, _ROWS):
+                last = rows[-1][0]
+            for _ in self.vectors_after(0, self.state().dimension or 0):
+                pass
+
+    def gather(self) -> None:
         """As `Database.gather`."""
-        return self._database.gather(patient)
+        self._database.gather()
 
     def copy(self, folder: Path) -> None:
         """Write the content as it is now to a database in `folder`."""
@@ -124,7 +166,7 @@ class Store:
         """Changes that are made all or not at all; durable when the block is left."""
         return self._database.transaction(write=True)
 
-    def state(self) -> State:
+    def state(self) -> Version:
         """The content's name and the embedding model that its vectors come from."""
         commits = self._database.all("SELECT name FROM commits ORDER BY generation DESC LIMIT 1")
         models = self._database.all("SELECT embedder, dimension FROM model")
@@ -135,7 +177,7 @@ class Store:
             isinstance(embedder, str) and isinstance(dimension, int) and 0 < dimension < _MOST_DIMENSIONS
         ):
             raise self._database.damaged("it does not say which model its vectors are of")
-        return State(commits[0][0] if commits else "", embedder, dimension)
+        return Version(commits[0][0] if commits else "", embedder, dimension)
 
     def descends_from(self, commit: str) -> bool:
         """Whether the content came out of that of `commit` by adding and removing chunks, all known."""
@@ -172,49 +214,105 @@ class Store:
         if first is not None and last - first >= _REMOVED:
             self._forget_removed(last - _REMOVED // 2)
 
+    def index_label(self) -> IndexLabel | None:
+        """The label that the file of the index has to fit; None where there is none."""
+        rows = self._database.all("SELECT name, sha256 FROM indexed")
+        return IndexLabel(*map(str, rows[0])) if rows else None
+
+    def put_index_label(self, label: IndexLabel | None) -> None:
+        """Note that the file of the index is another one."""
+        self._database.run("DELETE FROM indexed")
+        if label is not None:
+            self._database.run("INSERT INTO indexed VALUES (?, ?)", (label.commit, label.sha256))
+
     def files(self) -> list[FileRecord]:
         """All documents, by path."""
-        columns = "id, path, root, title, sha256, size, mtime, chunking, chunks"
-        rows = self._database.all(f"SELECT {columns} FROM files ORDER BY path")
-        for row in rows:
-            self._check_document(*row[1:4])
-        remarks: dict[int, list[str]] = {}
-        for file, text in self._database.all("SELECT file, text FROM remarks ORDER BY rowid"):
-            remarks.setdefault(file, []).append(text)
-        return [replace(FileRecord(*row), remarks=tuple(remarks.get(row[0], ()))) for row in rows]
+        shown = {record.content: record for record in reversed(self.paths())}
+        return sorted(shown.values(), key=lambda record: record.path)
+
+    def paths(self) -> list[FileRecord]:
+        """All documents and their copies; of one content the document first. No index of SQLite's is read, in which
+        damage would hide one.
+        """
+        return self._records(f"{_FILES} ORDER BY paths.id")
+
+    def document_of(self, sha256: str) -> FileRecord | None:
+        """The document with this content."""
+        return next(iter(self._records(f"{_FILES} WHERE sha256 = ? ORDER BY paths.id LIMIT 1", (sha256,))), None)
+
+    def copied(self) -> list[FileRecord]:
+        """The documents that have copies, and these."""
+        several = "SELECT content FROM paths GROUP BY content HAVING count(*) > 1"
+        return self._records(f"{_FILES} WHERE content IN ({several}) ORDER BY paths.id")
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
-        """Replace whatever the library holds under the record's path. `record.id` is ignored."""
-        self.remove_files(row[0] for row in self._database.all("SELECT id FROM files WHERE path = ?", (record.path,)))
-        file = self._new_file(record)
-        for chunk, vector in zip(chunks, vectors, strict=True):
-            identifier = self._database.run(
-                "INSERT INTO chunks (file, first, last, place, text, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-                (file, chunk.start, chunk.end, chunk.place, chunk.text, zlib.crc32(chunk.text.encode())),
-            )
-            self._put_vectors([(identifier, vector.tobytes())])
-        self.keywords.add(file)
-        self.copies.forget_one(record.path)
+        """Take in one file, see `put_files`."""
+        self.put_files([(record, chunks, vectors)])
 
-    def touch_file(self, identifier: int, size: int, mtime: int) -> None:
-        """Remember that a file with other times has the content known already."""
-        self._database.run("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (size, mtime, identifier))
+    def put_files(self, files: Sequence[Intake], is_same: IsSame = lambda record: True) -> bool:
+        """Take in files in place of what the library has under their paths; one without chunks has a content that is
+        known. Returns whether anything but sizes and times is new.
 
-    def move_file(self, record: FileRecord) -> None:
-        """Make the document `record.id` one under the record's path, title and times. It gets another id: whoever knows
-        that of a document means the file at its path.
+        `is_same` says whether a file still has the content that the library knows: only then a copy becomes a document.
+        The records' ids are ignored. A path at which another content was gets another id: whoever knows that of a
+        document means what they saw. Files that have left their paths are forgotten where a content turns up elsewhere.
         """
-        self.keywords.remove([record.id])
-        file = self._new_file(record)
-        self._database.run("UPDATE chunks SET file = ? WHERE file = ?", (file, record.id))
-        self._database.run("DELETE FROM files WHERE id = ?", (record.id,))
-        self.keywords.add(file)
-        self.copies.forget_one(record.path)
+        left: dict[int, FileRecord | None] = {}  # documents of contents whose paths change
+        changed = False
+        for record, chunks, vectors in files:
+            if chunks is not None and vectors is not None:
+                self._put_content(record, chunks, vectors)
+                changed = True
+            ((content,),) = self._database.all("SELECT id FROM contents WHERE sha256 = ?", (record.sha256,))
+            left.setdefault(content, self._document(content))
+            values = (record.path, record.root, content, record.size, record.mtime)
+            former = self._records(f"{_FILES} WHERE path = ?", (record.path,))
+            if former and former[0].content == content:
+                self._put_path(former[0].id, values)
+                continue
+            for each in former:
+                left.setdefault(each.content, self._document(each.content))
+            self._delete_paths(former)
+            self._put_path(None, values)
+            others = self._records(f"{_FILES} WHERE content = ? AND path <> ?", (content, record.path))
+            self._delete_paths(other for other in others if has_left(other.path))
+            changed = True
+        read = {record.path for record, _, _ in files}
+        for content, document in left.items():
+            self._settle(content, document, lambda record: record.path in read or is_same(record))
+        return changed
 
-    def relocate(self, folder: str, place: str) -> None:
-        """Note that what was added as `folder`, or in it, is at `place` now, with its tags and copies. Its documents
-        are moved before, see `relocation`.
+    def remove_paths(self, records: Sequence[FileRecord], is_same: IsSame = lambda record: True) -> None:
+        """Forget where files were, and contents that are nowhere any more. A document leaves its place to the first of
+        its copies that `is_same` and read alike.
         """
+        left = {record.content: self._document(record.content) for record in records}
+        self._delete_paths(records)
+        for content, document in left.items():
+            self._settle(content, document, is_same)
+
+    def relocate(self, folder: str, place: str, base: str, is_same: IsSame) -> None:
+        """Note that what was added as `folder`, or in it, is at `place` now, with its tags. Files go whose new path is
+        that of another one, or whose new name has them read otherwise. `base` is the root of those that had one around
+        `folder`.
+        """
+        records = self.paths()
+        taken = {record.path for record in records}
+        doomed: list[FileRecord] = []
+        moved: list[FileRecord] = []
+        for record in records:
+            if not is_within(record.path, folder):
+                continue
+            path = relocated(record.path, folder, place)
+            if path in taken or not is_read_alike(record.path, path):
+                doomed.append(record)
+                continue
+            root = relocated(record.root, folder, place) if is_within(record.root, folder) else base
+            self._put_path(record.id, (path, root, record.content, record.size, record.mtime))
+            moved.append(record)
+        self.remove_paths(doomed, is_same)
+        for record in moved:
+            self._settle(record.content, None, is_same)
         below, beside = (path.rstrip(os.sep) + os.sep for path in (folder, place))
         for table, column in _PLACES:
             change = f"UPDATE OR REPLACE {table} SET {column} ="
@@ -223,60 +321,50 @@ class Store:
                 f"{change} ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
                 (beside, len(below) + 1, len(below), below),
             )
-        # A copy that another folder's reading passed over is no part of that one any more.
-        outside = "substr(path, 1, length(rtrim(root, '/')) + 1) <> rtrim(root, '/') || '/'"
-        self._database.run(f"DELETE FROM copies WHERE {outside} OR path IN (SELECT path FROM files)")
-
-    def remove_files(self, identifiers: Iterable[int]) -> None:
-        """Forget documents with their chunks and vectors."""
-        chosen = list(identifiers)
-        self.keywords.remove(chosen)
-        self._database.run_many(
-            "INSERT INTO removed (generation, chunk)"
-            " SELECT (SELECT max(generation) FROM commits), id FROM chunks WHERE file = ?",
-            [(identifier,) for identifier in chosen],
-        )
-        self._database.run_many("DELETE FROM files WHERE id = ?", [(identifier,) for identifier in chosen])
+        self.advance()
 
     def count(self) -> int:
         """Number of chunks. It takes as long as there are documents."""
-        return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM files")[0][0])
+        return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")[0][0])
 
     def count_to(self, most: int) -> int:
         """Number of chunks, or `most` where there are more: it takes as long as there are that many."""
-        query = "SELECT count(*) FROM (SELECT 1 FROM chunks INDEXED BY chunks_of_file LIMIT ?)"
+        query = "SELECT count(*) FROM (SELECT 1 FROM chunks INDEXED BY chunks_of_content LIMIT ?)"
         return int(self._database.all(query, (most,))[0][0])
 
     def counts(self) -> Counts:
         """Number of documents and chunks. It takes as long as there are documents."""
-        documents = self._database.all("SELECT count(*) FROM files")[0][0]
+        documents = self._database.all("SELECT count(*) FROM contents")[0][0]
         return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
         """Every chunk's id, ascending."""
-        # The order by (file, id) is answered from the narrow index; the tables are full of text and vectors.
-        return np.sort(self._database.integers("SELECT id FROM chunks INDEXED BY chunks_of_file")[:, 0])
+        # The order by (content, id) is answered from the narrow index; the tables are full of text and vectors.
+        return np.sort(self._database.integers("SELECT id FROM chunks INDEXED BY chunks_of_content")[:, 0])
 
-    def chunk_files(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every chunk's id, and the id of its document [n] each, in no order."""
-        pairs = self._database.integers("SELECT id, file FROM chunks INDEXED BY chunks_of_file")
+    def chunk_contents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every chunk's id, and the id of its content [n] each, in no order."""
+        pairs = self._database.integers("SELECT id, content FROM chunks INDEXED BY chunks_of_content")
         return pairs[:, 0], pairs[:, 1]
 
     def places(self) -> list[tuple[int, str, str]]:
-        """Every document's id, its path, and that of the folder that was added; both absolute."""
-        rows = self._database.all("SELECT id, path, root FROM files")
-        for _, path, root in rows:
-            if not (isinstance(path, str) and isinstance(root, str) and is_within(path, root)):
-                raise self._database.damaged("it does not say where a document is")
-        return [(file, path, root) for file, path, root in rows]
+        """Every document's content, its path, and that of the folder that was added; both absolute."""
+        rows = self._database.all("SELECT path, root, content, size, mtime, checksum FROM paths ORDER BY id DESC")
+        if not all(checksum(*row) == stated and is_within(row[0], row[1]) for *row, stated in rows):
+            raise self._database.damaged("it does not say where a document is")
+        shown = {content: (path, root) for path, root, content, *_ in rows}
+        return [(content, path, root) for content, (path, root) in shown.items()]
 
     def has_chunk(self, identifier: int) -> bool:
         """Whether there is a chunk of this id."""
         return bool(self._database.all("SELECT 1 FROM chunks WHERE id = ?", (identifier,)))
 
-    def chunks_of(self, file: int) -> list[int]:
-        """Ids of a document's chunks, in the document's order."""
-        return [row[0] for row in self._database.all("SELECT id FROM chunks WHERE file = ? ORDER BY id", (file,))]
+    def chunks_of(self, document: FileRecord) -> list[int]:
+        """Ids of a document's chunks, in its order."""
+        rows = self._database.all("SELECT id FROM chunks WHERE content = ? ORDER BY id", (document.content,))
+        if len(rows) != document.chunks:
+            raise self._database.damaged("chunks of a document are missing")
+        return [row[0] for row in rows]
 
     def vectors_after(self, identifier: int, dimension: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
@@ -301,30 +389,36 @@ class Store:
     def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
         """The chunks of these ids, with text and vector."""
         query = (
-            "SELECT chunks.id, title, path, root, place, text, chunks.checksum, vector, vectors.checksum FROM chunks"
-            " JOIN files ON files.id = chunks.file JOIN vectors ON vectors.chunk = chunks.id"
-            " WHERE chunks.id = ?"
+            "SELECT content, first, last, place, text, chunks.checksum, vector, vectors.checksum FROM chunks"
+            " JOIN vectors ON vectors.chunk = chunks.id WHERE chunks.id = ?"
         )
         found = []
+        documents: dict[int, FileRecord | None] = {}
         for identifier in identifiers:
             rows = self._database.all(query, (identifier,))
             if not rows:
                 raise self._database.damaged(f"chunk {identifier} is missing")
-            for chunk, title, path, root, place, text, text_sum, vector, vector_sum in rows:
-                if not intact(text, text_sum) or not intact(vector, vector_sum):
-                    raise self._database.damaged(f"chunk {chunk} is not what was written")
-                self._check_document(path, root, title)
-                found.append(StoredChunk(chunk, title, path, root, str(place), text, np.frombuffer(vector, np.float32)))
+            ((*values, stated, vector, vector_sum),) = rows
+            content, _, _, place, text = values
+            if checksum(*values) != stated or not _is_vector(vector, vector_sum):
+                raise self._database.damaged(f"chunk {identifier} is not what was written")
+            if content not in documents:
+                documents[content] = self._document(content)
+            document = documents[content]
+            if document is None:
+                raise self._database.damaged(f"chunk {identifier} is of no document")
+            vector = np.frombuffer(vector, np.float32)
+            found.append(StoredChunk(identifier, document.title, document.path, document.root, place, text, vector))
         return found
 
     def texts_after(self, identifier: int, limit: int) -> list[tuple[int, str]]:
         """Up to `limit` chunks' ids and texts above `identifier`, ascending."""
-        query = "SELECT id, text, checksum FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+        query = "SELECT id, checksum, content, first, last, place, text FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._database.all(query, (identifier, limit))
-        for chunk, text, checksum in rows:
-            if not intact(text, checksum):
+        for chunk, stated, *values in rows:
+            if checksum(*values) != stated:
                 raise self._database.damaged(f"the text of chunk {chunk} is not what was written")
-        return [(chunk, text) for chunk, text, _ in rows]
+        return [(row[0], row[-1]) for row in rows]
 
     def stage(self, work: str, items: Sequence[int], vectors: NDArray[np.float32]) -> None:
         """Keep vectors of a piece of work that isn't complete; a search doesn't see them."""
@@ -371,16 +465,92 @@ class Store:
             (len(READING), READING, len(readings), readings),
         )
 
-    def _new_file(self, record: FileRecord) -> int:
-        """The id of a document that is new."""
-        _, *columns, remarks = astuple(record)
-        file = self._database.run(
-            "INSERT INTO files (path, root, title, sha256, size, mtime, chunking, chunks)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            columns,
+    def _records(self, query: str, values: Sequence[object] = ()) -> list[FileRecord]:
+        """Files by a query that begins as `_FILES`. Raises `LibraryDamaged` where one is not what was written."""
+        found = []
+        for *row, remarks, stated, named, content_sum in self._database.all(query, values):
+            record = FileRecord(*row, tuple(str(remarks).splitlines()))
+            of_path = checksum(record.path, record.root, record.content, record.size, record.mtime)
+            of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks, remarks)
+            if (of_path, of_content) != (stated, content_sum) or not is_within(record.path, record.root):
+                raise self._database.damaged(f"document {record.id} is not what was written")
+            found.append(record)
+        return found
+
+    def _document(self, content: int) -> FileRecord | None:
+        """The document that shows a content; None where no path has it."""
+        return next(iter(self._records(f"{_FILES} WHERE content = ? ORDER BY paths.id LIMIT 1", (content,))), None)
+
+    def _put_path(self, identifier: int | None, values: Sequence[object]) -> None:
+        """Write a row of paths; None: a new one."""
+        columns = "path, root, content, size, mtime, checksum"
+        row = (*values, checksum(*values))
+        if identifier is None:
+            self._database.run(f"INSERT INTO paths ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+        else:
+            self._database.run(f"UPDATE paths SET ({columns}) = (?, ?, ?, ?, ?, ?) WHERE id = ?", (*row, identifier))
+
+    def _delete_paths(self, records: Iterable[FileRecord]) -> None:
+        self._database.run_many("DELETE FROM paths WHERE id = ?", [(record.id,) for record in records])
+
+    def _settle(self, content: int, former: FileRecord | None, is_same: IsSame) -> None:
+        """Let a content be shown by a copy where the `former` document of it is gone, or forget it."""
+        document = self._document(content)
+        while document is not None and former is not None and document.id != former.id:
+            if is_read_alike(document.path, former.path) and is_same(document):
+                break
+            self._delete_paths([document])
+            document = self._document(content)
+        if document is None:
+            self._remove_chunks(content)
+            self._database.run("DELETE FROM contents WHERE id = ?", (content,))
+        elif document.title != (title := stem(document.path)):
+            named = self._database.all("SELECT 1 FROM contents WHERE id = ? AND named", (content,))
+            if named:
+                self.keywords.remove(content)
+                self._describe(content, replace(document, title=title))
+                self.keywords.add(content)
+
+    def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
+        """Write a content, in place of what is known of it."""
+        known = replace(record, chunks=len(chunks))
+        shown = self.document_of(record.sha256)
+        if shown is not None and not is_read_alike(shown.path, record.path):
+            self._delete_paths(self._records(f"{_FILES} WHERE content = ?", (shown.content,)))
+            self._settle(shown.content, None, lambda record: False)
+            shown = None
+        if shown is None:
+            content = self._database.run(
+                f"INSERT INTO contents ({_CONTENT}) VALUES (?, ?, ?, ?, ?, ?, ?)", _content_row(known)
+            )
+        else:
+            content = shown.content
+            self._remove_chunks(content)
+            self._describe(content, known)
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            values = (content, chunk.start, chunk.end, chunk.place, chunk.text)
+            identifier = self._database.run(
+                "INSERT INTO chunks (content, first, last, place, text, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                (*values, checksum(*values)),
+            )
+            self._put_vectors([(identifier, vector.tobytes())])
+        self.keywords.add(content)
+
+    def _describe(self, content: int, document: FileRecord) -> None:
+        """Change what is known of a content."""
+        self._database.run(
+            f"UPDATE contents SET ({_CONTENT}) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?", (*_content_row(document), content)
         )
-        self._database.run_many("INSERT INTO remarks VALUES (?, ?)", [(file, remark) for remark in remarks])
-        return file
+
+    def _remove_chunks(self, content: int) -> None:
+        """Forget the chunks of a content, and their vectors."""
+        self.keywords.remove(content)
+        self._database.run(
+            "INSERT INTO removed (generation, chunk)"
+            " SELECT (SELECT max(generation) FROM commits), id FROM chunks WHERE content = ?",
+            (content,),
+        )
+        self._database.run("DELETE FROM chunks WHERE content = ?", (content,))
 
     def _forget_removed(self, last: int) -> None:
         """Forget which chunks were removed up to number `last`, and the contents that had them."""
@@ -388,13 +558,9 @@ class Store:
         for table in ("commits", "removed"):
             self._database.run(f"DELETE FROM {table} WHERE {past}", (last,))
 
-    def _check_document(self, path: object, root: object, title: object) -> None:
-        if not (isinstance(path, str) and isinstance(root, str) and isinstance(title, str) and is_within(path, root)):
-            raise self._database.damaged("it does not say where a document is")
-
     def _block(self, rows: list[tuple[Any, ...]], dimension: int) -> NDArray[np.float32]:
-        for chunk, vector, checksum in rows:
-            if not intact(vector, checksum) or len(vector) != 4 * dimension:
+        for chunk, vector, stated in rows:
+            if not _is_vector(vector, stated) or len(vector) != 4 * dimension:
                 raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
         return np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32).reshape(len(rows), dimension)
 
@@ -403,3 +569,16 @@ class Store:
             "INSERT INTO vectors VALUES (?, ?, ?)",
             ((chunk, vector, zlib.crc32(vector)) for chunk, vector in rows),
         )
+
+
+def _content_row(document: FileRecord) -> tuple[object, ...]:
+    """The columns `_CONTENT` of what a document holds."""
+    named = int(document.title == stem(document.path))
+    remarks = "\n".join(document.remarks)
+    values = (document.sha256, document.chunking, document.title, named, document.chunks, remarks)
+    return *values, checksum(*values)
+
+
+def _is_vector(vector: object, stated: int) -> bool:
+    """Whether a vector read back is the one that was written."""
+    return isinstance(vector, bytes) and zlib.crc32(vector) == stated

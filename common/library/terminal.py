@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from common.library.ingest import Progress as Report
+from common.process.log_lines import steers
 
 _FAIR = 40  # columns in which a text can be read
 
@@ -78,13 +78,4 @@ def number(count: int, what: str) -> str:
 
 def printable(text: str) -> str:
     """`text` without what could steer a terminal or break a line: documents are other people's."""
-    return "".join("\ufffd" if _steers(character) else character for character in text)
-
-
-def _steers(character: str) -> bool:
-    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
-    return control or unicodedata.bidirectional(character) in _REORDERING
-
-
-# Embeddings, overrides and isolates make text look like another one.
-_REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+    return "".join("\ufffd" if steers(character) else character for character in text)

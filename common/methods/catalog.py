@@ -1,16 +1,14 @@
-"""The list of decoding methods."""
+"""The list of decoding methods. Nothing else imports a method's room."""
 
 from __future__ import annotations
 
-from common.methods.aggregate.method import Speculative, TokenWise
-from common.methods.drafted.coupled_method import Coupled
-from common.methods.drafted.rapid_method import Rapid
-from common.methods.drafted.rejection_method import Dsd, Dssd, Qsv
+from common.methods.aggregate.method import Speculative
+from common.methods.coupled.method import Coupled
+from common.methods.edgellm.method import EdgeLlm, relief
 from common.methods.interface import Method
-from common.methods.passages.fetch_method import FetchKv, FetchText
-from common.methods.passages.long_context_method import LongContext
-from common.methods.passages.sequence_wise_method import SequenceWise
-from common.methods.trees.edgellm_method import EdgeLlm
+from common.methods.paper.method import FetchKv, FetchText, SequenceWise, TokenWise
+from common.methods.rapid.method import LongContext, Rapid
+from common.methods.rejection.method import Dsd, Dssd, Qsv
 from proto.messages import Fetch, Open
 
 METHODS: dict[str, Method] = {
@@ -21,12 +19,12 @@ METHODS: dict[str, Method] = {
         SequenceWise(),
         FetchText(),
         FetchKv(),
-        Dsd(),
-        Dssd(),
-        Qsv(),
-        Coupled(),
+        Dsd(relief),
+        Dssd(relief),
+        Qsv(relief),
+        Coupled(relief),
         LongContext(),
-        Rapid(),
+        Rapid(relief),
         EdgeLlm(),
     )
 }

@@ -1,8 +1,8 @@
 """A thread that answers scrapes, for a daemon that serves no HTTP otherwise.
 
-The library's own server has a thread for each connection and waits for a silent one forever. Here one thread has all
-of them: a connection is cut after `PATIENCE` seconds, whatever it does, and the oldest one where there are too many, so
-that clients who send or read nothing keep nobody out.
+The metrics library's own server has a thread for each connection and waits for a silent one forever. Here uvicorn has
+all of them on one thread. Clients that send or read nothing keep nobody out: a connection is cut after `PATIENCE`
+seconds, whatever it does, and the oldest one where there are too many.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import asyncio
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
+
+import uvicorn
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from common.metrics.exposition import CONTENT_TYPE
 from common.process.threads import vital_thread
@@ -28,8 +33,6 @@ MOST_CONNECTIONS: Final = 32  # at a time; a scrape takes milliseconds
 LONGEST_HEAD: Final = 8192  # bytes of a request, which has no body
 _ENDING: Final = 1.0  # seconds for the thread to end
 
-_PLAIN: Final = "text/plain; charset=utf-8"
-
 
 class MetricsServer:
     """Serves `GET /metrics` at `HOST:PORT`, which is taken from the constructor on. A context manager.
@@ -39,14 +42,25 @@ class MetricsServer:
 
     def __init__(self, address: str) -> None:
         self._text: Callable[[], bytes] | None = None
-        self._open: dict[asyncio.StreamWriter, None] = {}  # oldest first
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._ready = threading.Event()
         self._socket = _bound(address)
         host, port = self._socket.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._thread = vital_thread(self._run, "metrics")
+        config = uvicorn.Config(
+            self._answer,
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=LONGEST_HEAD,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = vital_thread(partial(self._server.run, [self._socket]), "metrics")
 
     def serve(self, text: Callable[[], bytes]) -> None:
         """Answer with `text`, which is called for every scrape, from now on."""
@@ -56,77 +70,59 @@ class MetricsServer:
     @property
     def connections(self) -> int:
         """Number of open connections."""
-        return len(self._open)
+        return len(self._server.server_state.connections)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(_ENDING)
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(_ENDING)
         self._socket.close()
 
-    # --- the thread
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = self._response(scope["method"], scope["path"])
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        finally:
-            self._ready.set()
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._talk, sock=self._socket, limit=LONGEST_HEAD)
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-        for writer in list(self._open):
-            writer.transport.abort()
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.transport.abort()
-        self._open[writer] = None
-        try:
-            async with asyncio.timeout(PATIENCE):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(head))
-                writer.close()
-                await writer.wait_closed()  # the client has taken it
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # nobody is left to be told
-        finally:
-            self._open.pop(writer, None)
-            writer.transport.abort()
-
-    def _response(self, head: bytes) -> bytes:
-        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
+    def _response(self, method: str, path: str) -> Response:
         if path != PATH:
-            return _made("404 Not Found", f"There is nothing but {PATH}.\n".encode())
+            return PlainTextResponse(f"There is nothing but {PATH}.\n", 404)
         if method not in ("GET", "HEAD"):
-            return _made("405 Method Not Allowed", b"Ask with GET.\n", allow="GET, HEAD")
+            return PlainTextResponse("Ask with GET.\n", 405, {"allow": "GET, HEAD"})
         if self._text is None:
-            return _made("503 Service Unavailable", b"The daemon is starting.\n", retry_after="1")
+            return PlainTextResponse("The daemon is starting.\n", 503, {"retry-after": "1"})
         try:
-            body = self._text()
+            return Response(self._text(), headers={"content-type": CONTENT_TYPE})
         except Exception as error:  # a figure that can't be told must not end the thread
             log.error("metrics can't be told: %s", type(error).__name__)
-            return _made("500 Internal Server Error", b"The daemon's log says why.\n")
-        return _made("200 OK", body, CONTENT_TYPE, without_body=method == "HEAD")
+            return PlainTextResponse("The daemon's log says why.\n", 500)
 
 
-def _made(status: str, body: bytes, kind: str = _PLAIN, without_body: bool = False, **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(body)}", "connection: close"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + (b"" if without_body else body)
+class _Connection(H11Protocol):
+    """A connection that is cut in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.began = self.loop.time()
+        self._cut = self.loop.call_later(PATIENCE, transport.abort)
+        if len(self.connections) > MOST_CONNECTIONS:
+            oldest = min(
+                (each for each in self.connections if isinstance(each, _Connection)), key=lambda each: each.began
+            )
+            self.connections.discard(oldest)  # when it is told that it is lost is up to the loop
+            oldest.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cut.cancel()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server ends: nothing is waited for."""
+        self.transport.abort()
 
 
 def _bound(address: str) -> socket.socket:

@@ -82,8 +82,7 @@ def _folder_to_disk(folder: Path) -> None:
 # --- private_files
 # Files that this user alone may read: what a process makes is private from the first moment, what is not is mended.
 #
-# Libraries, keys and values of documents, and what was measured with them lie in files of many makers, SQLite and
-# FAISS
+# Libraries, keys and values of documents, and what was measured with them lie in files of many makers, SQLite and FAISS
 # among them. So the process says once what new files are like, and nobody has to think of it again.
 
 _OTHERS: Final = 0o077  # the rights of group and others

@@ -196,8 +196,7 @@ def last_start(file: Path) -> list[tuple[str, float]]:
 # The words that a daemon has for the service manager that started it: systemd's protocol, see sd_notify(3).
 #
 # Each message is a datagram of lines NAME=VALUE to the socket that the variable NOTIFY_SOCKET names. Where there is
-# none,
-# nothing is sent.
+# none, nothing is sent.
 
 _PATIENCE: Final = 1.0  # seconds; a manager that does not read must not hold the daemon
 _LONGEST: Final = 512  # characters of a status

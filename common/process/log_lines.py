@@ -20,13 +20,14 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 _REORDERING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
-def _steers(character: str) -> bool:
-    control = unicodedata.category(character) in ("Cc", "Zl", "Zp")
+def steers(character: str) -> bool:
+    """Whether a character could steer a terminal, break a line or reorder text."""
+    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
     return control or unicodedata.bidirectional(character) in _REORDERING
 
 
 # What steers a terminal or breaks a line, which a name or an error's text may hold, as JSON spells it.
-_SPELLED: Final = {code: f"\\u{code:04x}" for code in range(0x2070) if _steers(chr(code))} | {ord("\n"): "\\n"}
+_SPELLED: Final = {code: f"\\u{code:04x}" for code in range(0x2070) if steers(chr(code))} | {ord("\n"): "\\n"}
 _BUT_LINES: Final = _SPELLED | {ord("\n"): "\n"}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE
-from common.sampling.view import RaceView
+from common.sampling.view import Logprobs, RaceView
 from proto.codes import decode
 
 GRID: Final = 2.0**-10
@@ -29,14 +28,6 @@ def on_grid(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 # Log-probabilities of tokens in the mixture of both sides, from what a session knows of it.
 
 LEAST = 2.0**-33  # what code 0 stands for is below
-
-
-@dataclass(frozen=True, slots=True)
-class Logprobs:
-    """Natural logarithms of probabilities at one position, before the temperature."""
-
-    token: float
-    top: tuple[tuple[int, float], ...]  # the most probable tokens and their logarithms, from the most probable on
 
 
 def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, token: int, count: int) -> Logprobs:

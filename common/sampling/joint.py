@@ -14,20 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.grid import Logprobs, of_mixture
+from common.sampling.grid import of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
 from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
+from common.sampling.view import JointToken, Logprobs
 from proto.codes import decode
 from proto.messages import Open
-
-
-@dataclass(frozen=True, slots=True)
-class JointToken:
-    """A token decided from both mixtures, which the session takes as the device's draft."""
-
-    token: int
-    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +81,7 @@ class JointPaper:
             self._sampler.draft("device", position, device),
             self._sampler.draft("cloud", position, cloud),
         )
-        return self._sampler.aggregate(position, *drafts, eta / WHOLE).token
+        return self._sampler.target(position, *drafts, eta / WHOLE).token
 
 
 class Joint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.mixture import sharpened
 from common.sampling.noise import Draws, Purpose, SeededDraws
+from common.sampling.view import Decision
 from proto.errors import malformed
 from proto.messages import Side
-from proto.payloads.race import RawEntries, TopPEntries
+from proto.payloads.race import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 
 # --- truncation
 # The distributions of the paper's sampler: exactly what travels, nothing that was cut away before.
@@ -206,6 +208,7 @@ def _sample(side: Side, token: int, own: Distribution, other: Distribution, eta_
 PaperEntries = TopPEntries | RawEntries
 
 _MOST_LISTED: Final = 4096
+_WHOLE_DRAFTS: Final = "the paper's sampler has nothing to resolve"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,14 +238,22 @@ class Outcome:
 
 
 class PaperSampler:
-    """Draws and aggregates the drafts of one answer; the same settings on both sides.
+    """Draws and aggregates the drafts of one answer, on the side `role`; otherwise the same settings on both sides.
+
+    Payloads carry whole drafts, so an aggregation always decides.
 
     `seed` has 64 bits. `vocabulary` counts the tokenizer's tokens. Codec `raw` sends the whole distribution:
     `top_p` counts for `top-p` alone. Temperature 0 takes the most probable token in place of every draw.
     """
 
     def __init__(
-        self, seed: int, temperature: float, top_p: float, codec: Literal["top-p", "raw"], vocabulary: int
+        self,
+        seed: int,
+        temperature: float,
+        top_p: float,
+        codec: Literal["top-p", "raw"],
+        vocabulary: int,
+        role: Side = "device",
     ) -> None:
         if not 0.0 < top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, not {top_p}")
@@ -251,6 +262,14 @@ class PaperSampler:
         self._top_p = top_p
         self._codec = codec
         self._vocabulary = vocabulary
+        self._role: Side = role
+
+    def race(self, position: int) -> None:
+        """None: drafts are drawn one by one."""
+
+    def drafted(self, position: int, probabilities: torch.Tensor, found: object) -> PaperDraft:
+        """This side's draft; see `draft`."""
+        return self.draft(self._role, position, probabilities)
 
     def draft(self, side: Side, position: int, probabilities: torch.Tensor) -> PaperDraft:
         """A draft from `side`'s mixture, float [vocab], which is sharpened to the session's temperature first.
@@ -282,7 +301,51 @@ class PaperSampler:
             raise malformed("the drafted token is not the one that the session's seed draws")
         return PaperDraft(told, entries, distribution)
 
-    def aggregate(self, position: int, device: PaperDraft, cloud: PaperDraft, eta_device: float) -> Outcome:
+    # --- a session's
+
+    def pack(self, view: PaperDraft) -> bytes:
+        entries = view.entries
+        return encode_raw(entries) if isinstance(entries, RawEntries) else encode_top_p(entries)
+
+    def read(self, side: Side, position: int, payload: bytes) -> PaperDraft:
+        read = decode_raw if self._codec == "raw" else decode_top_p
+        return self.receive(side, position, read(payload, self._vocabulary))
+
+    def footprint(self, view: PaperDraft) -> int:
+        entries, distribution = view.entries, view.distribution
+        sent = (entries.probabilities,) if isinstance(entries, RawEntries) else (entries.ids, entries.weights)
+        return sum(array.nbytes for array in (*sent, distribution.ids, distribution.probabilities))
+
+    def aggregate(
+        self, role: Side, position: int, device: PaperDraft, cloud: PaperDraft, evidence: tuple[float, float]
+    ) -> Decision:
+        """The target of Algorithm 1, with the acceptance that Eq. 5 expects of either side."""
+        eta = eta_fixed(*evidence) / WHOLE
+        outcome = self.target(position, device, cloud, eta)
+        of_device = eta * device.distribution.of(outcome.token)
+        of_cloud = (1.0 - eta) * cloud.distribution.of(outcome.token)
+        expected = expected_acceptance(device.distribution, cloud.distribution, eta)
+        return Decision(outcome.token, of_cloud / (of_device + of_cloud), expected)
+
+    def alone(self, view: object) -> None:
+        """None: what is known of a draft was truncated and sharpened."""
+
+    def rivals(self, view: PaperDraft) -> tuple[()]:
+        """None: a target that was not drafted is drawn with another random number."""
+        return ()
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        raise malformed(_WHOLE_DRAFTS)
+
+    def supply(self, view: PaperDraft, ids: Sequence[int], depth: int) -> bytes:
+        raise malformed(_WHOLE_DRAFTS)
+
+    def complete(self, view: PaperDraft, position: int, ids: Sequence[int], depth: int, payload: bytes) -> PaperDraft:
+        raise malformed(_WHOLE_DRAFTS)
+
+    # --- both sides' drafts
+
+    def target(self, position: int, device: PaperDraft, cloud: PaperDraft, eta_device: float) -> Outcome:
         """The target, by Algorithm 1; at temperature 0 the argmax of the mixture of what was sent."""
         if self._temperature > 0:
             token = aggregate(

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
 from common.sampling.compiled import (
     IMPOSSIBLE,
     LINEAR_EXCESS,
@@ -32,11 +33,13 @@ from common.sampling.compiled import (
     race_bounds,
     race_speeds,
 )
+from common.sampling.grid import logprobs
 from common.sampling.noise import VocabularyNoise, exponential_from_key, floor_log2, position_key, race_noise, raised
-from common.sampling.view import RaceView
+from common.sampling.view import Decision, JointToken, Logprobs, MissingHere, MissingThere, Outcome, RaceView
 from proto.codes import TABLE, decode
 from proto.errors import malformed
-from proto.payloads.race import RaceEntries
+from proto.messages import MOST_NAMED, Side
+from proto.payloads.race import RaceEntries, decode_race, encode_race
 
 # --- fastest
 # The fastest tokens of races over a whole vocabulary, without knowing every token's speed.
@@ -234,6 +237,10 @@ def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.in
 
 # --- race
 
+RIVALS: Final = 8  # of a race's tokens, those that may turn out to be the target; hardly ever another one does
+ENTRY_BYTES: Final = 200  # of a view for each token listed: most of it for those to be found by id
+FEW: Final = 16  # entries of a list that is looked up further before anything is asked, as that takes no round trip
+
 Ids = Sequence[int] | NDArray[np.integer]
 AnyRace = TypeVar("AnyRace", bound=RaceView)
 
@@ -271,13 +278,32 @@ class LocalRace(RaceView):
 
 
 class RaceSampler:
-    """Drafts one side's tokens of one answer, and reads the other side's lists. For one thread at a time.
+    """The race on one side of an answer: drafts, reads the other side's lists, and aggregates both.
 
-    `seed` (64 bits), `temperature` and `entries` (K) are the session's, the same on both sides. `vocabulary`
-    counts the tokenizer's tokens. `likeliest`: so many of the most probable tokens are listed, too.
+    `seed` (64 bits), `temperature` and `entries` (K) are the session's, the same on both sides. `vocabulary` counts
+    the tokenizer's tokens. A sampler serves one thread at a time.
     """
 
-    def __init__(self, seed: int, temperature: float, entries: int, vocabulary: int, likeliest: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        temperature: float,
+        entries: int,
+        vocabulary: int,
+        likeliest: int = 0,
+        *,
+        exact: bool = True,
+        hide_ids: bool = False,
+        logprobs: int = 0,
+    ) -> None:
+        """`likeliest`: this number of the most probable tokens is listed, too.
+
+        `exact`: a failed certificate names the values that it lacks; otherwise the token with the highest lower bound
+        is taken. `hide_ids`: it names no tokens of the other side's list, but asks for a list of twice the length.
+        Names show which tokens this side's own documents favour. Lists of doubled length end in a certificate as well.
+        `logprobs`: decisions come with the log-probabilities of this number of tokens. Then the value of a target is
+        asked for by its name, which becomes known anyway.
+        """
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")
         self._seed = seed
@@ -285,16 +311,24 @@ class RaceSampler:
         self._entries = min(entries, vocabulary)
         self._vocabulary = vocabulary
         self._likeliest = min(likeliest, vocabulary)
+        self._exact = exact
+        self._hide_ids = hide_ids
+        self._logprobs = logprobs
+
+    # --- this side's drafts
 
     def race(self, position: int) -> Race:
         """The race to be run on this side's mixture for its draft at `position`."""
         return Race(self._seed, position, self._temperature, self._entries)
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found) -> LocalRace:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
         """This side's draft from its mixture, float32 [vocab], and the fastest tokens of `race(position)` on it.
 
-        The mixture is kept and must not be changed. Raises `ValueError` for one without a positive probability.
+        The race is run here if they are None. The mixture is kept and must not be changed. Raises `ValueError` for one
+        without a positive probability.
         """
+        if found is None:
+            return self.draft(position, probabilities)
         ids, speeds = found
         if not len(ids):
             raise ValueError(f"the mixture at position {position} has no positive probability")
@@ -316,6 +350,80 @@ class RaceSampler:
         kernel = kernel or RaceKernel(self._vocabulary, exact.device)
         (found,) = kernel.run(exact[None], [self.race(position)])
         return self.drafted(position, exact, found)
+
+    def rivals(self, view: RaceView | JointToken) -> list[tuple[int, float]]:
+        """The fastest tokens of a view with the logarithms of their speeds, the draft first."""
+        return [] if isinstance(view, JointToken) else view.fastest(RIVALS)
+
+    def pack(self, view: RaceView) -> bytes:
+        return encode_race(view.entries)
+
+    def footprint(self, view: RaceView) -> int:
+        return ENTRY_BYTES * len(view.entries.ids)
+
+    def alone(self, view: RaceView | JointToken) -> Logprobs | None:
+        if isinstance(view, JointToken):
+            return view.logprobs
+        return logprobs(view, None, WHOLE, view.token, self._logprobs) if self._logprobs else None
+
+    # --- both sides' drafts
+
+    def aggregate(
+        self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
+    ) -> Outcome:
+        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one.
+
+        Of two lists that are too short, the one that bounds the other tokens worse gets longer: however long the other
+        one got, this one alone could leave some that may win.
+        """
+        eta = eta_fixed(*evidence)
+        outcome = certify(device, cloud, eta)
+        if isinstance(outcome, Certified):
+            lacking = _unknown(outcome.token, device, cloud) if self._logprobs and self._exact else None
+            return lacking or self._decided(outcome.token, device, cloud, eta)
+        if not self._exact:
+            return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
+        local, remote = (device, cloud) if role == "device" else (cloud, device)
+        of_local, of_remote = outcome.device_ids, outcome.cloud_ids
+        local_cap, remote_cap = eta * device.threshold, (WHOLE - eta) * cloud.threshold
+        if role == "cloud":
+            of_local, of_remote, local_cap, remote_cap = of_remote, of_local, remote_cap, local_cap
+        if of_local:
+            return MissingHere(of_local, 0)
+        few = len(local.entries.ids) < FEW
+        if outcome.deeper and local_cap > 0 and (few or local_cap >= remote_cap):
+            return MissingHere((), 2 * len(local.entries.ids))
+        if outcome.deeper or self._hide_ids:
+            return MissingThere((), 2 * len(remote.entries.ids))
+        return MissingThere(of_remote[:MOST_NAMED], 0)
+
+    def _decided(self, token: int, device: RaceView, cloud: RaceView, eta_device: int) -> Decision:
+        of_device = eta_device * device.speed_of.get(token, 0.0)
+        of_cloud = (WHOLE - eta_device) * cloud.speed_of.get(token, 0.0)
+        told = logprobs(device, cloud, eta_device, token, self._logprobs) if self._logprobs else None
+        return Decision(token, cloud_share=of_cloud / (of_device + of_cloud), logprobs=told)
+
+    # --- values beyond the lists
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        if (not ids and not depth) or max(ids, default=0) >= self._vocabulary:
+            raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
+
+    def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
+        """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
+        return encode_race(view.extend(depth) if depth else view.values(ids))
+
+    def complete(self, view: AnyRace, position: int, ids: Sequence[int], depth: int, payload: bytes) -> AnyRace:
+        named = () if depth else sorted({*ids})
+        entries = decode_race(payload, self._vocabulary, min(depth, self._vocabulary) or len(named))
+        if named and entries.ids.tolist() != named:
+            raise malformed("values must be of the tokens that were asked for")
+        return self.extend(view, depth, entries)
+
+    # --- the other side's lists
+
+    def read(self, side: Side, position: int, payload: bytes) -> RemoteRace:
+        return self.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
 
     def receive(self, position: int, entries: RaceEntries) -> RemoteRace:
         """The race that a list of the other side's K fastest tokens tells of.
@@ -369,6 +477,13 @@ class RaceSampler:
     def _speeds(self, position: int, entries: RaceEntries) -> NDArray[np.float64]:
         key = np.uint64(position_key(self._seed, position))
         return race_speeds(entries.codes, entries.ids.astype(np.int64), key, self._temperature, TABLE)
+
+
+def _unknown(token: int, own: RaceView, other: RaceView) -> MissingHere | MissingThere | None:
+    """The value of `token` that a view lacks, if one does."""
+    if own.threshold > 0 and token not in own.speed_of:
+        return MissingHere((token,), 0)
+    return MissingThere((token,), 0) if other.threshold > 0 and token not in other.speed_of else None
 
 
 # --- racing

@@ -189,11 +189,9 @@ def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 # --- augmentation
 # The verifier's distribution moved towards the drafter's (RAPID, Eqs. 6 and 8), and the paper's residual (Eq. 10).
 #
-# p̂ is the softmax of z / T + eta m (q - p), with p = softmax(z / T), so p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The
-# mask m
-# is that of the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead puts p back where p̂
-# is
-# small, which leaves a mass other than 1.)
+# p̂ is the softmax of z / T + eta m (q - p), with p = softmax(z / T), so p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The mask
+# m is that of the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead puts p back where p̂
+# is small, which leaves a mass other than 1.)
 
 LEAST: Final = 0.1  # of the drafter's largest probability: what is less moves nothing
 

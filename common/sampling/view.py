@@ -1,4 +1,4 @@
-"""A view of one side's race at one position."""
+"""The values of a position: a view of one side's race, and the outcome of an aggregation."""
 
 from __future__ import annotations
 
@@ -40,3 +40,52 @@ class RaceView:
     def listed(self) -> NDArray[np.integer]:
         """The tokens that are named, increasing."""
         return self.entries.ids
+
+
+# --- outcome
+# What an aggregation of both sides' views comes to.
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Natural logarithms of probabilities at one position, before the temperature."""
+
+    token: float
+    top: tuple[tuple[int, float], ...]  # the most probable tokens and their logarithms, from the most probable on
+
+
+@dataclass(frozen=True, slots=True)
+class JointToken:
+    """A token decided from both mixtures, which the session takes as the device's draft."""
+
+    token: int
+    logprobs: Logprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The target token of a position."""
+
+    token: int
+    cloud_share: float | None = None  # the cloud's share in the token's probability
+    expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), where the sampler has them
+    logprobs: Logprobs | None = None  # where they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class MissingThere:
+    """A failed certificate, with the values that the remote view lacks."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
+
+
+@dataclass(frozen=True, slots=True)
+class MissingHere:
+    """A failed certificate, with the values that the local view lacks. This side can look them up."""
+
+    ids: tuple[int, ...]
+    depth: int  # wanted length of the local list, 0 for the values of `ids`
+
+
+Outcome = Decision | MissingThere | MissingHere

@@ -266,6 +266,18 @@ class Handler(Protocol):
         ...
 
 
+class LinkToDevices(Protocol):
+    """A cloud's link, as the handlers of its messages use it."""
+
+    def send(self, peer: Peer, message: Message) -> int:
+        """Queue a message, from any thread. Returns its bytes on the wire, 0 if it was dropped."""
+        ...
+
+    def queued(self, peer: Peer) -> int:
+        """Bytes that wait for `peer`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """State of a device's link; `detail` is a sentence for the user, empty when connected."""

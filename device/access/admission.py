@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hmac
 import logging
-import threading
 from dataclasses import dataclass
 
 from common.process.threads import QuietLog
-from device.access.api_keys import ApiKeyError, ApiKeyFiles, hash_of, today
+from device.access.api_keys import ApiKeyError, ApiKeyFiles, hash_of
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ class Admission:
         self._files = files
         self._quiet = QuietLog(log)
         self._local: str | None = None  # hash
-        self._used = files.used()
-        self._noting = threading.Lock()
         self._known = _Known(files.version(), tuple(key.sha256 for key in files.all()))
         self._wanted = bool(self._known.hashes)
 
@@ -56,31 +53,15 @@ class Admission:
         """Whether the keys can't be read, so that commands of this user alone come in."""
         return self._known.broken
 
-    def admitted(self, key: bytes) -> str | None:
-        """The hash of `key`, as it was sent, if it counts."""
+    def admitted(self, key: bytes) -> bool:
+        """Whether `key` counts, the bytes that were sent."""
         self._look()
         digest = hash_of(key)
         # All are compared, whichever fits: how long it takes says nothing about which one did, or how much of it.
         fits = False
         for known in (*self._known.hashes, *([] if self._local is None else [self._local])):
             fits |= hmac.compare_digest(known, digest)
-        return digest if fits else None
-
-    def to_note(self, digest: str) -> bool:
-        """Whether `note` has something to do for the hash of a key that was admitted."""
-        return digest != self._local and self._used.get(digest) != today()
-
-    def note(self, digest: str) -> None:
-        """Write down that a key was used today: once a day for each, from any thread."""
-        with self._noting:
-            if not self.to_note(digest):
-                return
-            known = {each: day for each, day in self._used.items() if each in self._known.hashes}
-            self._used = known | {digest: today()}
-            try:
-                self._files.note_used(self._used)
-            except ApiKeyError as error:
-                log.warning("the day on which an API key was used can't be noted: %s", error)
+        return fits
 
     def _look(self) -> None:
         """Read the file again if it is another one."""

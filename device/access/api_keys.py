@@ -1,12 +1,10 @@
 """API keys of the HTTP interface on disk: hashes only, in a file that its user alone can read.
 
-    <keys>/api-keys.json        {"keys": [{"name": ..., "sha256": ..., "created": "2026-11-23"}]}   by commands
-    <keys>/api-keys-used.json   {"used": {SHA256: "2026-11-23"}}                                    by the daemon
-    <keys>/local-api-key.json   {"key": ...}                                                        by the daemon
+    <keys>/api-keys.json       {"keys": [{"name": ..., "sha256": ..., "created": "2026-11-23"}]}   by commands
+    <keys>/local-api-key.json  {"key": ...}                                                        by the daemon
 
-Each file is written by one side, so that a daemon that notes a use can't bring back a key that was revoked meanwhile.
-The last one holds a key that is made anew at every start of the daemon: whoever can read it is the user who could make
-keys as well, so that commands of this user on this machine need none that is given to them.
+The daemon makes the second file's key anew at every start. Whoever can read it is the user who could make keys as well,
+so commands of this user on this machine need no other key.
 """
 
 from __future__ import annotations
@@ -68,7 +66,6 @@ class ApiKeyFiles:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "api-keys.json"
-        self._used = folder / "api-keys-used.json"
         self._local = folder / "local-api-key.json"
 
     def all(self) -> tuple[ApiKey, ...]:
@@ -106,19 +103,6 @@ class ApiKeyFiles:
             if len(kept) == len(keys):
                 raise ApiKeyError(f"there is no key called {name}; `dragon api-keys list` shows those that there are")
             self._write(kept)
-
-    def used(self) -> dict[str, date]:
-        """The day on which each key was last used, by its hash. What can't be read counts as not used."""
-        try:
-            stored = self._read(self._used)
-            days = {} if stored is None else stored["used"]
-            return {digest: date.fromisoformat(day) for digest, day in days.items() if _HASH.fullmatch(digest)}
-        except (ApiKeyError, KeyError, TypeError, ValueError, AttributeError):
-            return {}
-
-    def note_used(self, days: Mapping[str, date]) -> None:
-        """Write what `used` returns."""
-        self._store(self._used, {"used": {digest: day.isoformat() for digest, day in days.items()}})
 
     def local(self) -> str | None:
         """The key of the daemon that runs, or that ran last, for commands of this user; None where there is none."""

@@ -44,16 +44,12 @@ def create(
 
 @app.command("list")
 def list_keys(file: File = None) -> None:
-    """Show the keys, and when they were used.
-
-    Their names, when they were made, and the day on which each was last used.
-    """
+    """Show the keys' names, and when they were made."""
     with _opened(file) as (_, files):
-        keys, used = files.all(), files.used()
+        keys = files.all()
     width = max((len(key.name) for key in keys), default=0)
     for key in keys:
-        last = used.get(key.sha256)
-        print(f"{key.name:<{width}}  created {key.created}  {f'used {last}' if last else 'not used yet'}")
+        print(f"{key.name:<{width}}  created {key.created}")
     if not keys:
         typer.echo("There are no API keys; `dragon api-keys create NAME` makes one.", err=True)
 

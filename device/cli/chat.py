@@ -12,7 +12,7 @@ import typer
 
 from device.cli import options
 from device.cli.failures import NOT_REACHABLE, CommandFailed
-from device.cli.typed import from_stdin
+from device.cli.options import from_stdin
 
 if TYPE_CHECKING:
     from device.cli.answers import Printed

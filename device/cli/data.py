@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from device.cli.failures import bad_input
-from device.cli.settings import load_common, load_device
+from device.cli.settings import load_cloud, load_common, load_device
 from proto.messages import Side
 
 if TYPE_CHECKING:
@@ -157,12 +157,11 @@ def _stopped(roles: Collection[Side]) -> Iterator[None]:
 
 def _check_port(role: Side) -> None:
     from device.cli.doctor import ports
-    from device.cli.settings import cloud_settings
 
     if role == "device":
         port, _ = ports.of_device(load_device())
     else:
-        port = ports.of_cloud(str(cloud_settings()[0]["bind"]))
+        port = ports.of_cloud(load_cloud().bind)
     if port.state in ("daemon", "starting", "locked"):
         raise bad_input(f"the {role} daemon runs at {port.address}; stop it first")
 

@@ -113,12 +113,12 @@ def _role_that_trusts(name: str) -> Side:
 def _without_devices() -> str:
     """Behaviour of a cloud without trusted devices, by its settings."""
     from common.configuration.settings import is_loopback
-    from device.cli.settings import cloud_settings
+    from device.cli.settings import load_cloud
 
-    values, _ = cloud_settings()
-    if values["curve"] == "off":
+    settings = load_cloud()
+    if settings.curve == "off":
         return "Its link has no keys (curve = 'off'): everybody who reaches it still gets in."
-    if is_loopback(values["bind"]):
+    if is_loopback(settings.bind):
         return (
             "A cloud that runs lets nobody in. From its next start on it lets in this user's own devices on this"
             " machine, by keys that they share. `dragon pair --role cloud` adds a device."

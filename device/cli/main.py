@@ -20,7 +20,6 @@ try:
         api_keys,
         ask,
         chat,
-        daemons,
         data,
         init,
         keys,
@@ -29,6 +28,7 @@ try:
         options,
         pair,
         profile,
+        service,
         settings,
         status,
         trace,
@@ -37,8 +37,6 @@ try:
     from device.cli.doctor import command as doctor
     from device.cli.failures import ANSWER_FAILED, BAD_INPUT, CommandFailed
     from device.cli.render import printable
-    from device.cli.service import command as service
-    from device.cli.typed import is_text
 except KeyboardInterrupt:  # they take a second
     raise SystemExit(INTERRUPTED) from None
 
@@ -62,8 +60,8 @@ app.add_typer(library.app, name="library")
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.command("pair")(pair.pair)
-app.command("device", context_settings=PASS_ON, add_help_option=False)(daemons.device)
-app.command("cloud", context_settings=PASS_ON, add_help_option=False)(daemons.cloud)
+app.command("device", context_settings=PASS_ON, add_help_option=False)(up.device)
+app.command("cloud", context_settings=PASS_ON, add_help_option=False)(up.cloud)
 app.add_typer(service.app, name="service")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
@@ -134,7 +132,7 @@ def run(arguments: list[str]) -> int:
 
 def _carried_out(arguments: list[str]) -> int:
     """The exit code of one command. Raises `OSError` where what it prints can't be written."""
-    if (garbled := next((each for each in arguments if not is_text(each)), None)) is not None:
+    if (garbled := next((each for each in arguments if not options.is_text(each)), None)) is not None:
         return _failed(
             f"{garbled!a} is not text in this terminal's encoding: set it to UTF-8 (LC_ALL=C.UTF-8)", BAD_INPUT
         )

@@ -43,8 +43,8 @@ def list_models() -> None:
 def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file")]) -> None:
     """Bring a model to this machine: download, import or link it.
 
-    Says first what it takes, whether it fits here, and its licence. Where a download was interrupted, the same
-    command goes on with it. --model takes the name that is printed.
+    Says first what it takes, whether it fits here, and its licence. After an interrupted download the
+    same command keeps the files that are whole. --model takes the name that is printed.
     """
     from common.daemon import models as on_models
     from common.library.terminal import say

@@ -1,4 +1,4 @@
-"""The options that commands share, and the request fields they become."""
+"""The options that commands share, the request fields they become, and text that people give."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from common.methods.catalog import METHODS
 from device.cli.failures import bad_input
-from device.cli.typed import from_stdin
 
 METHOD_NAMES = Literal[*METHODS]  # type: ignore[valid-type]
 
@@ -115,6 +114,24 @@ def _each_with_its_option(args: Sequence[str]) -> list[str]:
         while left and not left[0].startswith("-") and os.path.isfile(left[0]):  # or a question of any length
             spread += [_FILES, left.pop(0)]
     return spread
+
+
+def is_text(text: str) -> bool:
+    """Whether all bytes of an argument, or of a line, were characters."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def from_stdin(read: Callable[[], str]) -> str:
+    """The text that `read` gets from standard input. Raises `CommandFailed` where that is in another encoding."""
+    try:
+        text = read()
+    except UnicodeDecodeError:
+        text = "\udcff"  # as where the terminal's encoding passes such bytes on
+    if not is_text(text):
+        raise bad_input(
+            f"standard input is not text in the encoding {sys.stdin.encoding}: convert it, for example with iconv"
+        )
+    return text
 
 
 def read_question(given: str | None) -> str:

@@ -122,10 +122,10 @@ def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
 def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
     """The cloud's keys, and the address that it listens on."""
     from common.transport.keys import KeyFolder
-    from device.cli.settings import cloud_settings
+    from device.cli.settings import load_cloud
 
-    values, _ = cloud_settings(file)
-    return KeyFolder(Path(values["keys"]), "cloud"), str(values["bind"])
+    settings = load_cloud(file)
+    return KeyFolder(settings.keys, "cloud"), settings.bind
 
 
 def _print_start(address: str, bind: str) -> None:

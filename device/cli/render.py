@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import json
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
 from common.answer.citations import Part, parts
+from common.process.log_lines import steers
 from device.sent_words import NAMES
 
 Json = Mapping[str, Any]
@@ -22,8 +22,6 @@ SHOWN = 12  # digits of a model's identity
 ROUNDED = 0.01  # of a token; shares are rounded on their way
 NO_SOURCE = "no document"
 OWN_WORDS = "No footnotes: this answer takes no words from the documents."
-# Embeddings, overrides and isolates make text look like another one.
-REORDERING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 def summary(report: Json) -> str:
@@ -175,7 +173,7 @@ def printable(text: str) -> str:
 
 def strip_controls(text: str) -> str:
     """`text` without control characters other than line break and tab, nor any that reorder text."""
-    return "".join(character for character in text if character in "\n\t" or not _steers(character))
+    return "".join(character for character in text if character in "\n\t" or not steers(character))
 
 
 def as_json_text(value: object) -> str:
@@ -184,11 +182,6 @@ def as_json_text(value: object) -> str:
     """
     utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
     return json.dumps(value, ensure_ascii=sys.stdout.isatty() or not utf8)
-
-
-def _steers(character: str) -> bool:
-    control = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
-    return control or unicodedata.bidirectional(character) in REORDERING
 
 
 def _line(label: str, text: str) -> str:

@@ -1,7 +1,8 @@
-"""`dragon up`: a cloud and a device daemon on this machine, in one terminal."""
+"""`dragon device`, `dragon cloud` and `dragon up`: the daemons, in the foreground."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -13,7 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+import typer
+
 from common.process.lifetime import present
+from common.process.machine import python_environment
 from device.cli.failures import CommandFailed, answer_failed, bad_input
 from device.cli.settings import load_device
 
@@ -35,6 +39,28 @@ class Plan:
     port: int  # of the device
     url: str
     bind: str
+
+
+def device(context: typer.Context) -> None:
+    """Start the device daemon (flags are its settings)."""
+    if {"-h", "--help"} & set(context.args):
+        from common.configuration.flags import flags_help
+        from device.settings import DeviceSettings
+
+        print(flags_help(DeviceSettings))
+        return
+    settings = load_device(context.args)
+    with ExitStack() as starting:
+        starting.enter_context(present(settings.starting))  # before the imports, which take a second
+        from device.daemon import run
+
+        run(settings, starting.close)
+
+
+def cloud(context: typer.Context) -> None:
+    """Start the cloud daemon (flags are its settings)."""
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "cloud", *context.args], python_environment())
 
 
 def up() -> None:
@@ -82,13 +108,13 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
 
 
 def _planned(device: DeviceSettings) -> Plan:
-    from common.configuration.configuration import DEFAULT
-    from device.cli.settings import cloud_settings, local_url
+    from common.configuration.configuration import DEFAULT, origin_of
+    from device.cli.settings import load_cloud, local_url
 
-    cloud, of_cloud = cloud_settings()
+    cloud = load_cloud()
     flags: dict[str, list[str]] = {"device": [], "cloud": []}
-    bind, met = _meeting(device, cloud["bind"], of_cloud["bind"] != DEFAULT)
-    if bind != cloud["bind"]:
+    bind, met = _meeting(device, cloud.bind, origin_of(cloud, "bind") != DEFAULT)
+    if bind != cloud.bind:
         flags["cloud"].append(f"--bind={bind}")
     if met != device.cloud:
         flags["device"].append(f"--cloud={met}")

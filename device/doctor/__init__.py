@@ -1,1 +1,1 @@
-"""Findings about a side of this machine, right or wrong, each with what to do, and the facts that they come from."""
+"""Findings about a side of this machine, right or wrong, each with what to do."""

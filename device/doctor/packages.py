@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import platform
 import tomllib
+from dataclasses import dataclass
 from importlib import metadata
 
 from common.process.machine import ROOT
-from device.doctor.facts import Package
 
 DISTRIBUTION = "dragon-runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package (or Python itself) that is needed; `installed` is None where it is missing."""
+
+    name: str
+    wanted: str  # versions as pyproject.toml has them, e.g. >=1.2
+    installed: str | None
+    fits: bool
 
 
 def packages() -> tuple[Package, ...]:

@@ -32,6 +32,12 @@ class Told:
         """The text of each token."""
         return [token.text for token in self.tokens]
 
+    @property
+    def held_back(self) -> str:
+        """The end of the text that came with no token."""
+        shown = "".join(self.pieces)
+        return self.finished.text[len(shown) :] if self.finished.text.startswith(shown) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

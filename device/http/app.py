@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
@@ -200,12 +200,8 @@ class Api:
 
     async def _embeddings(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(EmbeddingsBody, http)
-        (place,) = self._embedding.take(1)
-        try:
-            await place.reached()
+        async with self._embedding.turn():
             value, notes = await embeddings(body, self._engine, notes, partial(self._wanted, http))
-        finally:
-            place.leave()
         return JSONResponse(value, headers=_headers(notes))
 
     async def _library(self, _: HttpRequest) -> Response:
@@ -213,12 +209,8 @@ class Api:
 
     async def _library_search(self, http: HttpRequest) -> Response:
         text, count = sought(http.query_params)
-        (place,) = self._searching.take(1)
-        try:
-            await place.reached()
+        async with self._searching.turn():
             hits = await done(lambda: self._engine.documents.search(text, count))
-        finally:
-            place.leave()
         return JSONResponse({"hits": [hit_json(hit) for hit in hits]})
 
     async def _library_passage(self, http: HttpRequest) -> Response:
@@ -228,13 +220,9 @@ class Api:
     async def _library_upload(self, http: HttpRequest) -> Response:
         name, documents = parameter(http.query_params, "name"), self._engine.documents
         limit = await done(lambda: documents.most_bytes(name))
-        (place,) = self._uploading.take(1)
-        try:
-            await place.reached()
+        async with self._uploading.turn():
             content = await file_body(http, self._options, limit)
             replaced = await done(lambda: documents.put(name, content))
-        finally:
-            place.leave()
         return JSONResponse({"name": name, "bytes": len(content), "replaced": replaced}, 201)
 
     async def _library_forget(self, http: HttpRequest) -> Response:
@@ -274,13 +262,9 @@ class Api:
 
         Raises `ApiError` also where nobody waits for it any more.
         """
-        (place,) = self._reading.take(1)
-        try:
-            await place.reached()
+        async with self._reading.turn():
             await self._wanted(http)
             return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-        finally:
-            place.leave()
 
     async def _wanted(self, http: HttpRequest) -> None:
         """Raise `ApiError` when nobody waits for an answer any more."""
@@ -292,12 +276,10 @@ class Api:
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
         if not issubclass(kind, GenerationBody):
             return parse(kind, await json_body(http, self._options))
-        with ExitStack() as places:
+        async with AsyncExitStack() as turns:
 
             async def room() -> int:
-                (place,) = self._uploading.take(1)
-                places.callback(place.leave)
-                await place.reached()
+                await turns.enter_async_context(self._uploading.turn())
                 return self._options.files_limit
 
             content = await json_body(http, self._options, room)

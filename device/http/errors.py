@@ -62,12 +62,8 @@ def wrong_key() -> ApiError:
 
 def keys_unreadable() -> ApiError:
     """Nobody's API key can be compared with anything."""
-    return ApiError(
-        503,
-        "The daemon can't read its API keys, and lets nobody in; its log says what to do.",
-        kind=SERVER_ERROR,
-        code="api_keys_unreadable",
-    )
+    said = "The daemon can't read its API keys, and lets nobody in; its log says what to do."
+    return _unavailable(said, code="api_keys_unreadable")
 
 
 def unknown(param: str) -> ApiError:
@@ -77,22 +73,14 @@ def unknown(param: str) -> ApiError:
 
 def too_many_answers(wanted: int, most: int) -> ApiError:
     """One request asks for more answers than there are places, those to wait in included."""
-    return ApiError(
-        400,
-        f"The request asks for {wanted} answers; this device takes {most} at a time.",
-        param="n",
-        code="invalid_value",
-    )
+    said = f"The request asks for {wanted} answers; this device takes {most} at a time."
+    return ApiError(400, said, param="n", code="invalid_value")
 
 
 def text_too_long(param: str, size: int, most: int) -> ApiError:
     """A text of `size` bytes, where `most` are worked on in one go."""
-    return ApiError(
-        413,
-        f"The text in '{param}' has {size} bytes, and {most} are read at a time; send it in parts.",
-        param=param,
-        code="text_too_long",
-    )
+    said = f"The text in '{param}' has {size} bytes, and {most} are read at a time; send it in parts."
+    return ApiError(413, said, param=param, code="text_too_long")
 
 
 def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> ApiError:
@@ -107,63 +95,40 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
 
 def too_many_connections(open_now: int) -> ApiError:
     """Every place for a connection is taken by a request that is being answered."""
-    return ApiError(
-        503,
-        f"{open_now} connections are open already; try again when one is closed.",
-        kind=SERVER_ERROR,
-        code="too_many_connections",
-    )
+    said = f"{open_now} connections are open already; try again when one is closed."
+    return _unavailable(said, code="too_many_connections")
 
 
 def stopping() -> ApiError:
     """The daemon is shutting down."""
-    return ApiError(503, "The device daemon is stopping.", kind=SERVER_ERROR, code="stopping")
+    return _unavailable("The device daemon is stopping.", code="stopping")
 
 
 def starting(doing: str) -> ApiError:
     """The daemon can't answer yet; `doing` is what it is at."""
-    return ApiError(
-        503,
-        f"The device daemon is starting: {doing}.",
-        kind=SERVER_ERROR,
-        code="starting",
-        headers={"retry-after": "1"},
-    )
+    return _unavailable(f"The device daemon is starting: {doing}.", code="starting", headers={"retry-after": "1"})
 
 
 def diagnosis_late(seconds: float) -> ApiError:
     """The error of a diagnosis that waits too long for the network."""
-    return ApiError(
-        503,
-        f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again.",
-        kind=SERVER_ERROR,
-        code="diagnosis_late",
-    )
+    said = f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again."
+    return _unavailable(said, code="diagnosis_late")
 
 
 def answer_failed(sentence: str) -> ApiError:
     """The engine can't complete the answer, and says why."""
-    return ApiError(503, sentence, kind=SERVER_ERROR, code="answer_failed")
+    return _unavailable(sentence, code="answer_failed")
 
 
 def engine_failed() -> ApiError:
     """The engine raised an unexpected exception, whose text may quote private text and is not told."""
-    return ApiError(
-        500,
-        "The engine failed while answering; the daemon's log says where.",
-        kind=SERVER_ERROR,
-        code="engine",
-    )
+    said = "The engine failed while answering; the daemon's log says where."
+    return ApiError(500, said, kind=SERVER_ERROR, code="engine")
 
 
 def reader_too_slow() -> ApiError:
     """The client of a stream stopped reading."""
-    return ApiError(
-        503,
-        "The answer was cancelled: the client did not keep up with it.",
-        kind=SERVER_ERROR,
-        code="slow_reader",
-    )
+    return _unavailable("The answer was cancelled: the client did not keep up with it.", code="slow_reader")
 
 
 def server_failed() -> ApiError:
@@ -175,3 +140,7 @@ def sentence_of(error: Exception) -> str:
     """The text of an error as a sentence for the client."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def _unavailable(sentence: str, *, code: str, headers: Mapping[str, str] | None = None) -> ApiError:
+    return ApiError(503, sentence, kind=SERVER_ERROR, code=code, headers=headers)

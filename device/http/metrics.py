@@ -1,8 +1,11 @@
-"""The HTTP interface's own metrics, and the response that carries all of the daemon's."""
+"""Counts of the HTTP interface: its metrics, and requests that everybody may send, which are logged together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from prometheus_client import Counter
@@ -12,6 +15,10 @@ from common.metrics import exposition
 from common.metrics.exposition import Reading, Readings
 
 _NO_ANSWER: Final = "none"  # in place of a status: the client had left
+PERIOD: Final = 60.0  # seconds between two summaries, at least
+_MOST_KINDS: Final = 8  # of requests that a summary names
+
+Kind = tuple[str, int | None]  # known path and status
 
 
 class HttpMetrics:
@@ -36,3 +43,35 @@ class HttpMetrics:
     def response(self, engine: bytes) -> Response:
         """These and those of the `engine`, as Prometheus wants them."""
         return Response(engine + exposition.text(self._registry), headers={"content-type": exposition.CONTENT_TYPE})
+
+
+class RequestTally:
+    """Counts requests, and logs a summary a minute after the first one: no number of them fills the disk.
+
+    For the server's event loop.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._counts = Counts[Kind]()
+
+    def count(self, path: str, status: int | None) -> None:
+        """Count one request; `path` is a known one, not the client's own text."""
+        if not self._counts:
+            asyncio.get_running_loop().call_later(PERIOD, self.tell)
+        self._counts[path, status] += 1
+
+    def tell(self) -> None:
+        """Log what was counted since the last summary."""
+        if self._counts:
+            self._log.info("requests without a key: %s", summary(self._counts))
+            self._counts.clear()
+
+
+def summary(counts: Mapping[Kind, int]) -> str:
+    """The text of some counts, the largest first: bounded, whatever was asked for."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    texts = [f"{number} x {path} {status}" for (path, status), number in ordered[:_MOST_KINDS]]
+    if rest := sum(number for _, number in ordered[_MOST_KINDS:]):
+        texts.append(f"{rest} others")
+    return ", ".join(texts)

@@ -14,9 +14,8 @@ from common.processors.calls import CallShape
 from device.http.answers import Told
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
-from device.http.logprobs import chat_entries, completion_lists
-from device.http.rendering import DONE, event
-from device.interface import EngineStatus, TokenEvent, Unmatched
+from device.http.rendering import DONE, Aside, aside_json, chat_entries, completion_lists, event
+from device.interface import EngineStatus, TokenEvent
 from device.sent_words import sent_in_words
 
 SHARE_DIGITS = 4  # of an attribution share
@@ -92,17 +91,9 @@ class Completions:
             chunk["choices"][0]["logprobs"], logprobs = logprobs, None
             yield event(chunk)
 
-    def provisional(self, index: int, text: str) -> Iterable[bytes]:
-        """A chunk without content that has the text in the extra field `dragon`."""
-        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"provisional": text}})
-
-    def waiting(self, index: int) -> Iterable[bytes]:
+    def aside(self, index: int, told: Aside) -> Iterable[bytes]:
         """A chunk without content that says so in the extra field `dragon`."""
-        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"waiting": True}})
-
-    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
-        """A chunk without content that says so in the extra field `dragon`."""
-        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": {"doubt": asdict(told)}})
+        yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": aside_json(told)})
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""

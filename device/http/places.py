@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from device.http.errors import ApiError, busy, too_many_answers
 
@@ -42,14 +42,13 @@ class Places:
 
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active
-        self._most_waiting = most_waiting
-        self._active: set[Place] = set()
-        self._waiting: deque[Place] = deque()
+        self._most = most_active + most_waiting
+        self._line: list[Place] = []  # in the order in which they came: it is the turn of the first ones
 
     @property
     def waiting(self) -> int:
-        """Number of those in line."""
-        return len(self._waiting)
+        """Number of those whose turn has not come."""
+        return max(0, len(self._line) - self._most_active)
 
     def check(self, count: int) -> None:
         """Raise `ApiError` (400) for more answers than there ever are places."""
@@ -59,25 +58,28 @@ class Places:
     def take(self, count: int) -> tuple[Place, ...]:
         """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
         self.check(count)
-        if len(self._active) + len(self._waiting) + count > self._most:
+        if len(self._line) + count > self._most:
             raise busy()
         places = tuple(Place(self._leave) for _ in range(count))
-        self._waiting.extend(places)
-        self._fill()
+        self._line.extend(places)
+        self._call()
         return places
 
-    @property
-    def _most(self) -> int:
-        return self._most_active + self._most_waiting
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A block that has a place of its own; it begins when its turn comes. Raises `ApiError`."""
+        (place,) = self.take(1)
+        try:
+            await place.reached()
+            yield
+        finally:
+            place.leave()
 
     def _leave(self, place: Place) -> None:
-        self._active.discard(place)
-        if place in self._waiting:
-            self._waiting.remove(place)
-        self._fill()
+        if place in self._line:
+            self._line.remove(place)
+            self._call()
 
-    def _fill(self) -> None:
-        while self._waiting and len(self._active) < self._most_active:
-            place = self._waiting.popleft()
-            self._active.add(place)
+    def _call(self) -> None:
+        for place in self._line[: self._most_active]:
             place.call()

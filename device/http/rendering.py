@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from device.http.answers import Told
 from device.http.errors import ApiError
-from device.interface import TokenEvent, Unmatched
+from device.interface import Provisional, TokenChance, TokenEvent, Unmatched, Waiting
 
 DONE = b"data: [DONE]\n\n"
+REPLACEMENT = "�"  # stands for bytes that are not a character by themselves
 _LINE_ENDINGS = "\x85\u2028\u2029"  # that JSON leaves as they are
+
+
+Aside = Provisional | Waiting | Unmatched
 
 
 class Rendering(Protocol):
@@ -29,16 +34,8 @@ class Rendering(Protocol):
         """The events of text that became final in the answer `index`, and of the tokens that it took."""
         ...
 
-    def provisional(self, index: int, text: str) -> Iterable[bytes]:
-        """The events of text that may follow in the answer `index`, until a piece of it or its end comes."""
-        ...
-
-    def waiting(self, index: int) -> Iterable[bytes]:
-        """The events of a wait for the cloud in the answer `index`, until a piece of it or its end comes."""
-        ...
-
-    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
-        """The events that no document is close to the question of the answer `index`, before its first piece."""
+    def aside(self, index: int, told: Aside) -> Iterable[bytes]:
+        """The events of what is no text of the answer `index`; the next piece of it, or its end, takes it back."""
         ...
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
@@ -54,6 +51,17 @@ class Rendering(Protocol):
         ...
 
 
+def aside_json(told: Aside) -> dict[str, Any]:
+    """The extra field `dragon` of an event without text."""
+    match told:
+        case Provisional(text):
+            return {"provisional": text}
+        case Waiting():
+            return {"waiting": True}
+        case Unmatched():
+            return {"doubt": asdict(told)}
+
+
 def event(value: dict[str, Any], name: str | None = None) -> bytes:
     """A server-sent event, on one line also for clients to whom U+0085, U+2028 and U+2029 end one, as Python's do."""
     head = "" if name is None else f"event: {name}\n"
@@ -62,3 +70,39 @@ def event(value: dict[str, Any], name: str | None = None) -> bytes:
         for ending in _LINE_ENDINGS:
             data = data.replace(ending, f"\\u{ord(ending):04x}")
     return f"{head}data: {data}\n\n".encode()
+
+
+def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any]]:
+    """An entry for each token with its `count` most probable alternatives, for chats and responses."""
+    return [
+        _entry(event.chances[0]) | {"top_logprobs": [_entry(chance) for chance in event.chances[1 : count + 1]]}
+        for event in events
+        if event.chances
+    ]
+
+
+def completion_lists(events: Sequence[TokenEvent], count: int, offset: int) -> dict[str, Any]:
+    """Lists with an item for each token, the first of which begins `offset` characters after the answer does."""
+    told = [event for event in events if event.chances]
+    offsets = []
+    for event in events:
+        if event.chances:
+            offsets.append(offset)
+        offset += len(event.text)
+    return {
+        "tokens": [event.chances[0].text for event in told],
+        "token_logprobs": [event.chances[0].logprob for event in told],
+        "top_logprobs": [
+            {chance.text: chance.logprob for chance in reversed(event.chances[1 : count + 1])} for event in told
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _entry(chance: TokenChance) -> dict[str, Any]:
+    whole = REPLACEMENT not in chance.text
+    return {
+        "token": chance.text,
+        "logprob": chance.logprob,
+        "bytes": list(chance.text.encode()) if whole else None,
+    }

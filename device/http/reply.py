@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from device.http.answers import Answers, Told
 from device.http.errors import ApiError, reader_too_slow
 from device.http.rendering import Rendering
-from device.interface import Finished, Provisional, TokenEvent, Unmatched, Waiting
+from device.interface import Finished, TokenEvent
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -88,21 +88,13 @@ class StreamedReply(Response):
             if isinstance(event, Finished):
                 open_answers -= 1
                 told = Told(event, tuple(tokens[index]))
-                shown = "".join(told.pieces)
-                held_back = event.text[len(shown) :] if event.text.startswith(shown) else ""
                 left = tokens[index][sent[index] :]
-                if held_back or any(token.chances for token in left):
-                    await self._send(send, self._rendering.piece(index, held_back, left))
+                if told.held_back or any(token.chances for token in left):
+                    await self._send(send, self._rendering.piece(index, told.held_back, left))
                 await self._send(send, self._rendering.finished(index, told))
                 continue
-            if isinstance(event, Provisional):
-                await self._send(send, self._rendering.provisional(index, event.text))
-                continue
-            if isinstance(event, Waiting):
-                await self._send(send, self._rendering.waiting(index))
-                continue
-            if isinstance(event, Unmatched):
-                await self._send(send, self._rendering.unmatched(index, event))
+            if not isinstance(event, TokenEvent):
+                await self._send(send, self._rendering.aside(index, event))
                 continue
             tokens[index].append(event)
             if event.text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -21,9 +20,9 @@ from common.process.threads import QuietLog
 from common.process.version import VERSION
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
+from device.http.metrics import RequestTally
 from device.http.options import HttpOptions
 from device.http.page import PAGE
-from device.http.request_tally import RequestTally
 from device.settings import DEFAULT_PORTS
 
 logger = logging.getLogger(__name__)
@@ -140,11 +139,8 @@ class RequestGuard:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = given.strip().encode("latin-1")  # the bytes that were sent
-        digest = self._admission.admitted(key) if scheme.lower() == "bearer" else None
-        if digest is None:
+        if scheme.lower() != "bearer" or not self._admission.admitted(key):
             raise keys_unreadable() if self._admission.broken else wrong_key()
-        if self._admission.to_note(digest):
-            asyncio.get_running_loop().run_in_executor(None, self._admission.note, digest)
 
 
 class _Exchange:

@@ -15,7 +15,7 @@ import uvicorn
 
 from common.process.lifetime import Startup
 from common.process.threads import Died, vital_thread
-from device.access.renewal import RenewedTls
+from device.access.tls import server_context
 from device.http.app import Api
 from device.http.connections import Connection, ConnectionLog
 from device.http.listening import Listener, Loop
@@ -59,7 +59,7 @@ class HttpServer:
             proxy_headers=False,
         )
         config.load()
-        config.ssl = None if options.tls is None else RenewedTls(options.tls).context
+        config.ssl = None if options.tls is None else server_context(options.tls)
         self._server = _Server(config)
         self._thread = vital_thread(self._serve, "http", died)
 

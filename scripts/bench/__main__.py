@@ -19,16 +19,13 @@ from scripts.daemons import ROOT
 
 FOLDER = ROOT / "build" / "bench"
 
-# Suite: its purpose, and the module whose `run(results)`, or the function named behind a colon, does it.
+# Suite: its purpose, and the module whose `run(results)`, or the function named after a colon, does it.
 SUITES = {
-    "latency": ("latency of every method against the link's (Fig. 6 and 7)", "scripts.bench.latency.suite"),
-    "latency-long": (
-        "the same with answers of 200 tokens, models of 1 to 3 nats",
-        "scripts.bench.latency.suite:run_long",
-    ),
+    "latency": ("latency of every method against the link's (Fig. 6 and 7)", "scripts.bench.latency"),
+    "latency-long": ("the same with answers of 200 tokens, models of 1 to 3 nats", "scripts.bench.latency:run_long"),
     "questions": ("right answers and honest ones by how documents are read", "scripts.bench.questions.suite"),
     "citations": ("footnotes of answers, judged, and answers that no document gave", "scripts.bench.citations"),
-    "retrieval": ("chunks embedded per second, documents found by kind of search", "scripts.bench.retrieval.suite"),
+    "retrieval": ("chunks embedded per second, documents found by kind of search", "scripts.bench.retrieval"),
     "engine": ("what the engine costs per token beside the models", "scripts.bench.engine.suite"),
     "sessions": ("tokens per second of many devices on one cloud", "scripts.bench.sessions.suite"),
     "workers": ("a cloud of several processes against one: latency, tokens per second", "scripts.bench.workers"),
@@ -42,7 +39,7 @@ SUITES = {
         "scripts.bench.methods.suite:run_whole",
     ),
     "methods-eager": (
-        "the same of eager coupled drafting, by step, pair of models and distance",
+        "eager coupled drafting, by step, pair of models and distance",
         "scripts.bench.methods.suite:run_eager",
     ),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),

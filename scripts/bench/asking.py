@@ -26,6 +26,9 @@ PATIENT: Final[Mapping[str, object]] = MappingProxyType(
 )
 SETTLED: Final = 0.1  # share of the round trip that the device's estimate may be off before anything is timed
 SETTLING: Final = 60.0  # seconds
+ANY: Final = (
+    5.0  # seconds that a round trip may be off in short runs: they measure nothing, and go on beside other work
+)
 _POLL: Final = 0.2
 
 

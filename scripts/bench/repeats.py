@@ -12,12 +12,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import product, zip_longest
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
@@ -28,7 +26,7 @@ from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.bench.rows import Cell, Row, grid, table
 from scripts.bench.workload import Texts
-from scripts.daemons import Pair, fill_library
+from scripts.daemons import fill_library
 from scripts.demo.__main__ import TEXTS
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 
@@ -41,58 +39,41 @@ AT_ONCE: Final = 3  # answers
 UP: Final = Line(delay=0.03, jitter=0.05)
 DOWN: Final = Line(delay=0.05, jitter=0.02)
 CUT_EVERY: Final = 9.0  # seconds, on average
-
 LONG: Final = "together"  # the document that is read whole
 IN_IT: Final = 16  # documents
-
-Fields = Mapping[str, Any]
-
-# What the target says by itself, as the method at hand reads: passages, a document whole, the device's passages.
-TARGET: Final[Mapping[str, Fields]] = MappingProxyType(
-    {
-        "passages": {"sources": "cloud"},
-        "whole": {"method": "long-context", "long_document": LONG},
-        "own": {"method": "edgellm", "growth": "none"},
-    }
+NOTE: Final = (
+    "Same question and seed, two daemons, three answers at once, a link of 80 ms round trip with jitter and cuts."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A method whose answers are the target's: at temperature 0, or, drawn by the race, at all of them."""
+class Way(NamedTuple):
+    """All ways of one group must give one answer; above temperature 0 those that draw by the race."""
 
+    group: str
     name: str
-    fields: Fields
-    reads: str = "passages"
-    drawn: bool = False
+    fields: Mapping[str, Any]
+    drawn: bool = True
 
 
+_RAPID: Final = {"method": "rapid", "long_document": LONG, "eta": 0.0, "retrieval_threshold": -1.0}
+# By both sides, then by the target alone, as methods read: passages, a document whole, the device's passages.
 WAYS: Final = (
-    Way("dsd", {"method": "dsd"}),
-    Way("dssd", {"method": "dssd"}),
-    Way("qsv", {"method": "qsv"}),
-    Way("coupled", {"method": "coupled"}, drawn=True),
-    Way("rapid, η 0", {"method": "rapid", "long_document": LONG, "eta": 0.0, "retrieval_threshold": -1.0}, "whole"),
-    Way("edgellm", {"method": "edgellm"}, "own", drawn=True),
+    Way("both sides", "device", {}),
+    Way("both sides", "device, strict", {"privacy": "strict"}),
+    *(Way("both sides", each, {"placement": each}) for each in ("cloud", "greedy", "random", "mirrored")),
+    Way("both sides", "token-wise", {"method": "token-wise"}),
+    Way("both sides", "run ahead 2", {"run_ahead": 2}),
+    Way("passages", "alone", {"sources": "cloud"}),
+    Way("whole", "alone", {"method": "long-context", "long_document": LONG}),
+    Way("own", "alone", {"method": "edgellm", "growth": "none"}),
+    *(Way("passages", each, {"method": each}, drawn=False) for each in ("dsd", "dssd", "qsv")),
+    Way("passages", "coupled", {"method": "coupled"}),
+    Way("whole", "rapid, η 0", _RAPID, drawn=False),
+    Way("own", "edgellm", {"method": "edgellm"}),
 )
 
 
-TOGETHER: Final[Mapping[str, Fields]] = MappingProxyType(
-    {
-        "device": {},
-        "device, strict": {"privacy": "strict"},
-        "cloud": {"placement": "cloud"},
-        "greedy": {"placement": "greedy"},
-        "random": {"placement": "random"},
-        "mirrored": {"placement": "mirrored"},
-        "token-wise": {"method": "token-wise"},
-        "run ahead 2": {"run_ahead": 2},
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(NamedTuple):
     """Settings and documents of both daemons, and the questions that they are asked."""
 
     settings: Mapping[str, object]
@@ -138,14 +119,27 @@ def repeat(material: Material, case: Row) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         for side in SIDES:
             texts = dict(material.documents[side])
-            texts[LONG] = "\n\n".join(list(texts.values())[:IN_IT])
-            fill_library(Path(folder), side, texts)
-        with linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy):
-            exactness: str = pair.status()["exactness"]
-            with cuts(proxy, SEED), ThreadPoolExecutor(AT_ONCE) as pool:
-                for number, temperature in product(range(len(material.questions)), TEMPERATURES):
-                    for row in _ask(material, pair, pool, number, temperature):
-                        yield {"exactness": exactness} | row
+            fill_library(Path(folder), side, texts | {LONG: "\n\n".join(list(texts.values())[:IN_IT])})
+        with (
+            linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy),
+            cuts(proxy, SEED),
+            ThreadPoolExecutor(AT_ONCE) as pool,
+        ):
+            exactness = pair.status()["exactness"]
+            for number, temperature in product(range(len(material.questions)), TEMPERATURES):
+                ways = [way for way in WAYS if way.drawn or not temperature]
+                random.Random(SEED + number).shuffle(ways)
+                # An answer that goes on alone where the link was cut is another one: all of them wait for the cloud.
+                law = {"temperature": temperature, "seed": SEED + number, "max_tokens": material.tokens}
+                law |= {"wait": True, "documents": DOCUMENTS}
+                ask = partial(pair.complete, material.questions[number], **law)
+                first: dict[str, list[str]] = {}
+                for way, answer in zip(ways, pool.map(lambda way, ask=ask: ask(**way.fields), ways), strict=True):
+                    check_whole(answer["dragon"], way.name)
+                    pieces = answer["dragon"]["pieces"]
+                    differs = first_difference(first.setdefault(way.group, pieces), pieces)
+                    case = {"temperature": temperature, "question": number, "group": way.group, "way": way.name}
+                    yield {"exactness": exactness} | case | {"tokens": len(pieces), "differs": differs}
 
 
 @contextmanager
@@ -166,48 +160,10 @@ def cuts(proxy: FaultyProxy, seed: int) -> Iterator[None]:
         thread.join()
 
 
-def ways(temperature: float) -> list[tuple[str, str, Fields]]:
-    """All ways to ask at a temperature, as (group, name, fields): all of one group must give one answer.
-
-    At temperature 0 every method; above it those that draw by the race, which draws the same tokens everywhere.
-    """
-    asked = [("both sides", name, fields) for name, fields in TOGETHER.items()]
-    asked += [(reads, "alone", fields) for reads, fields in TARGET.items()]
-    return asked + [(way.reads, way.name, way.fields) for way in WAYS if way.drawn or not temperature]
-
-
-def _ask(material: Material, pair: Pair, pool: ThreadPoolExecutor, number: int, temperature: float) -> Iterator[Row]:
-    # An answer that goes on alone where the link was cut is another one: all of them wait for the cloud.
-    law = {"temperature": temperature, "seed": SEED + number, "max_tokens": material.tokens, "wait": True}
-    asked = ways(temperature)
-    random.Random(SEED + number).shuffle(asked)
-    fields = [law | {"documents": DOCUMENTS} | dict(each) for _, _, each in asked]
-    question = material.questions[number]
-    reports = list(pool.map(lambda given: pair.complete(question, **given)["dragon"], fields))
-    first: dict[str, list[str]] = {}
-    for (group, name, _), report in zip(asked, reports, strict=True):
-        check_whole(report, name)
-        pieces = report["pieces"]
-        differs = first_difference(first.setdefault(group, pieces), pieces)
-        yield {
-            "temperature": temperature,
-            "question": number,
-            "group": group,
-            "way": name,
-            "tokens": len(pieces),
-            "differs": differs,
-        }
-
-
 def first_difference(target: list[str], answer: list[str]) -> int | None:
     """The first position at which there is another token, or none; None where there is no such position."""
     pairs = enumerate(zip_longest(target, answer))
     return next((position for position, (wanted, found) in pairs if wanted != found), None)
-
-
-NOTE: Final = (
-    "Same question and seed, two daemons, three answers at once, a link of 80 ms round trip with jitter and cuts."
-)
 
 
 COUNTS: Final[Mapping[str, Cell]] = {

@@ -88,6 +88,11 @@ def middle(value: Value, form: str = ".0f") -> Cell:
     return lambda rows: f"{Spread.of(found).median:{form}}" if (found := values(rows, value)) else None
 
 
+def only(cell: Cell, **fields: object) -> Cell:
+    """Shows the rows with these values, where there are any."""
+    return lambda rows: cell(found) if (found := where(rows, **fields)) else None
+
+
 def over(base: Iterable[Row], value: Value, *by: str, digits: int = 2) -> Cell:
     """Shows the median ratio to the rows of `base` that are equal in `by`, with its interval."""
     base = list(base)
@@ -138,10 +143,7 @@ def pivot(
         those = (row[column] for row in rows) if across is None else across
         named = {_text(value): value for value in those}
 
-    def at(value: object) -> Cell:
-        return lambda those: cell(found) if (found := where(those, **{column: value})) else None
-
-    return table(rows, index, {head: at(value) for head, value in named.items()})
+    return table(rows, index, {head: only(cell, **{column: value}) for head, value in named.items()})
 
 
 def lines(axes: Axes, rows: Iterable[Row], x: str, y: Value, hue: str, numbers: Mapping[str, int]) -> None:

@@ -17,9 +17,8 @@ from common.scoring.lexical import LexicalScorer
 from proto.messages import Side
 from scripts.bench.engine.pair import SIDES, Sources
 from scripts.daemons import fill_library
-from scripts.demo_model.world.facts import World
 from scripts.demo_model.world.library import Library as WorldLibrary
-from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, draw_questions, make_library
+from scripts.demo_model.world.library import LibraryPlan, LibraryQuestion, World, draw_questions, make_library
 
 DOCUMENTS = 4
 SIZE = LibraryPlan(kinds=24, entities_per_kind=2, private_facts=24)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import sys
 
-
-def arguments() -> tuple[str, str, str]:
-    """The daemon's address, a question, and the answer that it gives to a plain request."""
-    url, question, expected = sys.argv[1:]
-    return url, question, expected
+# The daemon's address, a question, and the answer that it gives to a plain request.
+url, question, expected = sys.argv[1:]
 
 
 def same(what: str, given: object, expected: object) -> None:

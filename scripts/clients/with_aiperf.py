@@ -8,12 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from checking import arguments, same
+from checking import same, url
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "common" / "demo_model" / "tokenizer"
 REQUESTS = 8
 
-url, *_ = arguments()
 with tempfile.TemporaryDirectory() as folder:
     load = ("--request-count", f"{REQUESTS}", "--concurrency", "2", "--isl", "64", "--osl", "16")
     place = ("--model", "dragon", "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer", TOKENIZER)

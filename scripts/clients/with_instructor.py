@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import instructor
-from checking import arguments, same
+from checking import question, same, url
 from openai import OpenAI
 from pydantic import BaseModel
-
-url, question, _ = arguments()
 
 
 class Place(BaseModel):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from checking import arguments, same
+from checking import expected, question, same, url
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
 
-url, question, expected = arguments()
 place = {"model": "dragon", "base_url": f"{url}/v1", "api_key": SecretStr("unused")}
 
 chat = ChatOpenAI(**place)

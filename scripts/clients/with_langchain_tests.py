@@ -6,12 +6,11 @@ import sys
 from typing import Any
 
 import pytest
-from checking import arguments, same
+from checking import same, url
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
-url, *_ = arguments()
 # What a larger model than the embedded one would do: call where it may, put in what it was told, end a text.
 BEYOND_THE_MODEL = {
     "test_agent_loop",

@@ -7,9 +7,8 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch a list of prices at its import
 
 import litellm
-from checking import arguments, same
+from checking import expected, question, same, url
 
-url, question, expected = arguments()
 litellm.telemetry = False
 place = {"model": "openai/dragon", "api_base": f"{url}/v1", "api_key": "unused"}
 messages = [{"role": "user", "content": question}]

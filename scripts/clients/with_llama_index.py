@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from checking import arguments, same
+from checking import expected, question, same, url
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 
-url, question, expected = arguments()
 model = OpenAILike(
     model="dragon", api_base=f"{url}/v1", api_key="unused", is_chat_model=True, context_window=2048, temperature=0.0
 )

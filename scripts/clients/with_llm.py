@@ -8,9 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from checking import arguments, same
+from checking import expected, question, same, url
 
-url, question, expected = arguments()
 with tempfile.TemporaryDirectory() as folder:
     models = Path(folder) / "extra-openai-models.yaml"
     models.write_text(f'- model_id: dragon\n  model_name: dragon\n  api_base: "{url}/v1"\n')

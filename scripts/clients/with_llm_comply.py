@@ -10,14 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from checking import arguments, same
+from checking import same, url
 
 FAILED = {
     "openai-chat": {"tool-calling", "image-input", "error-handling"},
     "open-responses": {"image-input", "error-handling"},
 }
 
-url, *_ = arguments()
 for style, expected in FAILED.items():
     flags = ("--format", style, "-u", f"{url}/v1", "-k", "x", "-m", "dragon", "--json")
     done = subprocess.run([Path(sys.executable).with_name("llm-comply"), *flags], capture_output=True, text=True)

@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import httpx
-from checking import arguments, same
+from checking import question, same, url
 
-url, question, expected = arguments()
 # A base address with `/v1`; the headers are those with "forward user information" on.
 headers = {"Authorization": "Bearer unused", "X-OpenWebUI-User-Name": "Ada", "X-OpenWebUI-Chat-Id": "1"}
 with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=60.0, trust_env=False) as http:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
-from checking import arguments, same
+from checking import expected, question, same, url
 from openai import AsyncOpenAI, OpenAI
 
-url, question, expected = arguments()
 client = OpenAI(base_url=f"{url}/v1", api_key="unused")
 model = client.models.list().data[0].id
 

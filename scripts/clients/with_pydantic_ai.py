@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from checking import arguments, same
+from checking import expected, question, same, url
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-url, question, expected = arguments()
 model = OpenAIChatModel("dragon", provider=OpenAIProvider(base_url=f"{url}/v1", api_key="unused"))
 
 

@@ -23,7 +23,7 @@ from common.configuration.settings import EMBEDDED_MODEL, default_model, default
 from common.engine.model.gguf import imported
 from device.cli.render import figures_line
 from scripts.daemons import ANSWER_PATIENCE, ROOT, Pair, add_documents, dragon
-from scripts.demo.questions import Question, read_questions
+from scripts.demo.judge import Question, read_questions
 
 FOLDER = ROOT / "scripts" / "demo"
 TEXTS = FOLDER / "texts"

@@ -1,11 +1,17 @@
-"""A judge of sentences, which looks, as a person would, for the facts that were asked for and not for their words."""
+"""The demonstration's questions, and a judge of sentences.
+
+It looks, as a person would, for the facts that were asked for and not for their words.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
 
 _SMALL = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -93,3 +99,32 @@ def _says(said: Sequence[str], phrase: Sequence[str]) -> bool:
         if [*said[start : start + len(phrase)]] == [*phrase]:
             return not _DENIALS.intersection(said[max(0, start - _REACH) : start])
     return False
+
+
+Needs = Literal["private", "public", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A sample question; `needs` says which library holds what it asks for."""
+
+    text: str
+    needs: Needs
+    right: str | Facts  # the answer, word for word, or what every right one says
+
+    def is_right(self, answer: str) -> bool:
+        """Whether `answer` is the expected one, or says what is asked for."""
+        return self.right.are_in(answer, self.text) if isinstance(self.right, Facts) else answer == self.right
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The sample questions. Raises `KeyError` or `ValueError` for a damaged file."""
+    return [_question(item) for item in json.loads(path.read_text())]
+
+
+def _question(item: dict[str, Any]) -> Question:
+    if "facts" in item:
+        wanted = tuple(tuple(alternatives) for alternatives in item["facts"])
+        facts = Facts(wanted, tuple(item.get("true", ())), tuple(item.get("false", ())))
+        return Question(item["question"], "both", facts)
+    return Question(item["question"], item["needs"], item["answer"])

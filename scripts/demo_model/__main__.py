@@ -28,26 +28,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=usual.processes, help="of one thread each")
     parser.add_argument("--batch-tokens", type=int, default=usual.batch_tokens, help="per step and process")
     parser.add_argument("--seed", type=int, default=usual.seed)
-    options = parser.parse_args()
-    work: Path = options.work
+    options = vars(parser.parse_args())
+    work, models = options.pop("work"), options.pop("models")
     tokenizer.save(work / "tokenizer")
-    shutil.copytree(work / "tokenizer", options.models / "tokenizer", dirs_exist_ok=True)
+    shutil.copytree(work / "tokenizer", models / "tokenizer", dirs_exist_ok=True)
     for name in ("target", "draft"):
-        train(
-            Plan(
-                name=name,
-                tokenizer=work / "tokenizer",
-                output=work / name,
-                steps=options.steps,
-                minutes=options.minutes,
-                processes=options.processes,
-                batch_tokens=options.batch_tokens,
-                seed=options.seed,
-            )
-        )
-        (options.models / name).mkdir(parents=True, exist_ok=True)
+        train(Plan(name, work / "tokenizer", work / name, **options))
+        (models / name).mkdir(parents=True, exist_ok=True)
         for file in SHIPPED:
-            shutil.copy(work / name / file, options.models / name / file)
+            shutil.copy(work / name / file, models / name / file)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,16 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from scripts.demo_model.tokenizer import EOS_ID, VOCABULARY
-from scripts.demo_model.world.facts import Document, Fact, World
-from scripts.demo_model.world.questions import (
+from scripts.demo_model.world.library import (
+    Document,
     Exchange,
+    Fact,
     Known,
     Part,
+    World,
     ask_both,
     ask_private,
     ask_public,
-    attribute_of,
 )
 from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES, UNKNOWN
 
@@ -237,20 +238,20 @@ class RowMaker:
         """A fact near one of the document: another entity (and often kind), or another relation."""
         assert fact.domain is not None
         if self._random.random() < 0.35:
-            relation = attribute_of(fact.domain, self._random)
+            relation = self._random.choice(fact.domain.attributes)
             return dataclasses.replace(fact, relation=relation, value=self._world.names.value(relation.value))
         domain, kind, link = self._world.entity(
             fact.domain if self._random.random() < 0.85 else None,
             fact.kind if fact.domain and self._random.random() < 0.7 else None,
         )
-        relation = fact.relation if domain is fact.domain else attribute_of(domain, self._random)
+        relation = fact.relation if domain is fact.domain else self._random.choice(domain.attributes)
         if kind not in domain.kinds:
             kind = self._random.choice(domain.kinds)
         return Fact(relation, kind, self._world.names.value(relation.value), link, domain)
 
     def _both_without_public(self, private: Fact, known: Known) -> Exchange:
         assert private.domain is not None
-        relation = attribute_of(private.domain, self._random)
+        relation = self._random.choice(private.domain.attributes)
         value = self._world.names.value(relation.value)
         public = Fact(relation, private.kind, value, private.value, private.domain)
         return ask_both(self._random, private, self._absent(public, known), known)

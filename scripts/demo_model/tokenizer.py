@@ -12,22 +12,8 @@ from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.relations import (
-    CLOSED,
-    DOMAINS,
-    FILLERS,
-    PREFIXES,
-    PRIVATE_FRAMES,
-    PRIVATE_FRAMES_HELD_OUT,
-    PRIVATE_RELATIONS,
-    PUBLIC_FRAMES,
-    PUBLIC_FRAMES_HELD_OUT,
-    PUBLIC_RELATIONS,
-    SUFFIXES,
-    TOPICS,
-    UNKNOWN,
-)
+from scripts.demo_model.world import relations
+from scripts.demo_model.world.library import World
 
 VOCABULARY = 2048
 PAD, EOS = "<pad>", "<eos>"
@@ -72,17 +58,22 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
     """Whole words of the world as byte symbols, most frequent first, and the two pieces of every name."""
-    texts: list[str] = [*FILLERS, "\nQuestion: \nAnswer: , and", "About my and my guide:", UNKNOWN]
-    frames = PUBLIC_FRAMES + PUBLIC_FRAMES_HELD_OUT + PRIVATE_FRAMES + PRIVATE_FRAMES_HELD_OUT
+    texts: list[str] = [*relations.FILLERS, "\nQuestion: \nAnswer: , and", "About my and my guide:", relations.UNKNOWN]
+    frames = (
+        relations.PUBLIC_FRAMES
+        + relations.PUBLIC_FRAMES_HELD_OUT
+        + relations.PRIVATE_FRAMES
+        + relations.PRIVATE_FRAMES_HELD_OUT
+    )
     texts.extend(frames)
-    for relation in PRIVATE_RELATIONS + PUBLIC_RELATIONS:
+    for relation in relations.PRIVATE_RELATIONS + relations.PUBLIC_RELATIONS:
         texts.extend((*relation.nouns, *relation.verbs, *relation.questions, relation.answer))
-    for domain in DOMAINS:
+    for domain in relations.DOMAINS:
         texts.extend((*domain.kinds, domain.full, domain.short, domain.subject, *domain.indirect))
         texts.extend(kind.capitalize() for kind in domain.kinds)
-    for topic in TOPICS:
+    for topic in relations.TOPICS:
         texts.extend(topic.kinds)
-    for values in CLOSED.values():
+    for values in relations.CLOSED.values():
         texts.extend(values)
     counts: Counter[str] = Counter()
     for text in texts:
@@ -93,7 +84,7 @@ def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
                 counts[word] += 1
     counts.update(word for word, _ in splitter.pre_tokenize_str("\nQuestion:\nAnswer:"))
     found = [word for word, _ in counts.most_common() if len(word) > 2 or word in ("Ġa", "ĠI", "ĠA")]
-    return found + ["Ġ" + prefix for prefix in PREFIXES] + list(SUFFIXES)
+    return found + ["Ġ" + prefix for prefix in relations.PREFIXES] + list(relations.SUFFIXES)
 
 
 def _fragments(words: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Training: processes of one thread each, gradients averaged, answers weighted over text."""
+"""The models and their training: processes of one thread each, gradients averaged, answers weighted over text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,75 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
 from torch.multiprocessing.spawn import spawn
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from scripts.demo_model import rows as codes
-from scripts.demo_model.model import SIZES, Muon, build
 from scripts.demo_model.rows import Batch, Encoder, RowMaker, batches, priors
-from scripts.demo_model.world.facts import World
+from scripts.demo_model.tokenizer import EOS_ID, PAD_ID, VOCABULARY
+from scripts.demo_model.world.library import World
+
+ROPE_THETA = 10000.0
+PREVIOUS_TOKEN_HEADS = ((0, 0, 1), (0, 1, 1), (0, 2, 2), (0, 3, 3), (1, 0, 1), (1, 1, 2))
+"""(layer, head, offset): copying needs heads that look one and two tokens back; given, they need not be
+found."""
+BIAS_AMPLITUDE = 6.0
+BIAS_PAIRS = 8
+"""So many of a head's fastest rotary pairs carry the bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The shape of a model."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+
+
+SIZES = {"target": Size(4, 256, 704, 8), "draft": Size(3, 128, 352, 4)}
+
+
+def build(size: Size) -> Qwen2ForCausalLM:
+    """A freshly initialised model."""
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        intermediate_size=size.intermediate,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=EOS_ID,
+        eos_token_id=EOS_ID,
+        pad_token_id=PAD_ID,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+    )
+    model = Qwen2ForCausalLM(config)
+    for layer, head, offset in PREVIOUS_TOKEN_HEADS:
+        attend_to_offset(model, layer, head, offset)
+    return model
+
+
+@torch.no_grad()
+def attend_to_offset(model: Qwen2ForCausalLM, layer: int, head: int, offset: int) -> None:
+    """Set a head's query and key biases so that, under rotary embedding, its score peaks ``offset`` tokens
+    back."""
+    attention = model.model.layers[layer].self_attn
+    width = attention.head_dim
+    rows = slice(head * width, (head + 1) * width)
+    pairs = min(BIAS_PAIRS, width // 2)
+    frequencies = ROPE_THETA ** (-torch.arange(width // 2).float() / (width // 2))[:pairs]
+    query, key = torch.zeros(width), torch.zeros(width)
+    key[:pairs] = BIAS_AMPLITUDE
+    query[:pairs] = BIAS_AMPLITUDE * torch.cos(offset * frequencies)
+    query[width // 2 : width // 2 + pairs] = -BIAS_AMPLITUDE * torch.sin(offset * frequencies)
+    attention.q_proj.weight[rows] *= 0.1
+    attention.k_proj.weight[rows] *= 0.1
+    attention.q_proj.bias[rows] = query
+    attention.k_proj.bias[rows] = key
+
 
 WEIGHTS = {codes.TEMPLATE: 0.5, codes.VALUE: 3.0, codes.RESTATED: 1.0, codes.RANDOM: 1.0}
 DOCUMENT_WEIGHT = 0.03
@@ -88,7 +151,8 @@ class _Trainer:
         chosen = {id(p) for p in matrices}
         self._others = [p for p in self._parameters if id(p) not in chosen]
         self._adam = torch.optim.AdamW(self._others, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-        self._muon = Muon(matrices)
+        # Momentum whose update an iteration makes orthogonal (Jordan et al., 2024), scaled by the matrix's shape.
+        self._muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.02)
         self._started = time.monotonic()
         self._hits = self._values = 0  # tokens of values that are stated: right ones, and all
         self._seen = 0
@@ -99,14 +163,15 @@ class _Trainer:
         for step, batch in enumerate(self._stream(), start=1):
             self._world.canonical_share = CANONICAL * max(FINAL_CANONICAL, 1 - progress / CANONICAL_UNTIL)
             scale = self._scale(step - 1, progress)
-            for group in self._adam.param_groups:
-                group["lr"] = self._plan.rate * scale
+            for optimiser, rate in ((self._adam, self._plan.rate), (self._muon, self._plan.matrix_rate)):
+                for group in optimiser.param_groups:
+                    group["lr"] = rate * scale
             self._loss(batch).backward()
             elapsed = (time.monotonic() - self._started) / 60
             progress = self._average_gradients(max(step / self._plan.steps, elapsed / self._plan.minutes))
             torch.nn.utils.clip_grad_norm_(self._others, 1.0)
             self._adam.step()
-            self._muon.step(self._plan.matrix_rate * scale)
+            self._muon.step()
             self._model.zero_grad(set_to_none=True)
             self._seen += batch.tokens * self._plan.processes
             if self._rank == 0:

@@ -15,23 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from common.methods.coupled.scheme import decode_tokens, encode_tokens
+from common.methods.drafted.payloads import FORMATS, decode_lattice, decode_sparse, encode_lattice, encode_sparse
 from proto.codes import decode_ids, decode_number, encode_ids, encode_number
 from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode
 from proto.payloads.kv import KvShape, decode_kv, encode_kv
-from proto.payloads.lattice import FORMATS, decode_lattice, encode_lattice
-from proto.payloads.race import (
-    decode_race,
-    decode_raw,
-    decode_sparse,
-    decode_tokens,
-    decode_top_p,
-    encode_race,
-    encode_raw,
-    encode_sparse,
-    encode_tokens,
-    encode_top_p,
-)
+from proto.payloads.race import decode_race, decode_raw, decode_top_p, encode_race, encode_raw, encode_top_p
 from proto.payloads.trace import decode_spans, encode_spans
 
 Target = Callable[[bytes], None]
@@ -49,29 +39,15 @@ def frame(data: bytes) -> None:
     assert same(decode(encode(message)), message)
 
 
-def race(data: bytes) -> None:
-    vocabulary, body = _vocabulary(data)
-    entries = decode_race(body, vocabulary, 4096)
-    assert same(decode_race(encode_race(entries), vocabulary, 4096), entries)
+def entries(taking: Callable[..., Any], giving: Callable[[Any], bytes], *limits: int) -> Target:
+    """Distributions, which survive encoding and decoding."""
 
+    def target(data: bytes) -> None:
+        vocabulary, body = _vocabulary(data)
+        found = taking(body, vocabulary, *limits)
+        assert same(taking(giving(found), vocabulary, *limits), found)
 
-def top_p(data: bytes) -> None:
-    vocabulary, body = _vocabulary(data)
-    entries = decode_top_p(body, vocabulary)
-    assert same(decode_top_p(encode_top_p(entries), vocabulary), entries)
-
-
-def raw(data: bytes) -> None:
-    vocabulary, body = _vocabulary(data)
-    entries = decode_raw(body, vocabulary)
-    assert same(decode_raw(encode_raw(entries), vocabulary), entries)
-
-
-def sparse(data: bytes) -> None:
-    """Distributions of some positions."""
-    vocabulary, body = _vocabulary(data)
-    entries = decode_sparse(body, vocabulary, MOST_POSITIONS)
-    assert same(decode_sparse(encode_sparse(entries), vocabulary, MOST_POSITIONS), entries)
+    return target
 
 
 def lattice(data: bytes) -> None:
@@ -132,10 +108,18 @@ def number(data: bytes) -> None:
 
 
 TARGETS: Final[dict[str, Target]] = {
-    "frame": frame, "race": race, "top-p": top_p, "raw": raw, "sparse": sparse, "lattice": lattice, "tokens": tokens,
+    "frame": frame,
+    "race": entries(decode_race, encode_race, 4096),
+    "top-p": entries(decode_top_p, encode_top_p),
+    "raw": entries(decode_raw, encode_raw),
+    "sparse": entries(decode_sparse, encode_sparse, MOST_POSITIONS),
+    "lattice": lattice,
+    "tokens": tokens,
     "kv": kv,
-    "trace": trace, "ids": ids, "number": number,
-}  # fmt: skip
+    "trace": trace,
+    "ids": ids,
+    "number": number,
+}
 
 
 def probe(target: Target, data: bytes) -> bool:

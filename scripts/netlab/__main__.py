@@ -15,8 +15,7 @@ from device.cli.render import figures_line
 from scripts.daemons import Pair
 from scripts.demo.__main__ import SAMPLES, fill_libraries
 from scripts.netlab.lab import NetLab
-from scripts.netlab.setting import KILOBIT, LinkSetting
-from scripts.netlab.trace import Trace, read_trace
+from scripts.netlab.setting import KILOBIT, LinkSetting, Trace, read_trace
 
 BAD_INPUT = 2
 INTERRUPTED = 130

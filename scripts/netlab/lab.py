@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from scripts.netlab.faulty_proxy import Direction, FaultyProxy, Line
 from scripts.netlab.namespaces import Namespace, Unavailable
-from scripts.netlab.setting import LinkSetting
-from scripts.netlab.trace import Trace
+from scripts.netlab.setting import LinkSetting, Trace
 
 if TYPE_CHECKING:
     from proto.messages import Side
@@ -51,7 +50,9 @@ class NetLab:
         self._resources = ExitStack()
         self._namespaces: dict[Side, Namespace] = {}
         self._proxy: FaultyProxy | None = None
-        self._replay: _Replay | None = None
+        self._replay: threading.Thread | None = None
+        self._replayed = threading.Event()  # a replay is to end
+        self._failure: Unavailable | None = None  # of a replay
 
     def __enter__(self) -> NetLab:
         with ExitStack() as resources:
@@ -104,13 +105,29 @@ class NetLab:
     def replay(self, trace: Trace) -> None:
         """Follow `trace` in the background from now on, instead of any other; its last setting stays."""
         self.stop_replay()
-        self._replay = _Replay(self, trace)
+        self._replayed.clear()
+        self._replay = threading.Thread(target=self._follow, args=(trace,), name="trace replay", daemon=True)
+        self._replay.start()
 
     def stop_replay(self) -> None:
         """Stay where the trace is now. Raises `Unavailable` if it could not be followed."""
-        replay, self._replay = self._replay, None
-        if replay is not None:
-            replay.stop()
+        if self._replay is not None:
+            self._replayed.set()
+            self._replay.join()
+        failure, self._failure, self._replay = self._failure, None, None
+        if failure is not None:
+            raise failure
+
+    def _follow(self, trace: Trace) -> None:
+        begun = time.monotonic()
+        for seconds, setting in trace:
+            if self._replayed.wait(max(0.0, begun + seconds - time.monotonic())):
+                return
+            try:
+                self._apply(setting)
+            except Unavailable as failure:
+                self._failure = failure
+                return
 
     def _apply(self, setting: LinkSetting) -> None:
         for side, direction in OUTWARD.items():
@@ -155,31 +172,3 @@ def netem_options(line: Line) -> list[str]:
     options = ["limit", str(limit), "delay", delay, jitter, "loss", f"{line.loss * 100:.6f}%"]
     # The Ethernet header is left out of account: IP packets have the rate.
     return [*options, "rate", f"{bits:.0f}bit", f"-{ETHERNET}"]
-
-
-class _Replay:
-    """The thread that follows a trace."""
-
-    def __init__(self, lab: NetLab, trace: Trace) -> None:
-        self._lab = lab
-        self._stopped = threading.Event()
-        self._failure: Unavailable | None = None
-        self._thread = threading.Thread(target=self._run, args=(trace,), name="trace replay", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self, trace: Trace) -> None:
-        begun = time.monotonic()
-        for point in trace:
-            if self._stopped.wait(max(0.0, begun + point.seconds - time.monotonic())):
-                return
-            try:
-                self._lab._apply(point.setting)
-            except Unavailable as failure:
-                self._failure = failure
-                return

@@ -1,9 +1,21 @@
-"""Settings of the emulated link."""
+"""Settings of the emulated link, and settings over time: made by formula, or read from CSV files.
+
+    seconds,rtt_ms,jitter,uplink_kbps,downlink_kbps,loss
+    0,300,0.2,,,0
+    30,50,0.2,40,10000,0.01
+
+A line holds from its `seconds` on. Rates are in kilobits (1,000 bits) per second, empty for no limit; only the first
+two columns are required.
+"""
 
 from __future__ import annotations
 
+import csv
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from scripts.netlab.faulty_proxy import Direction, Line
@@ -56,3 +68,62 @@ class LinkSetting:
 def rate_text(rate: float | None) -> str:
     """A rate in bytes per second, for people."""
     return "no limit" if rate is None else f"{rate / KILOBIT:g} kb/s"
+
+
+Trace = tuple[tuple[float, LinkSetting], ...]  # settings, each from so many seconds after the start on
+
+COLUMNS: Final = ("seconds", "rtt_ms", "jitter", "uplink_kbps", "downlink_kbps", "loss")
+REQUIRED: Final = COLUMNS[:2]
+# DRAGON §7.4: "The period of the jitter is set to 20π seconds with its amplitude set to 1/5 of the corresponding
+# latency, consistent with the settings in § 7.3".
+PERIOD: Final = 20 * math.pi
+RESOLUTION: Final = 0.1  # seconds between two points of a sinusoid
+
+
+def sinusoid(setting: LinkSetting, seconds: float, amplitude: float = 1 / 5) -> Trace:
+    """The round trip swings by `amplitude`, a share of it."""
+    times = (index * RESOLUTION for index in range(math.ceil(seconds / RESOLUTION)))
+    swing = {time: 1 + amplitude * math.sin(2 * math.pi * time / PERIOD) for time in times}
+    return tuple((time, replace(setting, rtt=setting.rtt * factor)) for time, factor in swing.items())
+
+
+def read_trace(path: Path) -> Trace:
+    """Raises `ValueError` with a sentence that names file and line."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"the trace {path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the trace {path} is not a text in UTF-8") from None
+    reader = csv.DictReader(lines, restkey="", quoting=csv.QUOTE_NONE)
+    try:
+        heads = list(reader.fieldnames or ())
+        if not set(REQUIRED) <= set(heads) <= set(COLUMNS) or len(set(heads)) < len(heads):
+            raise ValueError(f"the head must name columns of {','.join(COLUMNS)}, the first two at least")
+        points = tuple(map(_point, reader))
+        if not points:
+            raise ValueError("there is nothing after the head")
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}, line {max(1, reader.line_num)}: {error}") from None
+    if points[0][0] != 0 or any(one >= other for (one, _), (other, _) in pairwise(points)):
+        raise ValueError(f"{path}: the first line must be for 0 seconds, and seconds must grow from line to line")
+    return points
+
+
+def _point(row: Mapping[str, str | None]) -> tuple[float, LinkSetting]:
+    if "" in row or None in row.values():
+        raise ValueError("the number of values is not that of the head's columns")
+    numbers = {name: _number(name, text) for name, text in row.items() if name in REQUIRED or (text or "").strip()}
+    up, down = (KILOBIT * numbers[name] if name in numbers else None for name in ("uplink_kbps", "downlink_kbps"))
+    loss, jitter = numbers.get("loss", 0.0), numbers.get("jitter", 0.0)
+    return numbers["seconds"], LinkSetting(numbers["rtt_ms"] / 1000, jitter, up, down, loss)
+
+
+def _number(name: str, text: str | None) -> float:
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a number, not {text!r}")
+    return number

@@ -1,70 +1,267 @@
-"""One answer under a virtual clock: a scenario in, its latency and what caused it out."""
+"""One answer under a virtual clock: a scenario in, its latency and what caused it out.
+
+The real sessions replay a sequence of accepted drafts, with the estimates that the daemons' own estimators make of
+virtual measurements. All times are seconds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from common.answer.patience import Patience
+from common.answer.values import Commit, View
 from common.estimates.ahead import Ahead
+from common.estimates.cost import Estimates
+from common.estimates.estimators import DecodeDelay, DecodeLine
+from common.estimates.peer import DIGEST_PERIOD, PeerModel
 from common.estimates.policy import first_aggregator, placement_policy
-from common.methods.aggregate.drafts import SessionConfig
-from common.methods.aggregate.session import Session
-from proto.messages import Message, Placement, Side
-from scripts.simulation.acceptance import AcceptanceModel, Answer
-from scripts.simulation.clock import Clock
-from scripts.simulation.link import Fate, SimulatedLink
-from scripts.simulation.profiling import SimulatedProfiler
-from scripts.simulation.scripted import WRONG, ScriptedAggregation, ScriptedPredictor
-from scripts.simulation.side import SimulatedSide
-from scripts.simulation.timing import DecodeTime, Sending, Way
-
-SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
-BOTH: Final[frozenset[Side]] = frozenset(SIDES)
-EARLIER: Final = 5.0  # seconds that the daemons were connected, and probed their link, before the question came
-MOST_SECONDS: Final = 1e6  # of an answer; a longer one is stuck
-NEVER: Final = float("inf")
-SHORTEST_RESYNC: Final = 1.0  # seconds
+from common.estimates.round_trip import Pace, RoundTripTime
+from common.methods.aggregate.session import Session, SessionConfig
+from common.sampling.view import Decision
+from proto.errors import malformed
+from proto.messages import Draft, Message, Placement, Side
+from scripts.simulation.world import Clock, Fate, SimulatedLink, SimulatedSide
 
 
 @dataclass(frozen=True, slots=True)
-class StepCosts:
+class Position:
+    """One position: True for each side whose draft after the right prefix is the target."""
+
+    device: bool
+    cloud: bool
+
+
+Answer = tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Every position alike and independent of the others: alpha of each side, and how often both are accepted."""
+
+    device: float
+    cloud: float
+    both: float
+
+    @classmethod
+    def independent(cls, device: float, cloud: float) -> Rates:
+        """Rates of two sides whose acceptance is independent."""
+        return cls(device, cloud, device * cloud)
+
+    def draw(self, tokens: int, seed: int) -> Answer:
+        """An answer, the same for the same seed."""
+        uniform = np.random.default_rng(seed).random(tokens)
+        # [0, both) both, [both, device) the device's alone, [device, device + cloud - both) the cloud's alone
+        only_cloud = (uniform >= self.device) & (uniform < self.device + self.cloud - self.both)
+        return tuple(
+            Position(bool(device), bool(both or cloud))
+            for device, both, cloud in zip(uniform < self.device, uniform < self.both, only_cloud, strict=True)
+        )
+
+
+SINUSOID_PERIOD = 20 * math.pi  # of §7.4
+JITTER_SHARE = 0.2  # of the extra latency (§7.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Sinusoid:
+    """Jitter that swings the extra latency by `share` of it, as in §7.4."""
+
+    share: float = JITTER_SHARE
+    period: float = SINUSOID_PERIOD
+
+    def factor(self, now: float, random: np.random.Generator) -> float:
+        return 1.0 + self.share * math.sin(2 * math.pi * now / self.period)
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Jitter that is drawn anew for every message, evenly within `share` of the extra latency on either side."""
+
+    share: float = JITTER_SHARE
+
+    def factor(self, now: float, random: np.random.Generator) -> float:
+        return 1.0 + self.share * float(random.uniform(-1.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The network between the sides, alike in both directions; messages keep their order."""
+
+    rtt: float = 0.0  # of the network as it is
+    extra: float = 0.0  # added to the round trip; half of it on either way
+    jitter: Sinusoid | Scatter | None = None  # of the extra latency
+
+    def one_way(self, now: float, random: np.random.Generator) -> float:
+        """Seconds that a small message is under way when sent at `now`."""
+        factor = 1.0 if self.jitter is None else self.jitter.factor(now, random)
+        return 0.5 * (self.rtt + self.extra * factor)
+
+
+TARGET = 0
+WRONG: dict[Side, int] = {"device": 1, "cloud": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """View of a scripted draft: its token alone."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedPredictor:
+    """One side's drafts."""
+
+    side: Side
+    answer: Answer
+
+    def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
+        if any(prefix):
+            return Scripted(WRONG[self.side]), 0.0
+        accepted = getattr(self.answer[position], self.side)
+        return Scripted(TARGET if accepted else WRONG[self.side]), 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAggregation:
+    """Decides as the sequence says. Certificates never fail: of thousands of real positions, few do."""
+
+    answer: Answer
+
+    def pack(self, view: Scripted) -> bytes:
+        return bytes([view.token])
+
+    def read(self, side: Side, position: int, payload: bytes) -> Scripted:
+        if len(payload) != 1 or payload[0] not in (TARGET, WRONG[side]):
+            raise malformed(f"a scripted draft is one byte, not {payload[:8]!r}")
+        return Scripted(payload[0])
+
+    def footprint(self, view: Scripted) -> int:
+        return 1
+
+    def aggregate(
+        self, role: Side, position: int, device: Scripted, cloud: Scripted, evidence: tuple[float, float]
+    ) -> Decision:
+        return Decision(TARGET)
+
+    def alone(self, view: Scripted) -> None:
+        """None: a script has no probabilities."""
+
+    def rivals(self, view: Scripted) -> tuple[()]:
+        """None: a script does not tell which tokens come next."""
+        return ()
+
+    def check_resolve(self, ids: Sequence[int], depth: int) -> None:
+        raise malformed("a scripted draft has nothing to resolve")
+
+    def supply(self, view: Scripted, ids: Sequence[int], depth: int) -> bytes:
+        raise malformed("a scripted draft has nothing to resolve")
+
+    def complete(self, view: Scripted, position: int, ids: Sequence[int], depth: int, payload: bytes) -> Scripted:
+        raise malformed("a scripted draft has nothing to resolve")
+
+
+class SimulatedProfiler:
+    """Probes the link and digests measurements from time to time. Nothing of the simulation's truth gets in."""
+
+    def __init__(
+        self, clock: Clock, role: Side, own: DecodeLine, remote: DecodeLine, round_trip: Callable[[], float]
+    ) -> None:
+        """`own` and `remote` are the sides' offline profiles; `round_trip` gives the seconds that a probe takes now."""
+        self.digested: Callable[[], None] = lambda: None  # called when there may be other estimates
+        self._clock = clock
+        self._own = DecodeDelay(own)
+        self._model = PeerModel(role, self._own, remote)
+        self._round_trip = round_trip
+        self._link = RoundTripTime()
+        self._pace = Pace()
+        self._outstanding = 0
+        self._measured: list[Callable[[], None]] = []
+        self._snapshot = self._model.estimates()
+
+    def start(self) -> None:
+        """Runs for as long as the clock does."""
+        if self._pace.due(self._clock.now, self._link.settled, self._outstanding):
+            trip = self._round_trip()
+            self._outstanding += 1
+            self._clock.after(trip, lambda: self._returned(trip))
+        for take_in in self._measured:
+            take_in()
+        self._measured.clear()
+        self._snapshot = self._model.estimates()
+        self.digested()
+        self._clock.after(DIGEST_PERIOD, self.start)
+
+    def estimates(self) -> Estimates:
+        return replace(self._snapshot, rtt=self._link.estimate or 0.0)
+
+    def run_ahead(self, maximum: int) -> int:
+        return self._model.run_ahead(self._link.upper(), maximum)
+
+    # --- measurements
+
+    def decoded(self, context: int, seconds: float) -> None:
+        self._model.decoded(context)
+        self._measured.append(lambda: self._own.observe(float(context), seconds))
+
+    def received(self, message: Message) -> None:
+        if isinstance(message, Draft):
+            seconds = message.decode_time / 1e6
+            self._measured.append(lambda: self._model.remote_decoded(seconds))
+
+    def observe_acceptance(self, commit: Commit) -> None:
+        self._measured.append(lambda: self._model.observe_acceptance(commit.expected, commit.accepted))
+
+    def judged_before(self, accepted: Mapping[Side, bool]) -> None:
+        """Take in a verdict of an earlier answer, known from the start."""
+        self._model.observe_acceptance(None, accepted)
+
+    def _returned(self, trip: float) -> None:
+        self._outstanding -= 1
+        self._link.observe(trip)
+
+
+SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
+EARLIER: Final = 5.0  # seconds that the daemons were connected, and probed their link, before the question came
+MOST_SECONDS: Final = 1e6  # of an answer; a longer one is stuck
+SHORTEST_RESYNC: Final = 1.0  # seconds
+PROMPT: Final = 256  # tokens of context before the answer, as the profiles have it
+
+
+class StepCosts(NamedTuple):
     """Seconds that an answer costs beside its decode steps and the network."""
 
     step: float = 0.6e-3  # per decode step: sessions, queues and payloads
     message: float = 1.0e-3  # per message: threads and sockets of both ends
-    prepare_device: float = 0.0  # retrieval and prefill
-    prepare_cloud: float = 0.0
+
+
+USUAL: Final = StepCosts()
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that an answer's latency depends on. Times are seconds."""
 
-    device: DecodeTime
-    cloud: DecodeTime
+    device: float  # of a decode step
+    cloud: float
     way: Way
-    acceptance: AcceptanceModel
+    acceptance: Rates
     placement: Placement = "device"
-    tokens: int = 100  # at most: a recorded answer may be shorter
+    tokens: int = 100
     synchronous: bool = False  # one draft at a time (DRDG/TW)
-    participants: frozenset[Side] = BOTH
     run_ahead: int = 64  # drafts beyond the committed prefix, at most
     paper_rule: bool = False  # of `greedy`: Eq. 6
     earlier: Answer = ()  # what both sides' acceptance estimates have seen before this answer
-    work: StepCosts = field(default_factory=StepCosts)
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1 or self.run_ahead < 1:
-            raise ValueError(f"tokens and run-ahead must be at least 1, got {self.tokens} and {self.run_ahead}")
-        if not self.participants:
-            raise ValueError("an answer needs at least one side")
+    work: StepCosts = USUAL
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedAnswer:
+class SimulatedAnswer(NamedTuple):
     """One simulated answer, as the device's user sees it."""
 
     times: tuple[float, ...]  # seconds from the question to each token
@@ -88,102 +285,77 @@ class SimulatedAnswer:
 
 
 def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:
-    """Run one answer: both sessions, both links, both profilers. The same for the same arguments.
+    """Run one answer: both sessions, both links, both profilers. The same for the same arguments."""
+    answer = scenario.acceptance.draw(scenario.tokens, seed)
+    clock, random = Clock(), np.random.default_rng((seed, 2))
+    step: dict[Side, float] = {"device": scenario.device, "cloud": scenario.cloud}
+    others = dict(zip(SIDES, reversed(SIDES), strict=True))
 
-    Raises `ValueError` for a placement or a share of jitter that there isn't.
-    """
-    return _Run(scenario, seed).outcome()
+    def one_way() -> float:
+        return scenario.way.one_way(clock.now, random) + scenario.work.message
 
-
-class _Run:
-    """The parts of one simulated answer, wired to each other."""
-
-    def __init__(self, scenario: Scenario, seed: int) -> None:
-        self._scenario = scenario
-        self._answer = scenario.acceptance.draw(scenario.tokens, seed)
-        self._clock = Clock()
-        self._random = np.random.default_rng((seed, 2))
-        self._seed = seed
-        both = len(scenario.participants) > 1
-        # One side alone needs nobody's draft: it decides, and the cloud announces.
-        placement = scenario.placement if both else next(iter(scenario.participants))
-        self._config = SessionConfig(
-            1, placement, frozenset(), len(self._answer), len(WRONG) + 1, scenario.participants
-        )
-        way, work = scenario.way, scenario.work
-        self._sending = {side: Sending(way, lambda: self._clock.now, self._random, work.message) for side in SIDES}
-        self._profilers = {side: self._profiler(side) for side in SIDES}
-        for side in SIDES:
-            self._clock.after(float(self._random.uniform(0.0, 0.5)), self._profilers[side].start)
-        self._clock.run(EARLIER, lambda: False)
-        self._first = first_aggregator(placement, self._profilers["device"].estimates(), scenario.paper_rule)
-        self._sides = {side: self._side(side) for side in SIDES}
-        for side, other in (SIDES, SIDES[::-1]):
-            link = self._link(side, other)
-            self._sides[side].send = link.send
-
-    def outcome(self) -> SimulatedAnswer:
-        device, cloud = self._sides["device"], self._sides["cloud"]
-        work = self._scenario.work
-        self._clock.after(work.prepare_device, device.start)
-        self._clock.after(self._sending["device"].delay(None) + work.prepare_cloud, cloud.start)
-        if not self._clock.run(MOST_SECONDS, lambda: device.session.finished is not None):
-            raise RuntimeError("the simulated answer never ended")
-        counters = device.session.counters
-        return SimulatedAnswer(
-            tuple(time - EARLIER for time, _ in device.commits),
-            {"device": counters.drafted, "cloud": cloud.session.counters.drafted},
-            dict(counters.accepted),
-            dict(counters.rollbacks),
-            counters.switches,
-        )
-
-    def _profiler(self, side: Side) -> SimulatedProfiler:
-        scenario = self._scenario
-        own, other = (scenario.device, scenario.cloud) if side == "device" else (scenario.cloud, scenario.device)
-
-        def round_trip() -> float:
-            return sum(self._sending[sender].delay(None) for sender in SIDES)
-
-        profiler = SimulatedProfiler(self._clock, side, own.line, other.line, round_trip)
+    profilers: dict[Side, SimulatedProfiler] = {}
+    for role, other in others.items():
+        own, remote = (DecodeLine.of(0.0, step[side], PROMPT) for side in (role, other))
+        profilers[role] = SimulatedProfiler(clock, role, own, remote, lambda: one_way() + one_way())
         for position in scenario.earlier:
-            profiler.judged_before({"device": position.device, "cloud": position.cloud})
-        return profiler
-
-    def _side(self, role: Side) -> SimulatedSide:
-        scenario, profiler = self._scenario, self._profilers[role]
-        decode = scenario.device if role == "device" else scenario.cloud
-        policy = placement_policy(
-            self._config.placement, self._seed, profiler.estimates, role, scenario.paper_rule, self._first
-        )
-        most = 1 if scenario.synchronous else scenario.run_ahead
-        session = Session(role, self._config, ScriptedAggregation(self._answer), policy, Ahead(most))
-        slowest = max(scenario.device.mean(scenario.tokens), scenario.cloud.mean(scenario.tokens))
-        resync = max(SHORTEST_RESYNC, 4 * (2 * (scenario.way.rtt + scenario.way.extra) + slowest))
-        side = SimulatedSide(
-            self._clock,
-            session,
-            ScriptedPredictor(role, self._answer, alone=len(scenario.participants) == 1),
-            lambda position: decode.seconds(position, self._random),
-            Patience(resync, NEVER),
-            decoded=lambda position, seconds: profiler.decoded(decode.prompt + position, seconds),
-            observe_acceptance=profiler.observe_acceptance,
+            profilers[role].judged_before({"device": position.device, "cloud": position.cloud})
+    for profiler in profilers.values():
+        clock.after(float(random.uniform(0.0, 0.5)), profiler.start)
+    clock.run(EARLIER, lambda: False)
+    estimates, rule = {role: profiler.estimates for role, profiler in profilers.items()}, scenario.paper_rule
+    first = first_aggregator(scenario.placement, estimates["device"](), rule)
+    config = SessionConfig(1, scenario.placement, frozenset(), len(answer), len(WRONG) + 1)
+    resync = max(SHORTEST_RESYNC, 4 * (2 * (scenario.way.rtt + scenario.way.extra) + max(step.values())))
+    sides: dict[Side, SimulatedSide] = {}
+    for role in SIDES:
+        policy = placement_policy(scenario.placement, seed, estimates[role], role, rule, first)
+        ahead = Ahead(1 if scenario.synchronous else scenario.run_ahead)
+        sides[role] = SimulatedSide(
+            clock,
+            Session(role, config, ScriptedAggregation(answer), policy, ahead),
+            ScriptedPredictor(role, answer),
+            partial(_decode_seconds, step[role]),
+            Patience(resync, math.inf),
+            decoded=partial(_decoded, profilers[role]),
+            observe_acceptance=profilers[role].observe_acceptance,
             step_overhead=scenario.work.step,
         )
         if not scenario.synchronous:
-            profiler.digested = lambda: self._follow(side, profiler.run_ahead(scenario.run_ahead))
-        return side
+            profilers[role].digested = partial(_follow, sides[role], profilers[role], scenario.run_ahead)
+    for sender, receiver in others.items():
+        deliver = partial(_deliver, profilers[receiver], sides[receiver])
+        sides[sender].send = SimulatedLink(clock, deliver, lambda message: Fate((one_way(),))).send
+    device, cloud = sides["device"], sides["cloud"]
+    clock.after(0.0, device.start)
+    clock.after(one_way(), cloud.start)
+    if not clock.run(MOST_SECONDS, lambda: device.session.finished is not None):
+        raise RuntimeError("the simulated answer never ended")
+    counters = device.session.counters
+    return SimulatedAnswer(
+        tuple(time - EARLIER for time, _ in device.commits),
+        {"device": counters.drafted, "cloud": cloud.session.counters.drafted},
+        dict(counters.accepted),
+        dict(counters.rollbacks),
+        counters.switches,
+    )
 
-    @staticmethod
-    def _follow(side: SimulatedSide, run_ahead: int) -> None:
-        if side.session.ahead.drafts != run_ahead:
-            side.look_ahead(Ahead(run_ahead))
 
-    def _link(self, sender: Side, receiver: Side) -> SimulatedLink[Message]:
-        sending, side, profiler = self._sending[sender], self._sides[receiver], self._profilers[receiver]
+def _decode_seconds(seconds: float, position: int) -> float:
+    """Every position takes as long."""
+    return seconds
 
-        def deliver(message: Message) -> None:
-            profiler.received(message)
-            side.receive(message)
 
-        return SimulatedLink(self._clock, deliver, lambda message: Fate((sending.delay(message),)))
+def _decoded(profiler: SimulatedProfiler, position: int, seconds: float) -> None:
+    profiler.decoded(PROMPT + position, seconds)
+
+
+def _follow(side: SimulatedSide, profiler: SimulatedProfiler, most: int) -> None:
+    """Look as far ahead as the profiler says now."""
+    if side.session.ahead.drafts != (drafts := profiler.run_ahead(most)):
+        side.look_ahead(Ahead(drafts))
+
+
+def _deliver(profiler: SimulatedProfiler, side: SimulatedSide, message: Message) -> None:
+    profiler.received(message)
+    side.receive(message)

@@ -37,17 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.soak", description="Ask, break, and check what comes.")
     parser.add_argument("--minutes", type=float, default=5.0, help="of faults; more before and after (5)")
     parser.add_argument("--seed", type=int, default=None, help="of a run to be repeated; left out: a new one")
-    parser.add_argument(
-        "--workers", type=int, default=0, help="processes of the cloud behind its gateway (0: one alone)"
-    )
+    parser.add_argument("--workers", type=int, default=0, help="processes of the cloud behind its gateway (0: one)")
     options = parser.parse_args(arguments)
     if not options.minutes > 0:
         parser.error("--minutes must be above 0")
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     plan = Plan(seed, 60 * options.minutes, questions(), END_TOKEN)
-    replay = f"make soak MINUTES={options.minutes:g} SEED={seed}" + f" WORKERS={options.workers}" * bool(
-        options.workers
-    )
+    workers = f" WORKERS={options.workers}" if options.workers else ""
+    replay = f"make soak MINUTES={options.minutes:g} SEED={seed}{workers}"
     print(f"seed {seed}; the same again: {replay}", flush=True)
     folder = ROOT / "build" / "soak" / str(seed)
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -121,18 +118,19 @@ class Soak:
         with undisturbed(self.folder) as pair:
             self.results.numbers = str(pair.status()["exactness"])
             for law in laws:
-                self._refer(pair, law, "first", reference_of(law))
+                self._refer(pair, law, "first")
                 if law.promise.alone:
-                    self._refer(pair, law, "alone", reference_of(law, "device"))
+                    self._refer(pair, law, "alone", "device")
         with undisturbed(self.folder, other=True) as pair:
             for law in laws:
                 if law.promise.cloud:
-                    self._refer(pair, law, "other", reference_of(law))
+                    self._refer(pair, law, "other")
         took = time.monotonic() - began
         print(f"{len(self.references)} reference answers of {len(laws)} laws in {took:.0f} s", flush=True)
 
-    def _refer(self, pair: Pair, law: Law, library: Library, fields: Mapping[str, object]) -> None:
-        self.references[law.number, library] = as_reference(pair.complete(law.question, **fields))
+    def _refer(self, pair: Pair, law: Law, library: Library, sources: str | None = None) -> None:
+        answer = pair.complete(law.question, **reference_of(law, sources))
+        self.references[law.number, library] = as_reference(answer)
 
     # --- meanwhile
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import median
 from typing import Any, Final, Literal
 
 from scripts.soak.client import Outcome
@@ -23,12 +20,6 @@ UNREAD: Final = re.compile(r"^From token (\d+) on the cloud judged drafts made w
 ERROR_LINE: Final = re.compile(r"Traceback|\b(ERROR|CRITICAL)\b")
 # Lines of this kind that faults of the run explain.
 ALLOWED: Final[tuple[tuple[re.Pattern[str], str], ...]] = ()
-LEAST_SAMPLES: Final = 8
-LEAST_SECONDS: Final = 45.0
-MOST_SAMPLES: Final = 1_000  # of a half of a life; each is compared with all others, and a day has 14,400
-# Rises over the second half of a process's life that are no growth. Memory goes on rising for the first 700 answers or
-# so, ever more slowly, and is level after that; short lives are not through with it.
-RISES: Final[Mapping[str, float]] = {"MB": 48.0, "descriptors": 12.0, "threads": 6.0, "files": 40.0, "temporary": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,34 +145,6 @@ def bad_lines(log: str, marks: frozenset[str]) -> list[str]:
         elif private := marks.intersection(re.findall(r"\w+", line)):
             found.append(f"private words {sorted(private)}: {line}")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """A quantity of one process over the second half of its life. `rise` is by its slope; None: too short to tell."""
-
-    name: str
-    start: float
-    end: float
-    per_minute: float | None
-    grows: bool
-
-    def __str__(self) -> str:
-        slope = "-" if self.per_minute is None else f"{self.per_minute:+.2f}"
-        return f"{self.name} {self.start:.0f} {self.end:.0f} {slope}{' GROWS' if self.grows else ''}"
-
-
-def growth(name: str, samples: Sequence[tuple[float, float]]) -> Growth:
-    """The growth of a quantity by its samples (seconds, value): the Theil-Sen slope of the second half."""
-    middle = (samples[0][0] + samples[-1][0]) / 2
-    half = [each for each in samples if each[0] >= middle]
-    span = half[-1][0] - half[0][0]
-    start, end = samples[0][1], samples[-1][1]
-    if len(half) < LEAST_SAMPLES or span < LEAST_SECONDS:
-        return Growth(name, start, end, None, False)
-    thinned = half[:: math.ceil(len(half) / MOST_SAMPLES)]
-    slope = median((y - x) / (later - sooner) for (sooner, x), (later, y) in combinations(thinned, 2))
-    return Growth(name, start, end, 60 * slope, slope * span > RISES[name])
 
 
 def as_reference(answer: Mapping[str, Any]) -> Reference:

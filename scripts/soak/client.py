@@ -88,15 +88,9 @@ def _attempt(url: str, ask: Ask, clock: Callable[[], float], until: float) -> Ou
 
 
 def _whole(body: Mapping[str, Any]) -> Outcome:
-    (choice,) = body["choices"]
-    return Outcome(
-        "answered",
-        0.0,
-        text=choice["message"]["content"],
-        reason=choice["finish_reason"],
-        tokens=body["usage"]["completion_tokens"],
-        report=body["dragon"],
-    )
+    (choice,), tokens = body["choices"], body["usage"]["completion_tokens"]
+    text, reason = choice["message"]["content"], choice["finish_reason"]
+    return Outcome("answered", 0.0, text=text, reason=reason, tokens=tokens, report=body["dragon"])
 
 
 def _streamed(stream: httpx.Response, over: Callable[[], bool]) -> Outcome:

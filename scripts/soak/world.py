@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,8 +22,7 @@ import psutil
 from scripts.daemons import ROOT, Daemon, Pair, fill_library, free_port
 from scripts.netlab.faulty_proxy import PERFECT, Direction, FaultyProxy, Line
 from scripts.soak.checker import Library
-from scripts.soak.plan import Fault, Kind
-from scripts.soak.promises import CLOUD_FILE, DEVICE_FILE
+from scripts.soak.plan import CLOUD_FILE, DEVICE_FILE, Fault
 
 DOCUMENTS: Final = 40  # of each side
 OTHER: Final = "elsewhere-"  # how titles of the other cloud begin
@@ -75,10 +75,8 @@ def prepare(folder: Path) -> None:
     """Fill the libraries of both roles below `folder`, which is emptied, and of the other cloud below its `other`."""
     unmount(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     for role in ("device", "cloud"):
         fill_library(folder, role, texts(role))
-    (folder / "other").mkdir()
     fill_library(folder / "other", "cloud", other_texts())
 
 
@@ -147,61 +145,62 @@ class World:
     def daemons(self) -> tuple[Daemon, ...]:
         return self.device, self.cloud, self.other, self.stranger
 
-    def can(self, kind: Kind) -> bool:
+    def can(self, kind: str) -> bool:
         """Whether the fault can be: a full disk needs one of its own, which root can make, and a worker a gateway."""
         return (self.disks or "disk" not in kind) and (self._workers > 0 or "worker" not in kind)
 
     def harm(self, fault: Fault) -> Callable[[], None]:
         """Begin a fault; the result ends it."""
-        far = WAY[0] + fault.strength * (WAY[1] - WAY[0])
+        what, _, how = fault.kind.partition(" ")
         match fault.kind:
             case "cloud killed":
                 self._kill(self.cloud)
-                return lambda: self._start(self.cloud)
+                return partial(self._start, self.cloud)
             case "device killed":
                 self.lives += 1  # before and after it: a request that begins between the two knows neither
                 self._kill(self.device)
                 self.lives += 1
-                return lambda: self._start(self.device)
+                return partial(self._start, self.device)
             case "cloud stopped" | "device stopped":
-                daemon = self.cloud if fault.kind == "cloud stopped" else self.device
+                daemon = self.cloud if what == "cloud" else self.device
                 _signal(daemon, signal.SIGSTOP)
-                return lambda: _signal(daemon, signal.SIGCONT)
+                return partial(_signal, daemon, signal.SIGCONT)
             case "worker killed" | "worker stopped":
-                return self._harm_worker(fault.kind == "worker killed", fault.strength)
+                return self._harm_worker(how == "killed", fault.strength)
             case "other cloud" | "stranger":
                 self._lead_to(fault.kind)
-                return lambda: self._lead_to("cloud")
+                return partial(self._lead_to, "cloud")
             case "link cut":
                 self.proxy.cut()
                 return self.proxy.cut
             case "black hole":
                 self.proxy.black_hole(True)
-                return lambda: self.proxy.black_hole(False)
+                return partial(self.proxy.black_hole, False)
             case "stalled up" | "stalled down":
-                direction: Direction = "up" if fault.kind == "stalled up" else "down"
+                direction: Direction = "up" if how == "up" else "down"
                 self.proxy.stall(direction, True)
-                return lambda: self.proxy.stall(direction, False)
+                return partial(self.proxy.stall, direction, False)
             case "long way":
+                far = WAY[0] + fault.strength * (WAY[1] - WAY[0])
                 return self._way(Line(delay=far, jitter=far / 4))
             case "narrow way":
                 return self._way(Line(rate=RATE[0] * (RATE[1] / RATE[0]) ** fault.strength))
             case "device disk full" | "cloud disk full":
-                return _fill(self.folder / fault.kind.split()[0])
+                return _fill(self.folder / what)
+        raise ValueError(fault.kind)
 
     def _harm_worker(self, kill: bool, strength: float) -> Callable[[], None]:
         """Kill or stop one of the workers, if the cloud has any now."""
-        try:
+        workers: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):  # it has just ended
             found = self.cloud.workers
-            worker = found[int(strength * len(found)) % len(found)] if found else None
-            if worker is not None:
+            workers = found[int(strength * len(found)) % max(1, len(found)) :][:1]
+            for worker in workers:
                 worker.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
-        except psutil.Error:  # it has just ended
-            worker = None
 
         def end() -> None:
             with contextlib.suppress(psutil.Error):
-                if worker is not None and not kill:
+                for worker in workers[: not kill]:
                     worker.send_signal(signal.SIGCONT)
 
         return end
@@ -228,11 +227,11 @@ class World:
 
     def _way(self, line: Line) -> Callable[[], None]:
         def lead(line: Line) -> None:
-            self.proxy.set_line("up", line)
-            self.proxy.set_line("down", line)
+            for direction in ("up", "down"):
+                self.proxy.set_line(direction, line)
 
         lead(line)
-        return lambda: lead(PERFECT)
+        return partial(lead, PERFECT)
 
 
 def settled(world: World, seconds: float) -> str:

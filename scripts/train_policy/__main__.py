@@ -17,9 +17,8 @@ from safetensors.torch import save
 
 from common.draft_policy.ddqn import WEIGHTS, DoubleQ, Network
 from common.draft_policy.times import RESOLUTIONS
-from scripts.simulation.models import HIGH, LOW
-from scripts.train_policy.environment import TIMES, VOCABULARY
-from scripts.train_policy.learner import Training, train
+from scripts.simulation.rounds import HIGH, LOW
+from scripts.train_policy.learner import TIMES, VOCABULARY, Training, train
 
 NICE: Final = 10  # it runs for minutes beside other work
 CONFIDENCES: Final = (0.5, 0.7, 0.9, 0.97)

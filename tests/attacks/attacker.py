@@ -20,9 +20,9 @@ from dataclasses import replace
 import numpy as np
 import zmq
 
+from common.methods.drafted.payloads import LatticeEntries, encode_lattice
 from proto.framing import LARGEST_PAYLOAD, decode, encode
 from proto.messages import MOST_UNITS, Busy, Error, Message, Open, Propose, Welcome
-from proto.payloads.lattice import LatticeEntries, encode_lattice
 from tests.common.transport.support import RawPeer, draft, port_of
 from tests.common.transport.test_front_door import STRANGERS
 

@@ -13,8 +13,8 @@ import pytest
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.jobs import Prompt
 from common.engine.model.decoder import Decoder
-from common.methods.drafted.rejection import Judging
-from common.methods.passages.long_context import BETWEEN
+from common.methods.drafted.distributions import Judging
+from common.methods.rapid.long_context import BETWEEN
 from common.sampling.rejection import Warp
 from device.interface import Finished, TokenEvent
 from proto.messages import Open

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Admission, Places, Taken, admit, refusal
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed
 from common.engine.model.tokenizer import Tokenizer
 from common.library.library import Library

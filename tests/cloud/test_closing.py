@@ -11,7 +11,8 @@ import pytest
 from common.answer.report import ContributionRows
 from common.answer.request import AnswerFailed, RequestError, failure_message
 from common.daemon.model_runtime import LONGEST_TITLE
-from common.methods.aggregate.cloud import CloudAnswer, fitting
+from common.methods.aggregate.cloud import CloudAnswer
+from common.methods.halves import short_titles
 from proto.framing import decode, encode
 from proto.messages import Close, Closed, Contributions, Error, Open, Ready
 from tests.cloud.town import AT_ONCE, Stranger, Town
@@ -108,7 +109,7 @@ def test_a_report_that_can_not_be_made(town: Town, stranger: Stranger, monkeypat
 @pytest.mark.parametrize("documents", [0, 1, 64, 255])
 @pytest.mark.parametrize("letter", ["t", "ü", "\U0001f409"])
 def test_titles_of_any_number_of_documents_fit(documents: int, letter: str) -> None:
-    titles = fitting([letter * LONGEST_TITLE] * documents)
+    titles = short_titles([letter * LONGEST_TITLE] * documents)
     message = Ready(2**32 - 1, titles, 2**24 - 1, 0.5)
     assert decode(encode(message)) == message
     assert documents > 64 or titles == (letter * LONGEST_TITLE,) * documents

@@ -16,7 +16,7 @@ from common.answer.report import MethodReport
 from common.answer.request import AnswerFailed, stopping
 from common.daemon.model_runtime import Rereading
 from common.methods.aggregate.device import AggregateDevice
-from common.methods.aggregate.samplers import RaceAggregation
+from common.sampling.race import RaceSampler
 from common.transport.sending import Peer
 from device.cloud_view import NEVER, CloudView
 from device.interface import Finished
@@ -136,7 +136,7 @@ class TestDevice:
         def read(*arguments: object) -> None:
             raise malformed("a race list must have an entry")
 
-        monkeypatch.setattr(RaceAggregation, "read", read)
+        monkeypatch.setattr(RaceSampler, "read", read)
         started = time.monotonic()
         report = device.ask(QUESTION).report
         assert time.monotonic() - started < AT_ONCE
@@ -163,7 +163,7 @@ class TestDevice:
         session = active.opening.session
         device.engine._on_message(Error(session, "failed", "It failed."), 0)
         position = going_on.position
-        digest = going_on._state.prefix.digest(position)
+        digest = going_on.digest(position)
         device.engine._on_message(Sync(session, 0, going_on.committed, "device", True), 0)
         device.engine._on_message(Draft(session, 0, position, digest, 0.0, 0, b"\xff"), 0)
         device.engine._on_message(Error(session, "unknown-session", "Open it again."), 0)

@@ -11,11 +11,11 @@ import pytest
 from common.answer.request import AnswerFailed, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT
 from common.daemon.side import Scope
-from common.methods.passages.long_context import read_whole
+from common.methods.drafted.payloads import encode_sparse
+from common.methods.rapid.long_context import read_document
 from device.interface import Finished, TokenEvent
 from proto.codes import digest
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Propose, Ready, Verdict
-from proto.payloads.race import encode_sparse
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.long_documents import (
     LENGTH,
@@ -137,7 +137,7 @@ class TestMemory:
     def holder(self, town: Town) -> Iterator[Stranger]:
         """Has one; those that are refused are told to come again soon."""
         memory, first = town.cloud.decoder.memory, replace(opening(1), documents=1)
-        needed = town.cloud.target.kv_bytes(first, read_whole(town.cloud, TITLE, first, Scope()).rows)
+        needed = town.cloud.target.kv_bytes(first, read_document(town.cloud, TITLE, first, Scope()).rows)
         assert town.cloud.kv_bytes(first) < needed / 2  # what a passage would need
         town.sessions._lasted.extend([0.1] * 100)
         limit, memory.limit_bytes = memory.limit_bytes, needed + needed // 2

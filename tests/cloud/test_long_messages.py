@@ -15,10 +15,10 @@ import pytest
 from common.answer.report import untold
 from common.answer.request import AnswerFailed, RequestError
 from common.daemon import threads as fair_thread
-from common.methods.drafted.rejection import LatticeJudge
+from common.methods.drafted.payloads import LatticeEntries, encode_lattice
+from common.methods.rejection.scheme import LatticeJudge
 from proto.codes import digest
 from proto.messages import Busy, Cancel, Close, Closed, Error, Open, Propose, Ready, Sync, Verdict
-from proto.payloads.lattice import LatticeEntries, encode_lattice
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import Resident, Stranger, Town
 from tests.daemons.streaming import wait_until

@@ -166,7 +166,7 @@ def branches_without_end(town: Town) -> Callable[[], None]:
     wait_until(lambda: bool(stranger.of(Ready)), "the session is open", AT_ONCE)
     half = next(half for key, half in town.sessions._sessions.items() if key[1] == 1)
     assert isinstance(half, AggregateCloud)
-    kept = half.answer.session._state._remote
+    kept = half.answer.session.remote
     payload = encode_race(RaceEntries(np.arange(5, 37, dtype=np.uint32), np.arange(1, 33, dtype=np.uint16)))
     for number in range(3000):
         stranger.send(Draft(1, 0, 1 + number % 30, FIRST_DIGEST ^ number, 0.0, 0, payload))

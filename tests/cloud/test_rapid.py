@@ -10,8 +10,8 @@ import pytest
 
 from common.answer.request import RequestError, own_options
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
-from common.methods.drafted.rapid import NOTHING_READ
-from common.methods.drafted.rapid_method import RapidRequest, options_for_verifier
+from common.methods.rapid.method import RapidRequest, options_for_verifier
+from common.methods.rapid.rapid import NOTHING_READ
 from device.engine import DeviceEngine
 from device.interface import Finished, TokenEvent
 from device.settings import DeviceSettings

@@ -25,6 +25,9 @@ class Told:
         self.texts.append((peer, message.text))
         return 1
 
+    def queued(self, peer: Peer) -> int:
+        return 0
+
     def taken(self) -> list[tuple[Peer, str]]:
         taken, self.texts = self.texts, []
         return taken

@@ -14,7 +14,7 @@ from common.answer.driver import Driver, NullObserver
 from common.answer.values import Commit
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.methods.catalog import METHODS
-from common.methods.drafted.device import Relief
+from common.methods.edgellm.relief import TreeRelief
 from device.interface import Finished, TokenEvent
 from proto.framing import decode
 from proto.messages import Message, Verdict
@@ -85,12 +85,14 @@ def test_a_format(device: Resident, method: str) -> None:
 
 
 def test_mutant_nothing_is_cut_off(device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
-    init = Relief.__init__
+    init = TreeRelief.__init__
 
-    def without(self: Relief, context: Any, drafter: Any, machine: Any, driver: Any, part: Any, cut: object) -> None:
+    def without(
+        self: TreeRelief, context: Any, drafter: Any, machine: Any, driver: Any, part: Any, cut: object
+    ) -> None:
         init(self, context, drafter, machine, driver, part, None)
 
-    monkeypatch.setattr(Relief, "__init__", without)
+    monkeypatch.setattr(TreeRelief, "__init__", without)
     greedy = decided(device, "dsd", temperature=0.0)
     assert [decided(device, "dsd", seed=seed, top_k=1, **HOT) for seed in (1, 2)] != [greedy] * 2
 
@@ -109,7 +111,7 @@ def test_a_verdict_that_comes_late(before: int) -> None:
     sent: list[Message] = []
     driver = Driver("device", device, [], sent.append, NullObserver())
     context: Any = SimpleNamespace(side=SimpleNamespace(local_target=None))
-    relief: Any = Relief(context, context, device, driver, context, None)
+    relief: Any = TreeRelief(context, context, device, driver, context, None)
     trees = Driver("device", device, [], sent.append, relief)
     tokens = [(device.position + place, 2 + place % 3) for place in range(6)]
     commits = [Commit(position, token, False, None, None, {}) for position, token in tokens]

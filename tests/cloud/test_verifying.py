@@ -15,13 +15,13 @@ from common.answer.request import RequestError
 from common.answer.values import Action
 from common.draft_policy.policy import Goodput
 from common.methods.catalog import METHODS
+from common.methods.coupled.scheme import encode_tokens
 from common.methods.drafted.cloud import VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
 from common.methods.drafted.drafting import Drafting
 from device.interface import Finished, TokenEvent
 from proto.codes import digest
 from proto.messages import Decided, Defer, Error, Fetched, Message, Open, Propose, Ready, Sync, Verdict
-from proto.payloads.race import encode_tokens
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.test_neighbours import QUESTIONS, Asking, check, devices, holding, slow, town
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town
@@ -135,7 +135,7 @@ def test_a_device_that_only_listens_is_not_given_up(fresh_data: Callable[[], Pat
         (half,), now = town.sessions._sessions.values(), time.monotonic()
         assert isinstance(half, VerifyingCloud)
         while half._position < length:  # of the last tick
-            wait_until(lambda: half._machine.position > half._position, "a token is decided", AT_ONCE)
+            wait_until(lambda: half.machine.position > half._position, "a token is decided", AT_ONCE)
             now += 0.9 * idle
             town.sessions.tick(now)
             assert town.sessions.open == 1
@@ -304,7 +304,7 @@ def test_the_clock_looks_at_an_answer_under_its_lock(devices: list[Resident], mo
 
     def made(half: DraftingDevice, *arguments: Any, **fields: Any) -> None:
         make(half, *arguments, **fields)
-        locks[half._machine] = half._driver.lock
+        locks[half.machine] = half.answer.lock
 
     def looked_at(machine: Drafting) -> bool:
         if machine in locks:

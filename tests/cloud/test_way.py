@@ -16,7 +16,8 @@ from device.http.server import HttpServer
 from scripts.daemons import LOCALLY, ROOT
 from tests.cloud.town import Town
 
-FILES = 62  # at most; lower it when the way gets shorter
+FILES = 62  # at most; lower both when the way gets shorter
+TYPES = 99
 ANSWERS = 4
 BEGUN, ENDED = 2, 8  # pieces of an answer, between which files are counted
 PRODUCT = tuple(f"{ROOT}/{folder}/" for folder in ("proto", "common", "device", "cloud"))
@@ -31,15 +32,26 @@ BODY = {
 
 
 class Way:
-    """Files of the product in which a function is called while `on`, by any thread that began inside the block."""
+    """Files of the product in which a function is called while `on`, and classes of the product of which objects are
+    made, by any thread that began inside the block.
+    """
 
     def __init__(self) -> None:
         self.on = False
         self.files: set[str] = set()
+        self.types: set[str] = set()
 
     def _called(self, frame: FrameType, event: str, argument: object) -> None:
-        if self.on and event == "call" and frame.f_code.co_filename.startswith(PRODUCT):
-            self.files.add(frame.f_code.co_filename.removeprefix(f"{ROOT}/"))
+        if not self.on or event != "call":
+            return
+        code = frame.f_code
+        if code.co_filename.startswith(PRODUCT):
+            self.files.add(code.co_filename.removeprefix(f"{ROOT}/"))
+        if code.co_name in ("__init__", "__new__") and code.co_argcount:
+            made = frame.f_locals[code.co_varnames[0]]
+            kind = made if isinstance(made, type) else type(made)
+            if kind.__module__.split(".")[0] in ("proto", "common", "device", "cloud"):
+                self.types.add(f"{kind.__module__}.{kind.__qualname__}")
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -64,14 +76,19 @@ def stream(url: str, way: Way, seed: int) -> None:
 
 def test_a_token_crosses_few_files(fresh_data: Callable[[], Path]) -> None:
     way = Way()
-    crossed: list[set[str]] = []
+    files: list[set[str]] = []
+    types: list[set[str]] = []
     with way.watched(), Town(fresh_data()) as town:
         device = town.device("laptop", privacy="strict")
         with HttpServer(HttpOptions(port=0)).serve(device.engine) as server:
             for seed in range(ANSWERS):
                 stream(server.url, way, seed)
-                crossed.append(way.files.copy())
-                way.files.clear()
-    always = set.intersection(*crossed)  # without what happens now and then: a tick, a measurement
+                files.append(way.files)
+                types.append(way.types)
+                way.files, way.types = set(), set()
+    always = set.intersection(*files)  # without what happens now and then: a tick, a measurement
     assert len(always) <= FILES, sorted(always)
     assert {"common/engine/kv/memory.py", "proto/framing.py", "device/http/answers.py"} <= always
+    worn = set.intersection(*types)
+    assert len(worn) <= TYPES, sorted(worn)
+    assert {"proto.messages.Draft", "common.engine.model.packed.Feed"} <= worn

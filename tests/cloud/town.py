@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.daemon.side import SideRuntime
 from common.daemon.start import Ticker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.profile import keep
 from device.settings import DeviceSettings

@@ -13,8 +13,7 @@ import pytest
 from openai import OpenAI
 
 from common.library.embedder import SentenceTransformerEmbedder
-from device.closeness import sentence
-from device.repetition import SHORTEST_RUN
+from device.shown import REFUSAL, SHORTEST_RUN
 from scripts.daemons import PATIENTLY, Pair, dragon
 from tests.daemons.streaming import asked_again, late
 
@@ -225,7 +224,7 @@ class TestUnmatched:
     def test_where_that_is_wanted_there_is_no_answer(self, pair: Pair) -> None:
         refused = pair.complete(self.FAR, unmatched="refuse")
         (choice,) = refused["choices"]
-        assert choice["message"]["content"] == sentence(0.0, refused=True)
+        assert choice["message"]["content"] == REFUSAL
         report = refused["dragon"]
         assert (choice["finish_reason"], report["tokens"], report["refused"]) == ("stop", 1, True)
         assert report["sources"] == report["attribution"] == []

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from device.settings import DeviceSettings
 from scripts.daemons import ANSWER_PATIENCE, LOCALLY, ROOT, START_PATIENCE, free_port
 from tests.daemons.streaming import wait_until

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
 from common.engine.jobs import Job
 from common.engine.kv.documents import unpack_states
-from common.methods.passages.fetch import FetchCloud
+from common.methods.paper.fetch import FetchCloud
 from common.transport.sending import Peer
 from proto.messages import Busy, Cancel, Error, Fetch, Fetched, Form, Message
 from tests.daemons.conftest import ENTRIES

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from scipy import stats
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import Scope, SideRuntime
-from common.methods.drafted.rejection import Judged, Judging
+from common.methods.drafted.distributions import Judging, TargetView
 from common.sampling.rejection import Warp
 from scripts.daemons import Pair
 from tests.cloud.test_giving_up import OPEN
@@ -92,7 +92,7 @@ def law_of_two_tokens(pair: Pair, top_k: int) -> dict[str, float]:
 
 def following(rows: OneSide, path: list[int]) -> list[tuple[int, float]]:
     view = rows.draft(path).view
-    assert isinstance(view, Judged)
+    assert isinstance(view, TargetView)
     found = view.distribution
     likely = found.probabilities > LEAST
     return list(zip(found.ids[likely].tolist(), found.probabilities[likely].tolist(), strict=True))

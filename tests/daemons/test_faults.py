@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.answer.report import untold
 from common.library.commands import DONE, add
 from scripts.daemons import Daemon, Pair, free_port

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed, Request
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime

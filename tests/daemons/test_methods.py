@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from common.daemon.side import Scope, SideRuntime
-from common.methods.aggregate.samplers import RaceAggregation
-from common.methods.passages.sequence_wise import Candidate, RecordingDrafting, candidate, choose
+from common.methods.paper.sequence_wise import RecordingDrafting, SideAnswer, candidate, choose
 from common.sampling.race import RaceSampler
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import local_cloud_keys
@@ -156,7 +155,7 @@ def process(fresh_data: Callable[[], Path]) -> Iterator[OneProcess]:
     process.close()
 
 
-def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidate:
+def own_answer(side: SideRuntime, question: str, temperature: float) -> SideAnswer:
     """Answer that a side generates by itself."""
     prompt = f"\nQuestion: {question}\nAnswer:"
     request = Open(
@@ -178,7 +177,7 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> Candidat
         LENGTH,
     )
     vocabulary = side.decoder.vocabulary
-    recording = RecordingDrafting(RaceAggregation(RaceSampler(20, temperature, 32, vocabulary), vocabulary, exact=True))
+    recording = RecordingDrafting(RaceSampler(20, temperature, 32, vocabulary))
     found = side.retrieve(request, Scope())
     decoding = OneSide(side.decoder, found.prompt, side.scorer, recording, LENGTH + 1)
     answer: list[int] = []

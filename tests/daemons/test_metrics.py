@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
 from common.process.version import VERSION
 from scripts.daemons import PATIENTLY, Daemon, free_port

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.sessions import Sessions
+from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed, Request
 from common.daemon.start import Ticker
 from common.library.embedder import SentenceTransformerEmbedder

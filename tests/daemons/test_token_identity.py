@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.settings import Settings
 from common.daemon.side import Scope, SideRuntime
-from common.methods.aggregate.samplers import RaceAggregation
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
 from device.settings import DeviceSettings
@@ -102,8 +101,7 @@ class OneProcess:
         decodings = []
         for side in self.sides:
             vocabulary = side.decoder.vocabulary
-            sampler = RaceSampler(SEED, temperature, vocabulary, vocabulary)
-            drafting = RaceAggregation(sampler, vocabulary, exact=True)
+            drafting = RaceSampler(SEED, temperature, vocabulary, vocabulary)
             found = side.retrieve(request, Scope())
             decodings.append(OneSide(side.decoder, found.prompt, side.scorer, drafting, LENGTH + 1))
         answer: list[int] = []

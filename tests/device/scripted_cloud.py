@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from common.daemon.side import SideRuntime
+from common.methods.coupled.scheme import decode_tokens
 from common.transport.cloud_link import CloudLink
 from common.transport.sending import Peer
 from device.interface import AnswerEvent
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError
 from proto.messages import MOST_PROPOSED, Fetch, Hello, Message, Open, Propose, Verdict, Welcome
-from proto.payloads.race import decode_tokens
 from tests.cloud.town import MODEL, Resident
 from tests.daemons.streaming import wait_until
 from tests.daemons.wordy_model import SCORER, make_wordy_model

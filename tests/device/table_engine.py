@@ -11,6 +11,7 @@ import numpy as np
 from common.answer.report import Report, SentBytes, SideReport, Source
 from common.answer.request import Request, RequestError
 from common.engine.model.prompt import PLAIN_TOOLS, Conversation, Query, ToolFormat, in_plain_words, text_query
+from common.processors.trial import always
 from device.doctor.checks import Finding
 from device.interface import (
     CloudStatus,
@@ -22,7 +23,6 @@ from device.interface import (
     Tell,
     TokenEvent,
     Waiting,
-    always,
 )
 
 MODEL = "table-1"

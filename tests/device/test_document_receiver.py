@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from common.methods.passages.handing import LARGEST_TOTAL, DocumentReceiver
+from common.methods.handing import LARGEST_TOTAL, DocumentReceiver
 from proto.errors import ProtocolError
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Fetched

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from common.library.database import writer_lock
 from common.library.errors import LibraryBusy, PathError, UnknownDocument
 from common.library.library import Library
 from common.library.store import FileRecord, Store
-from common.library.writer_lock import writer_lock
 from device.documents import OwnDocuments
 from device.settings import DeviceSettings
 from tests.common.library.toy_embedder import ToyEmbedder

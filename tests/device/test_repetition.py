@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from device.repetition import FEWEST_CYCLES, LONGEST_CYCLE, SHORTEST_RUN, Repetition
+from device.shown import FEWEST_CYCLES, LONGEST_CYCLE, SHORTEST_RUN, Repetition
 
 
 def ends_at(tokens: list[int]) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloud import daemon as cloud_daemon
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.daemon.start import stay_alone
 from common.process.lifetime import ServiceManager

@@ -12,6 +12,17 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
+from common.methods.coupled.scheme import decode_tokens, encode_tokens
+from common.methods.drafted import payloads as fixed
+from common.methods.drafted import payloads as short
+from common.methods.drafted.payloads import (
+    LatticeEntries,
+    SparseEntries,
+    decode_lattice,
+    decode_sparse,
+    encode_lattice,
+    encode_sparse,
+)
 from proto import codes as digest
 from proto import codes as logcode
 from proto.errors import Refusal
@@ -26,24 +37,16 @@ from proto.framing import (
     wire_size,
 )
 from proto.messages import MOST_RESOLUTION, Bytes, Count, Message, Real, Text
-from proto.payloads import lattice as fixed
-from proto.payloads import lattice as short
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
-from proto.payloads.lattice import LatticeEntries, decode_lattice, encode_lattice
 from proto.payloads.race import (
     RaceEntries,
     RawEntries,
-    SparseEntries,
     TopPEntries,
     decode_race,
     decode_raw,
-    decode_sparse,
-    decode_tokens,
     decode_top_p,
     encode_race,
     encode_raw,
-    encode_sparse,
-    encode_tokens,
     encode_top_p,
 )
 from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.flags import parse_flags
 from common.configuration.settings import Settings

@@ -8,8 +8,7 @@ import pytest
 
 from scripts.daemons import ROOT
 from scripts.demo.__main__ import TEXTS
-from scripts.demo.judge import Facts, words
-from scripts.demo.questions import read_questions
+from scripts.demo.judge import Facts, read_questions, words
 
 BROMPTON = "How many gears does my Brompton have, and who designed the Brompton?"
 BICYCLE = Facts(

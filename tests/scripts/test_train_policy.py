@@ -12,8 +12,7 @@ import torch
 from common.draft_policy.ddqn import ACTIONS, STATE, WEIGHTS, Network, state_of
 from common.draft_policy.times import RESOLUTIONS
 from scripts.train_policy.__main__ import main
-from scripts.train_policy.environment import TRAINED_ON, Stream, recorded
-from scripts.train_policy.learner import Replay, Training, network, train
+from scripts.train_policy.learner import TRAINED_ON, Replay, Stream, Training, network, recorded, train
 
 pytestmark = pytest.mark.suite
 

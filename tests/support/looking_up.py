@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.methods.aggregate.drafts import Action, LookUp
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.session import Action, LookUp, Session
 
 
 def settled(session: Session, actions: Sequence[Action]) -> list[Action]:
@@ -13,7 +12,7 @@ def settled(session: Session, actions: Sequence[Action]) -> list[Action]:
     done: list[Action] = []
     for action in actions:
         if isinstance(action, LookUp):
-            payload = session.aggregation.supply(action.view, action.ids, action.depth)
+            payload = session.sampler.supply(action.view, action.ids, action.depth)
             done += settled(session, session.looked_up(action, payload))
         else:
             done.append(action)

@@ -10,7 +10,7 @@ from common.answer.values import Drawn, Work
 from common.engine.draw import Drafter, Sample, draw
 from common.engine.jobs import AnswerRows, DocumentScorer, Prompt
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.sampling.race import RaceKernel
 
 
@@ -33,10 +33,10 @@ class OneSide:
         while self.rows.reading:
             for feed in self.rows.feeds(Work(0, tuple(path))):
                 self._feed(feed.rows, feed.tokens, 0)
-                self.rows.fed(feed, len(feed.tokens))
+                self.rows.fed(feed)
         (feed,) = self.rows.feeds(Work(0, tuple(path)))
         logits = self._feed(feed.rows, feed.tokens, 1)
-        self.rows.fed(feed, len(feed.tokens))
+        self.rows.fed(feed)
         return logits
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class OneSide:
         self._decoder.memory.give_back(self.rows.rows)
 
     def _feed(self, rows: object, tokens: Sequence[int], logits: int) -> torch.Tensor:
-        return self._decoder.forward([Item(rows, tokens, logits)])  # type: ignore[arg-type]
+        return self._decoder.forward([Feed(rows, tokens, logits)])  # type: ignore[arg-type]
 
     @torch.inference_mode()
     def draft(self, path: Sequence[int], logits: torch.Tensor | None = None) -> Drawn:

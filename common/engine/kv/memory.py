@@ -77,8 +77,7 @@ class Layout:
 # Slots of KV memory that share tensors, and what the system has given for them.
 #
 # On a CPU, memory is given when a slot is first written to, and what free slots have can be given back; elsewhere a
-# chunk
-# is allocated as a whole.
+# chunk is allocated as a whole.
 
 
 class Chunk:
@@ -472,10 +471,8 @@ class KvMemory:
 # --- claims
 # A claim of the KV memory that an answer's jobs need, of all models: made at once, met at once or not at all.
 #
-# Claims that wait stand in line before each memory that they need, in one order for all memories, and hold nothing.
-# The
-# first of all is first in each of its lines, so it waits for none but those who have what they need: there is no
-# cycle.
+# Claims that wait stand in line before each memory that they need, in one order for all memories, and hold nothing. The
+# first of all is first in each of its lines, so it waits for none but those who have what they need: there is no cycle.
 # And no claim goes before one that came earlier, so that a large one gets its turn.
 
 Wake = Callable[[], None]

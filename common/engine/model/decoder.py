@@ -26,7 +26,7 @@ from common.engine.model.exact import ANY_ROWS, OrderedAttention, can_pack, orde
 from common.engine.model.gguf import imported, is_gguf
 from common.engine.model.hub import place_of
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
-from common.engine.model.packed import PLAIN_ATTENTION, Item, PackedPass, attention_of
+from common.engine.model.packed import PLAIN_ATTENTION, Feed, PackedPass, attention_of
 from common.engine.model.probes import (
     check_agreement,
     find_exactness,
@@ -251,39 +251,39 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(
-        self, items: Sequence[Item], interrupt: Interrupt | None = None, waiting: Waiting | None = None
+        self, feeds: Sequence[Feed], interrupt: Interrupt | None = None, waiting: Waiting | None = None
     ) -> Tensor:
-        """One pass over all of `items`, each of other rows, or of other places in them, as a document and what follows
+        """One pass over all of `feeds`, each of other rows, or of other places in them, as a document and what follows
         it; the rows then hold their tokens, too.
 
-        Gives the logits that the items ask for, item by item, within an item row by row, within a row in the order of
+        Gives the logits that the feeds ask for, feed by feed, within a feed row by row, within a row in the order of
         the tokens: float32 `[logits, vocabulary]`. Raises `Preempted` if `interrupt()` was true, `ContextError` for
         more tokens than a row has room for, `ValueError` for ids that don't exist; then no rows have moved.
 
         While a streamed layer is not there yet, `waiting` is called, on this thread, until it returns False: it does
         something useful for a moment, such as a step of another decoder. Raises `ModelError` if a layer can't be read.
         """
-        if not items:
+        if not feeds:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
-        places = {(id(rows.chunk), rows.start, rows.starts[0] + rows.fed) for rows in (item.rows for item in items)}
-        if len(places) < len(items):
+        places = {(id(rows.chunk), rows.start, rows.starts[0] + rows.fed) for rows in (feed.rows for feed in feeds)}
+        if len(places) < len(feeds):
             raise ValueError("places of rows may take part in a pass only once")
-        for item in items:
-            self.check_feed(item)
-        packed = PackedPass(items, self.layout, self._blocks, self._attention)
+        for feed in feeds:
+            self.check_feed(feed)
+        packed = PackedPass(feeds, self.layout, self._blocks, self._attention)
         with self._gate.passing(interrupt, waiting):
             logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)
-        for item in items:
-            item.rows.fed += len(item.tokens)
+        for feed in feeds:
+            feed.rows.fed += len(feed.tokens)
         return logits[0, : packed.logits, : self.vocabulary].float()
 
-    def check_feed(self, item: Item) -> None:
-        """Raise what `forward` would raise for `item` alone."""
-        if not item.tokens or not 0 <= item.logits <= len(item.tokens):
-            raise ValueError("a pass needs at least one token of each item, and as many as logits are asked for")
-        self.check_ids(item.tokens)
-        item.rows.check_room(len(item.tokens))
-        item.tree()
+    def check_feed(self, feed: Feed) -> None:
+        """Raise what `forward` would raise for `feed` alone."""
+        if not feed.tokens or not 0 <= feed.logits <= len(feed.tokens):
+            raise ValueError("a pass needs at least one token of each feed, and as many as logits are asked for")
+        self.check_ids(feed.tokens)
+        feed.rows.check_room(len(feed.tokens))
+        feed.tree()
 
     @torch.inference_mode()
     def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -334,7 +334,7 @@ class Decoder:
                 if len(document):
                     states = given[row] if given and row in given else self.document_states(document, interrupt)
                     rows.fill(row, states)
-            return rows, self.forward([Item(rows, query)], interrupt)
+            return rows, self.forward([Feed(rows, query)], interrupt)
         except BaseException:
             self.memory.give_back(rows)
             raise
@@ -342,7 +342,7 @@ class Decoder:
     def step(self, rows: Rows, tokens: Sequence[int], interrupt: Interrupt | None = None) -> Tensor:
         """Feed answer tokens to every row; logits at the last one, float32 `[docs, vocabulary]`. See `forward`."""
         self._documents.release()
-        return self.forward([Item(rows, tokens)], interrupt)
+        return self.forward([Feed(rows, tokens)], interrupt)
 
     # --- rows and documents
 
@@ -393,7 +393,7 @@ class Decoder:
     def _compute_document(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
         rows = self.memory.take(1, len(document))
         try:
-            self.forward([Item(rows, document, logits=0)], interrupt)
+            self.forward([Feed(rows, document, logits=0)], interrupt)
             states = rows.states(0)
         finally:
             self.memory.give_back(rows)

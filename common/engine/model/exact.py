@@ -451,10 +451,8 @@ _attend = compiled(_attend_tasks, without_gil=True)
 # Linear layers on a CPU in bfloat16 whose rows have the same bits, whatever other rows are computed with them.
 #
 # oneDNN chooses a kernel, and with it the order of its sums, by the number of rows: a single row has a kernel of its
-# own,
-# and where a CPU has matrix units (AMX) so have many numbers. So no product has a single row, and with matrix units
-# every
-# product has a block of rows, the last one padded.
+# own, and where a CPU has matrix units (AMX) so have many numbers. So no product has a single row, and with matrix
+# units every product has a block of rows, the last one padded.
 #
 # A product of few rows takes as long as its weights take to be laid out for the kernel. That is done once, at
 # loading.

@@ -192,9 +192,8 @@ def _digest(file: Path) -> str:
 # --- gguf_tokenizer
 # A GGUF file's tokenizer: rules and tokens that Transformers leaves out, or releases of it have differently.
 #
-# Text is split into words before pairs are merged, and a file names the rule (`tokenizer.ggml.pre`) as llama.cpp
-# does. By
-# another rule a model gets other tokens for some texts than those that it was trained with.
+# Text is split into words before pairs are merged, and a file names the rule (`tokenizer.ggml.pre`) as llama.cpp does.
+# By another rule a model gets other tokens for some texts than those that it was trained with.
 
 BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
 _CONTROL, _USER_DEFINED = 3, 4  # `tokenizer.ggml.token_type`

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
-
 from common.engine.model.errors import ModelError
 from common.engine.model.files import SETTINGS_BYTES, check_files, read_header
 from common.engine.model.gguf import is_complete
-from common.process.files import expanded, put_in_place
+from common.process.files import expanded
 
 CARD = "README.md"  # a model's card, which states the licence
 _PATIENCE = 10.0  # seconds without a word from the Hub
@@ -32,22 +30,22 @@ _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
-class HubFile:
-    """A file that the Hub has. Large ones have a checksum."""
+class Offer:
+    """The licence of a model on the Hub, and the names of its files."""
 
-    name: str
-    size: int  # bytes
-    sha256: str | None
+    hub_id: str
+    licence: str | None
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """Files and licence of a model on the Hub, at one commit."""
+class HubFile:
+    """A file that the Hub has, at one commit."""
 
-    hub_id: str
+    name: str
     commit: str
-    licence: str | None
-    files: tuple[HubFile, ...]
+    size: int  # bytes
+    here: bool  # whether the cache has it
 
 
 def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
@@ -55,18 +53,11 @@ def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Pat
 
     Raises `FileNotFoundError`, which says why. The Hub is asked nothing where the cache has them.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    patterns: dict[str, Any] = {"allow_patterns": list(wanted), "ignore_patterns": list(unwanted)}
-    try:
-        folder = Path(snapshot_download(hub_id, local_files_only=True, **patterns))
-        # Caches of older libraries don't tell which files belong to a snapshot.
-        if "*.safetensors" not in wanted or any(folder.rglob("*.safetensors")):
-            return folder
-    except (LocalEntryNotFoundError, HFValidationError):
-        pass
-    return _downloaded(hub_id, wanted, unwanted)
+    folder = _cached(hub_id, wanted, unwanted)
+    # Caches of older libraries don't tell which files belong to a snapshot.
+    if folder is not None and (WEIGHTS[0] not in wanted or any(folder.rglob(WEIGHTS[0]))):
+        return folder
+    return Path(_downloaded(hub_id, wanted, unwanted))
 
 
 def newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
@@ -75,62 +66,61 @@ def newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
     Raises `FileNotFoundError`, which says why.
     """
     with _quiet():
-        return _downloaded(hub_id, wanted, unwanted)
+        return Path(_downloaded(hub_id, wanted, unwanted))
 
 
 def offered(hub_id: str) -> Offer:
-    """Asks the Hub for a model's files at its present commit. Raises `ModelError`, one sentence."""
+    """Asks the Hub for a model's licence and files. Raises `ModelError`, one sentence."""
     from huggingface_hub import HfApi
 
     try:
         info = HfApi().model_info(hub_id, files_metadata=True, timeout=_PATIENCE)
     except _failures() as error:
         raise ModelError(f"{hub_id}: {_reason(hub_id, error)}") from error
-    files = tuple(
-        HubFile(each.rfilename, each.size or 0, _checksum(each.lfs.sha256) if each.lfs is not None else None)
-        for each in info.siblings or ()
-    )
+    told = [each.lfs.sha256 if each.lfs is not None else each.blob_id for each in info.siblings or ()]
+    if not all(each is None or _SHA256.fullmatch(str(each)) or _GIT_SHA1.fullmatch(str(each)) for each in told):
+        raise ModelError(f"{hub_id}: the Hub names a file by what is no checksum")  # it becomes a path in the cache
     card = info.card_data.to_dict() if info.card_data is not None else {}
-    return Offer(hub_id, info.sha or "", licence_of(card), files)
+    return Offer(hub_id, licence_of(card), tuple(each.rfilename for each in info.siblings or ()))
 
 
-def fetch(offer: Offer, file: HubFile, reached: Callable[[int], object]) -> None:
-    """Put a file with a checksum into the cache, where `snapshot` finds it, unless it is there.
-
-    What an interruption left is gone on with. `reached` is told how many bytes are here. Raises `ModelError`.
-    """
-    if file.sha256 is None:
-        return
-    blob = _repository(offer.hub_id) / "blobs" / file.sha256
-    part = blob.with_name(f"{blob.name}.incomplete")
+def listed(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> list[HubFile]:
+    """The files of a Hub model that match, as the Hub has them now. Raises `ModelError`, one sentence."""
     try:
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(blob.with_name(f"{blob.name}.lock")):
-            if not blob.exists():
-                _download(offer, file, part, reached)
-                _take(offer, file, part, blob)
+        with _quiet():
+            found = _downloaded(hub_id, wanted, unwanted, dry_run=True)
+    except FileNotFoundError as error:
+        raise ModelError(f"{hub_id}: {error}") from error
+    return [HubFile(each.filename, each.commit_hash, each.file_size or 0, each.is_cached) for each in found]
+
+
+def fetch(hub_id: str, file: HubFile, reached: Callable[[int], object]) -> None:
+    """Bring a file into the cache, where `snapshot` finds it, unless it is there. Raises `ModelError`.
+
+    `reached` gets the number of bytes that have come. A connection that breaks is gone on with.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        with _quiet():
+            hf_hub_download(hub_id, file.name, revision=file.commit, tqdm_class=_counter(reached))
     except _failures() as error:
-        if isinstance(error, ModelError):
-            raise
-        here = part.stat().st_size if part.exists() else 0
         raise ModelError(
-            f"{offer.hub_id}: {_reason(offer.hub_id, error)}; {here:,} of {file.size:,} bytes of {file.name} are here,"
-            " and the same command goes on from there"
+            f"{hub_id}: {_reason(hub_id, error)}; files that are whole stay here, and the same command gets the others"
         ) from error
     reached(file.size)
 
 
-def present(offer: Offer, file: HubFile) -> int:
-    """Bytes of a file with a checksum that are in the cache already."""
-    blob = _repository(offer.hub_id) / "blobs" / (file.sha256 or "none")
-    part = blob.with_name(f"{blob.name}.incomplete")
-    found = next((path for path in (blob, part) if path.is_file()), None)
-    return min(file.size, found.stat().st_size) if found is not None else 0
-
-
 def damaged_blobs(folder: Path) -> list[str]:
     """Names of a snapshot's files whose content is not what their blobs are named by. Reads all of them."""
-    return [path.name for path in sorted(folder.iterdir()) if path.is_symlink() and _is_damaged(path.resolve())]
+    return [path.name for path in sorted(folder.iterdir()) if path.is_symlink() and _is_damaged(path)]
+
+
+def forget_blobs(folder: Path, names: Sequence[str]) -> None:
+    """Remove files of a snapshot from the cache, so that they are downloaded again."""
+    for path in (folder / name for name in names):
+        for place in (path.resolve(), _blob(path), path):  # a blob may itself be a link, to one that models share
+            place.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:
@@ -147,84 +137,51 @@ def licence_of(card: dict[str, Any]) -> str | None:
     return ", ".join(words)[:_LICENCE_LENGTH] or None
 
 
-def _downloaded(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
+def _downloaded(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str], **options: Any) -> Any:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted)))
+        return snapshot_download(hub_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted), **options)
     except _failures() as error:
         raise FileNotFoundError(_reason(hub_id, error)) from error
 
 
-def _download(offer: Offer, file: HubFile, part: Path, reached: Callable[[int], object]) -> None:
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
+def _counter(reached: Callable[[int], object]) -> Any:
+    """A progress bar's class that shows nothing, and counts."""
+    from huggingface_hub import utils
 
-    with part.open("ab") as content, _quiet():
-        here = content.tell()
-        if here > file.size:
-            content.truncate(here := 0)
-        http_get(
-            hf_hub_url(offer.hub_id, file.name, revision=offer.commit),
-            content,
-            resume_size=here,
-            headers=build_hf_headers(),
-            expected_size=file.size,
-            tqdm_class=_counter(here, reached),
-        )
+    base: Any = utils.tqdm
 
+    class Bar(base):  # type: ignore[misc]
+        most = 0  # of the bars of a file: one may count what comes, and another what is written
 
-def _take(offer: Offer, file: HubFile, part: Path, blob: Path) -> None:
-    """Make a whole part the blob, if its checksum is right; else forget it."""
-    with part.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    if digest != file.sha256:
-        part.unlink()
-        raise ModelError(
-            f"{offer.hub_id}: {file.name} did not arrive as the Hub has it (its checksum differs); what came is"
-            " removed, and the same command gets it anew"
-        )
-    put_in_place(part, blob)
-
-
-def _counter(here: int, reached: Callable[[int], object]) -> Any:
-    """A class in place of a progress bar's, which counts from `here` on."""
-
-    class Counter:
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.count = here
+            super().__init__(*arguments, **options | {"disable": True})
+            self.count = 0
 
-        def __enter__(self) -> Counter:
-            return self
+        def update(self, n: float | None = 1) -> None:
+            self.count += int(n or 0)
+            if self.count > Bar.most:
+                Bar.most = self.count
+                reached(self.count)
 
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def update(self, more: int) -> None:
-            self.count += more
-            reached(self.count)
-
-    return Counter
+    return Bar
 
 
-def _checksum(told: object) -> str | None:
-    """The Hub's SHA-256 of a file; None for anything of another form, since it becomes a file's name."""
-    return told if isinstance(told, str) and _SHA256.fullmatch(told) else None
+def _blob(link: Path) -> Path:
+    """The blob of a snapshot's file."""
+    return link.parent / os.readlink(link)
 
 
-def _repository(hub_id: str) -> Path:
-    return cache_folder() / f"models--{hub_id.replace('/', '--')}"
-
-
-def _is_damaged(blob: Path) -> bool:
+def _is_damaged(link: Path) -> bool:
+    name = _blob(link).name
     try:
-        with blob.open("rb") as content:
-            if _SHA256.fullmatch(blob.name):
-                return hashlib.file_digest(content, "sha256").hexdigest() != blob.name
-            if _GIT_SHA1.fullmatch(blob.name):
+        with link.open("rb") as content:
+            if _SHA256.fullmatch(name):
+                return hashlib.file_digest(content, "sha256").hexdigest() != name
+            if _GIT_SHA1.fullmatch(name):
                 text = content.read()
-                return hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest() != blob.name
+                return hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest() != name
     except OSError:
         return True
     return False
@@ -458,19 +415,19 @@ def _of_cache() -> list[Pulled]:
     found = []
     for repository in cache_folder().glob(f"{_REPOSITORY}*"):
         name = repository.name.removeprefix(_REPOSITORY).replace("--", "/")
-        folder = _cached(name, SETTINGS)
+        folder = _cached(name, SETTINGS, NOT_A_DECODER_S)
         if folder is not None and (folder / "config.json").exists():
-            whole = _cached(name, (*SETTINGS, *WEIGHTS)) is not None and any(folder.glob(WEIGHTS[0]))
+            whole = _cached(name, (*SETTINGS, *WEIGHTS), NOT_A_DECODER_S) is not None and any(folder.glob(WEIGHTS[0]))
             found.append(Pulled(name, "hub", folder, whole))
     return found
 
 
-def _cached(hub_id: str, wanted: Sequence[str]) -> Path | None:
+def _cached(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path | None:
     """The folder in the cache with all files of a model that match; None where some are missing."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    patterns: dict[str, Any] = {"allow_patterns": list(wanted), "ignore_patterns": list(NOT_A_DECODER_S)}
+    patterns: dict[str, Any] = {"allow_patterns": list(wanted), "ignore_patterns": list(unwanted)}
     try:
         return Path(snapshot_download(hub_id, local_files_only=True, **patterns))
     except (LocalEntryNotFoundError, HFValidationError):

@@ -1,7 +1,7 @@
 """One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
 
-Each item feeds some tokens to the rows of one answer. Items whose rows lie side by side in KV memory and that feed
-equally many tokens are one attention call per layer; an item with a tree is one by itself. Rows keep all keys; a layer
+Each feed gives some tokens to the rows of one answer. Feeds whose rows lie side by side in KV memory and that feed
+equally many tokens are one attention call per layer; an feed with a tree is one by itself. Rows keep all keys; a layer
 with a window reads the last ones.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -35,25 +35,43 @@ from common.engine.model.exact import (
     tree_sight,
 )
 
+if TYPE_CHECKING:
+    from common.engine.jobs import Job
+
 _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+@dataclass(slots=True, eq=False)
+class Feed:
     """Tokens to feed to every row of an answer, and for how many of them, the last ones, logits are wanted.
 
-    They are a chain, or with `parents` the last tokens of a tree (`tree.py`); if it has more parents than there are
-    `tokens`, the rows hold its first ones already. So a tree may be read at once, together with the chain
-    before it or not, and it may grow from pass to pass. Then `Rows.keep` leaves one path of it in the rows.
+    They are a chain, or with `parents` the last tokens of a tree (`exact.py`). With more parents than `tokens`, the
+    rows already hold the first tokens of the tree. So a tree may be read at once, with or without the chain before
+    it, and it may grow from pass to pass. Then `Rows.keep` leaves one path of it in the rows.
     """
 
     rows: Rows
     tokens: Sequence[int]
     logits: int = 1
     parents: Sequence[int] | None = None  # of the tree's tokens: the place of each one's parent in it, or `ROOT`
+    behind: Sequence[Feed] = ()  # all of them are fed whole in the same pass, or this feed is not
+    job: Job = field(init=False)  # that wants it; set by the loop
+    whole: bool = field(default=True, init=False)
+
+    def cut(self, tokens: int) -> None:
+        """Feed only the first `tokens` tokens in this pass; the logits are wanted once the others are fed, too."""
+        left = len(self.tokens) - tokens
+        if left:
+            self.whole, self.logits, self.tokens = False, 0, self.tokens[:tokens]
+            self.parents = None if self.parents is None else self.parents[:-left]
+
+    @property
+    def size(self) -> int:
+        """Tokens in all rows."""
+        return len(self.rows) * len(self.tokens)
 
     def tree(self) -> Tree | None:
         """The tree; None for a chain. Raises `ValueError` for parents that make none behind what the rows hold."""
@@ -94,14 +112,14 @@ class Group:
         """The window, where any row is longer."""
         return None if window is not None and self.longest <= window else window
 
-    def takes(self, item: Item, longest: int, shortest: int) -> bool:
-        """Whether `item` can be part of the group."""
-        rows = item.rows
+    def takes(self, feed: Feed, longest: int, shortest: int) -> bool:
+        """Whether `feed` can be part of the group."""
+        rows = feed.rows
         return (
             self.tree is None
             and rows.chunk is self.chunk
             and rows.start == self.last
-            and len(item.tokens) == self.query
+            and len(feed.tokens) == self.query
             and max(longest, self.longest) <= _RAGGED * min(shortest, self.shortest) + _SLACK
         )
 
@@ -110,13 +128,13 @@ class PackedPass(Cache):
     """The pass as the cache object that Transformers models call; see `packed_attention`.
 
     `tokens` and `positions` are `[1, tokens]`, `wanted` `[logits]` are the places in it whose logits are asked for, in
-    the order of the items, each item's row by row; the first `logits` of them, others are there to be dropped. Lengths
+    the order of the feeds, each feed's row by row; the first `logits` of them, others are there to be dropped. Lengths
     are left alone: they move when the whole pass has succeeded.
     """
 
     def __init__(
         self,
-        items: Sequence[Item],
+        feeds: Sequence[Feed],
         layout: Layout,
         blocks: RowBlocks = ANY_ROWS,
         attention: OrderedAttention | None = None,
@@ -129,7 +147,7 @@ class PackedPass(Cache):
         torch_device = layout.torch_device
         self._layout = layout
         self.groups: list[Group] = []
-        order = sorted(range(len(items)), key=lambda index: _place(items[index]))
+        order = sorted(range(len(feeds)), key=lambda index: _place(feeds[index]))
         columns: list[NDArray[np.int64]] = []
         positions: list[NDArray[np.int64]] = []  # other than columns where there is a tree
         ids: list[NDArray[np.int64]] = []
@@ -137,26 +155,26 @@ class PackedPass(Cache):
         starts: dict[int, int] = {}
         total = 0
         for index in order:
-            item = items[index]
-            rows, count = item.rows, len(item.tokens)
+            feed = feeds[index]
+            rows, count = feed.rows, len(feed.tokens)
             lengths = np.asarray(rows.starts) + rows.fed
-            tree = None if item.parents is None else item.tree()
+            tree = None if feed.parents is None else feed.tree()
             columns.append((lengths[:, None] + np.arange(count)).reshape(-1))
             if tree is None:
-                self._join(item, int(lengths.max()) + count, int(lengths.min()) + count, total)
+                self._join(feed, int(lengths.max()) + count, int(lengths.min()) + count, total)
                 positions.append(columns[-1])
             else:
                 bases = lengths + count - len(tree)
-                self.groups.append(_tree_group(item, tree, bases.tolist(), total))
+                self.groups.append(_tree_group(feed, tree, bases.tolist(), total))
                 positions.append((bases[:, None] + tree.depths[-count:]).reshape(-1))
-            ids.append(np.tile(np.asarray(item.tokens), len(rows)))
+            ids.append(np.tile(np.asarray(feed.tokens), len(rows)))
             slots.append(np.repeat(np.arange(rows.start, rows.start + len(rows)), count))
             starts[index] = total
             total += len(rows) * count
         self.padding = blocks.padding(total)
         for arrays in (ids, columns, positions):
             arrays.append(np.zeros(self.padding, np.int64))
-        wanted = _wanted(items, starts)
+        wanted = _wanted(feeds, starts)
         self.logits = len(wanted)
         wanted += wanted[-1:] * blocks.padding(len(wanted))
         self.tokens = torch.from_numpy(np.concatenate(ids)).to(torch_device)[None]
@@ -170,14 +188,14 @@ class PackedPass(Cache):
         self._slots = torch.from_numpy(np.concatenate(slots)).to(torch_device)
         self._writes = _writes(self.groups)
 
-    def _join(self, item: Item, longest: int, shortest: int, start: int) -> None:
-        rows = item.rows
-        if self.groups and self.groups[-1].takes(item, longest, shortest):
+    def _join(self, feed: Feed, longest: int, shortest: int, start: int) -> None:
+        rows = feed.rows
+        if self.groups and self.groups[-1].takes(feed, longest, shortest):
             group = self.groups[-1]
             group.last += len(rows)
             group.longest, group.shortest = max(group.longest, longest), min(group.shortest, shortest)
             return
-        first, count = rows.start, len(item.tokens)
+        first, count = rows.start, len(feed.tokens)
         self.groups.append(Group(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
     def view(self, group: Group, window: int | None, masked: bool) -> View:
@@ -279,7 +297,7 @@ class LayerStates:
             own = slice(group.start, group.stop)
             sight = self.packed.sight(group, self.window)
             attention.attend(query[own], keys, values, slot, sight, scores, output[own])
-        assert output is not None, "a pass has items"
+        assert output is not None, "a pass has feeds"
         return output
 
     def _attend(self, group: Group, query: Tensor, scores: Scores) -> Tensor:
@@ -294,16 +312,16 @@ class LayerStates:
         return output.permute(0, 2, 1, 3).reshape(group.rows * group.query, query.shape[0], -1).contiguous()
 
 
-def _tree_group(item: Item, tree: Tree, bases: Sequence[int], start: int) -> Group:
-    rows, count = item.rows, len(item.tokens)
+def _tree_group(feed: Feed, tree: Tree, bases: Sequence[int], start: int) -> Group:
+    rows, count = feed.rows, len(feed.tokens)
     shortest, longest = min(bases) + len(tree), max(bases) + len(tree)
     last = rows.start + len(rows)
     return Group(rows.chunk, rows.start, last, count, shortest, longest, start, tree, bases)
 
 
-def _place(item: Item) -> tuple[int, int, int]:
+def _place(feed: Feed) -> tuple[int, int, int]:
     """Sort key that puts neighbours in memory next to each other."""
-    return len(item.tokens), id(item.rows.chunk), item.rows.start
+    return len(feed.tokens), id(feed.rows.chunk), feed.rows.start
 
 
 def _writes(groups: Sequence[Group]) -> list[tuple[Chunk, int, int]]:
@@ -317,12 +335,12 @@ def _writes(groups: Sequence[Group]) -> list[tuple[Chunk, int, int]]:
     return writes
 
 
-def _wanted(items: Sequence[Item], starts: dict[int, int]) -> list[int]:
+def _wanted(feeds: Sequence[Feed], starts: dict[int, int]) -> list[int]:
     return [
-        starts[index] + row * len(item.tokens) + position
-        for index, item in enumerate(items)
-        for row in range(len(item.rows))
-        for position in range(len(item.tokens) - item.logits, len(item.tokens))
+        starts[index] + row * len(feed.tokens) + position
+        for index, feed in enumerate(feeds)
+        for row in range(len(feed.rows))
+        for position in range(len(feed.tokens) - feed.logits, len(feed.tokens))
     ]
 
 

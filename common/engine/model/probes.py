@@ -17,7 +17,7 @@ from common.engine.kv.memory import DocumentStates, LayerShape, Layout, Rows
 from common.engine.model.errors import ModelError
 from common.engine.model.exact import Scores
 from common.engine.model.loading import LoadedModel
-from common.engine.model.packed import OTHERWISE, PROBED_ATTENTION, Expand, Item, attention_of
+from common.engine.model.packed import OTHERWISE, PROBED_ATTENTION, Expand, Feed, attention_of
 from proto.messages import Exactness
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
         others = [] if sparing else [decoder.open([ids[2:5]], query, reserve=1)[0]]
         decoder.step(rows, ids[9:11])
         rows.crop(1)
-        logits = decoder.forward([Item(rows, [ids[11]]), *(Item(other, [ids[10]]) for other in others)])
+        logits = decoder.forward([Feed(rows, [ids[11]]), *(Feed(other, [ids[10]]) for other in others)])
         for used in (rows, *others):
             decoder.memory.give_back(used)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
@@ -224,22 +224,22 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
 
     try:
         whole, chunked = rows(), rows()
-        expected = decoder.forward([Item(whole, tokens, len(tail)), Item(chunked, head, 0)])
-        yield torch.equal(expected[:1], decoder.forward([Item(chunked, tail[:1])]))
+        expected = decoder.forward([Feed(whole, tokens, len(tail)), Feed(chunked, head, 0)])
+        yield torch.equal(expected[:1], decoder.forward([Feed(chunked, tail[:1])]))
         if sparing:
             return
-        yield torch.equal(expected[1:], decoder.forward([Item(chunked, tail[1:], len(tail) - 1)]))
+        yield torch.equal(expected[1:], decoder.forward([Feed(chunked, tail[1:], len(tail) - 1)]))
         several = rows(3)
         for row in range(3):
             several.fill(row, whole.states(0))
             several.starts[row] = len(head)
-        others = [Item(after_head(), tail[:length]) for length in (1, 2, len(tail))]
-        steps = decoder.forward([others[1], Item(several, tail[:1]), others[2], others[0]])
+        others = [Feed(after_head(), tail[:length]) for length in (1, 2, len(tail))]
+        steps = decoder.forward([others[1], Feed(several, tail[:1]), others[2], others[0]])
         yield torch.equal(expected[[1, 0, 0, 0, len(tail) - 1, 0]], steps)
         # Every second token of the tree is another one beside the tail's.
         branched = [token for each in tail for token in ((each + 1) % decoder.vocabulary, each)]
         parents = [2 * (place // 2) - 1 if place > 1 else ROOT for place in range(len(branched))]
-        read = decoder.forward([Item(after_head(), branched, len(branched), parents)])
+        read = decoder.forward([Feed(after_head(), branched, len(branched), parents)])
         yield torch.equal(expected, read[1::2])
     finally:
         for each in taken:

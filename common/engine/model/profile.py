@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 
 _WARM_UP = 3  # first steps pay for memory and kernel selection
 _AT_ONCE = 64  # tokens of each row that are read between two looks at the clock
@@ -90,7 +90,7 @@ def measuring(
 
     measured: list[tuple[int, float]] = []
     try:
-        decoder.forward([Item(held, [_DUMMY_TOKEN] * first)])
+        decoder.forward([Feed(held, [_DUMMY_TOKEN] * first)])
         yield
         for _ in range(_WARM_UP):
             if clock() < end:

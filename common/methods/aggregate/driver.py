@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from common.answer.driver import Driver, Engine, Observer, Part, Preview
-from common.answer.patience import Patience
+from common.answer.patience import Patience, Watch
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, Mixing, Send
 from common.daemon.handshake import proper_eos
-from common.engine.draw import Drafter
 from common.engine.model.decoder import Decoder
 from common.estimates.ahead import Ahead
 from common.estimates.cost import Estimates
 from common.estimates.policy import placement_policy
-from common.methods.aggregate.drafts import Action, DraftWork, LocalDraft, LookUp, SessionConfig
-from common.methods.aggregate.samplers import make_aggregation
-from common.methods.aggregate.session import Session
-from common.methods.aggregate.watch import Watch
+from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig
+from common.sampling.paper import PaperSampler
+from common.sampling.race import RaceSampler
 from proto.messages import Draft, Message, Open, Side, Target
 
 MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
@@ -84,9 +83,11 @@ class SessionDriver(Driver):
         with self.lock:
             if self.over:
                 return False
-            actions, ended = self._watch.poll(self.session, now, limits)
-            if actions or ahead != self.session.ahead:
-                self.session.ahead = ahead
+            session = self.session
+            again, ended = self._watch.look(now, session, limits)
+            actions = (session.stalled() if again else []) + (session.out_of_patience() if ended else [])
+            if actions or ahead != session.ahead:
+                session.ahead = ahead
                 self.carry_out(actions)
             return ended
 
@@ -161,7 +162,7 @@ class SessionDriver(Driver):
         if self.over:
             return
         try:
-            payload = self.session.aggregation.supply(action.view, action.ids, action.depth)
+            payload = self.session.sampler.supply(action.view, action.ids, action.depth)
             self.apply(lambda: self.session.looked_up(action, payload))
         except Exception as error:
             self.end(error)
@@ -171,25 +172,20 @@ class SessionDriver(Driver):
 # Construction of a session and its sampler from the message that opened it, the same on both sides.
 
 
-@dataclass(frozen=True, slots=True)
-class SessionParts:
-    """The parts of one answer on one side."""
-
-    session: Session
-    drafting: Drafter
-
-
 def open_session(
     role: Side,
     request: Open,
     decoder: Decoder,
     estimates: Callable[[], Estimates],
     participants: frozenset[Side],
-) -> SessionParts:
-    """Build `role`'s half of the answer that `request` describes. Raises `ValueError` for what can't be served."""
+) -> tuple[Session, RaceSampler | PaperSampler]:
+    """Build `role`'s session of the answer that `request` describes, and its sampler.
+
+    Raises `ValueError` for what can't be served.
+    """
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
-    aggregation = make_aggregation(role, request, decoder.vocabulary)
+    sampler = make_sampler(role, request, decoder.vocabulary)
     # The paper's sampler comes with the paper's rule of placement.
     paper = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
@@ -201,4 +197,29 @@ def open_session(
         decoder.vocabulary,
         participants,
     )
-    return SessionParts(Session(role, config, aggregation, policy, Ahead(request.run_ahead)), aggregation)
+    return Session(role, config, sampler, policy, Ahead(request.run_ahead)), sampler
+
+
+def make_sampler(role: Side, request: Open, vocabulary: int) -> RaceSampler | PaperSampler:
+    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for options that don't go together."""
+    if request.sampler == "race":
+        if request.codec != "race":
+            raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
+        return RaceSampler(
+            request.seed,
+            request.temperature,
+            request.entries,
+            vocabulary,
+            request.likeliest,
+            exact=request.exact,
+            # If the device keeps its distributions to itself, its questions must not reveal them either.
+            hide_ids=request.placement == role == "device",
+            logprobs=request.likeliest if role == "device" else 0,
+        )
+    if request.likeliest:
+        raise ValueError("only the race sampler lists the most probable tokens")
+    if request.placement == "mirrored":
+        raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
+    if request.codec == "race":
+        raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
+    return PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary, role)

@@ -1,4 +1,4 @@
-"""Speculative aggregation (DRAGON §4) and its synchronous form (DRDG/TW, §7.1)."""
+"""Speculative aggregation (DRAGON §4) as a method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from common.answer.request import Request, RequestError
-from common.methods.interface import check_both_sources, check_logprobs, check_sampler
+from common.methods.interface import check_logprobs, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
@@ -66,17 +66,3 @@ class Speculative:
         from common.methods.aggregate.cloud import AggregateCloud
 
         return AggregateCloud(request, context)
-
-
-class TokenWise(Speculative):
-    """Every token is exchanged and decided before the next one is drafted."""
-
-    name: ClassVar[str] = "token-wise"
-    request: ClassVar[type[Request]] = Request
-
-    def check(self, request: Request) -> None:
-        check_both_sources(request)
-        super().check(request)
-
-    def opening(self, request: Request, opening: Open) -> Open:
-        return replace(super().opening(request, opening), run_ahead=1)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
-from common.answer.driver import Driver, NullObserver
-from common.answer.recorder import Recorder, span_messages
-from common.answer.report import contribution_messages, text_messages
-from common.answer.request import unknown_session
+from common.answer.driver import Driver
 from common.answer.values import Action
-from common.daemon.model_runtime import ModelRuntime, PromptRows, Start
+from common.daemon.model_runtime import ModelRuntime, PromptRows
 from common.daemon.side import Scope, SideRuntime
-from common.methods.aggregate.cloud import fitting
 from common.methods.drafted.drafting import Proposed
 from common.methods.drafted.eager import make_verifying
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.verifying import rounds_part
+from common.methods.halves import CloudPart
+from common.methods.handing import DocumentOutbox
 from common.methods.interface import CloudContext
-from common.methods.passages.handing import DocumentOutbox
 from proto.errors import ProtocolError
-from proto.messages import Closed, Defer, Error, Message, Open, Propose, Ready, Sync
+from proto.messages import Closed, Defer, Message, Open, Propose, Sync
 
 # --- reading
 # Readings of the two sides of a draft-and-verify answer, and what is handed over for them.
@@ -42,14 +38,14 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Retrieved:
     """The verifier's own rows, and the passages for the drafter."""
 
     rows: PromptRows
     passages: Sequence[Passage]
 
 
-class Reading(Protocol):
+class PassageReading(Protocol):
     """A method's reading. Called on the retrieval threads of both sides."""
 
     @property
@@ -57,7 +53,7 @@ class Reading(Protocol):
         """Passages that are handed over at most."""
         ...
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         """Look up what the verifier reads, in `scope`.
 
         Raises `AnswerFailed`, or `RequestError` for what can't be looked up.
@@ -71,14 +67,14 @@ class Reading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedPassages:
-    """Implements `Reading`: both sides read the same passages, those of the verifier's library that fit best."""
+    """Implements `PassageReading`: both sides read the same passages, those of the verifier's library that fit best."""
 
     most: int
 
-    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Found:
+    def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
         hits = side.search(request.question, request.documents, request.earlier, scope)
         passages = [Passage(hit.source, hit.similarity, hit.text) for hit in hits]
-        return Found(self.rows(side.target, request, passages), passages)
+        return Retrieved(self.rows(side.target, request, passages), passages)
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         room = model.room(request)
@@ -86,120 +82,84 @@ class SharedPassages:
         return model.arrange(request, documents, ())
 
 
-# --- cloud_half
+# --- the half
 
 _NAMES = {Propose: "Proposal", Defer: "Defer"}
 
 
-class VerifyingCloud(NullObserver):
+class VerifyingCloud(CloudPart):
     """Implements `CloudHalf`, and `Observer` of what is decided."""
 
-    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: Reading) -> None:
-        self._request = request
-        self._context = context
-        self._scheme = scheme
-        self._reading = reading
-        self._machine = make_verifying(scheme.config, scheme.judge, context.decodes_on)
+    def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
+        super().__init__(request, context)
+        self.drafter = scheme.verifier
+        self.machine = make_verifying(scheme.config, scheme.judge, context.decodes_on)
         self.slow = scheme.judge.slow
-        estimates = context.estimates
-        recorder = Recorder("cloud", lambda: estimates.estimates, "cloud", alone=True) if request.trace else None
-        if recorder is not None:
-            recorder.message("receive", request)
-        self._driver = Driver("cloud", self._machine, [context.side.decoding], context.send, self, recorder)
-        self._part = rounds_part(self._driver, self._machine)
+        self._judge = scheme.judge
+        self._reading = reading
+        decoding, recorder = context.side.decoding, self.recorder("cloud", alone=True)
+        self.answer = Driver("cloud", self.machine, [decoding], context.send, self, recorder)
+        self.part = rounds_part(self.answer, self.machine)
         self._passages = DocumentOutbox(request.session, context.send, context.queued)
         self._passages_lock = threading.Lock()
-        self._titles: tuple[str, ...] = ()
-        self._texts: tuple[str, ...] = ()  # of the documents
-        self._position = 0
-        self.began = self._heard = time.monotonic()
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self.machine.decided
 
     # --- CloudHalf
-
-    def begin(self) -> None:
-        side, estimates = self._context.side, self._context.estimates
-        decoded = partial(side.profiler.decoded, estimates)
-        owner, waited = self._context.owner, self._context.waited
-        drafter = self._scheme.verifier
-        start = Start(self._part, self._request, drafter, decoded, self._retrieved, owner, waited)
-        side.begin(start, self._retrieve)
 
     def check(self, message: Message) -> None:
         if isinstance(message, Propose | Defer):
             with _told_where(message):
-                self._machine.check(message)
+                self.machine.check(message)
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Propose | Defer | Sync):
             return
-        self._heard = time.monotonic()
-        if self._driver.recorder is not None:
-            self._driver.recorder.message("receive", message)
-        machine = self._machine
+        self.heard = now = time.monotonic()
+        if self.answer.recorder is not None:
+            self.answer.recorder.message("receive", message)
+        machine = self.machine
         if isinstance(message, Propose):
-            self._context.estimates.meter.spare(self._heard)
+            self.context.estimates.meter.spare(now)
             with _told_where(message):
                 proposed = self._read(message)
-                self._driver.apply(lambda: machine.proposed(message, self._heard, proposed))
+                self.answer.apply(lambda: machine.proposed(message, now, proposed))
         elif isinstance(message, Defer):
             with _told_where(message):
-                self._driver.apply(lambda: machine.deferred(message, self._heard))
+                self.answer.apply(lambda: machine.deferred(message, now))
         else:
-            self._driver.apply(lambda: self._synchronised(message))
+            self.answer.apply(lambda: self._synchronised(message))
 
     def _read(self, message: Propose) -> Sequence[Proposed] | None:
         """The proposal's content; None where nobody wants to know. Not under the lock: the engine asks for it often."""
-        with self._driver.lock:
-            wanted = not self._driver.over and self._machine.wants(message)
-        return self._scheme.judge.read(message) if wanted else None
+        with self.answer.lock:
+            wanted = not self.answer.over and self.machine.wants(message)
+        return self._judge.read(message) if wanted else None
+
+    def _synchronised(self, message: Sync) -> list[Action]:
+        actions = self.machine.synchronised(message)
+        self.answer.record.withdraw(self.machine.position)
+        return actions
 
     def tick(self, now: float, run_ahead: int) -> None:
         """Hand over what the link has room for of the passages."""
         with self._passages_lock:
-            if not self._driver.over and self._passages.pump():
-                self._heard = now
+            if not self.answer.over and self._passages.pump():
+                self.heard = now
 
-    def silent(self, now: float) -> float:
-        """Seconds since the device was heard, or took something, or a token was decided: a device whose drafts all come
-        too late for an eager verifier proposes nothing.
-        """
-        position = self._machine.position
-        if position != self._position:
-            self._position, self._heard = position, now
-        return now - self._heard
-
-    def given_up(self) -> Error:
-        return unknown_session(self._request.session)
-
-    def finish(self, done: Callable[[], object]) -> None:
-        done()
-
-    def closing(self) -> Iterator[Message]:
-        self._driver.end()
-        session, machine = self._request.session, self._machine
-        yield from span_messages(session, self._driver.recorder)
-        shares = self._driver.record.shares[: machine.position]
-        pieces = self._context.side.tokenizer.pieces(machine.decided[: len(shares)])
-        yield from contribution_messages(session, len(self._titles), shares, [None] * len(shares))
-        yield from text_messages(session, self._texts, pieces, shares, [None] * len(shares))
+    def closed(self) -> Closed:
+        machine, session = self.machine, self.request.session
         rejected = machine.judged - machine.accepted
-        yield Closed(session, machine.judged, machine.accepted, rejected, self._part.preempted, machine.stale, 0)
-
-    def end(self) -> None:
-        self._driver.end()
+        return Closed(session, machine.judged, machine.accepted, rejected, self.part.preempted, machine.stale, 0)
 
     # --- the prompt, on the retrieval thread
 
-    @property
-    def scope(self) -> Scope:
-        """The documents that may be read."""
-        return Scope(self._request.only)
-
-    def _retrieve(self, request: Open) -> PromptRows:
+    def retrieve(self, request: Open) -> PromptRows:
         """Look up what both sides read, and hand the drafter its passages."""
-        side = self._context.side
-        found = self._reading.find(side, request, self.scope)
-        rows = self._claimed(found)
+        found = self._reading.find(self.context.side, request, self.scope)
+        rows = self.placed(found)
         with self._passages_lock:
             if not found.passages:
                 self._passages.add_none()
@@ -208,28 +168,10 @@ class VerifyingCloud(NullObserver):
             self._passages.pump()
         return rows
 
-    def _claimed(self, found: Found) -> PromptRows:
+    def placed(self, found: Retrieved) -> PromptRows:
         """The rows that are read, which have a place now that they are known. Raises `NoPlace`, `RequestError`."""
-        self._context.reserve(self, self._context.side.target.kv_bytes(self._request, found.rows))
+        self.context.reserve(self, self.context.side.target.kv_bytes(self.request, found.rows))
         return found.rows
-
-    def _retrieved(self, retrieved: PromptRows) -> None:
-        self._titles, self._texts = retrieved.titles, retrieved.texts
-        ready = Ready(self._request.session, fitting(retrieved.titles), retrieved.tokens, retrieved.closest)
-        if self._driver.recorder is not None:
-            self._driver.recorder.message("send", ready)
-        self._context.send(ready)
-
-    # --- Observer, under the driver's lock
-
-    def ended(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self._context.failed(self, self._request.session, failure)
-
-    def _synchronised(self, message: Sync) -> list[Action]:
-        actions = self._machine.synchronised(message)
-        self._driver.record.withdraw(self._machine.position)
-        return actions
 
 
 @contextmanager

@@ -7,30 +7,27 @@ import time
 from collections import deque
 from dataclasses import replace
 from statistics import median
+from typing import ClassVar
 
-from common.answer.driver import Driver, Part, Preview
-from common.answer.patience import Patience, Silence
+from common.answer.driver import Driver, Preview
+from common.answer.patience import Patience, Watch
 from common.answer.report import RECENT, MethodReport, SideReport, of_cloud
 from common.answer.request import RequestError
-from common.answer.values import Action, Commit, Work
-from common.daemon.handshake import changes
-from common.daemon.model_runtime import ModelRuntime, PromptRows, Start
+from common.answer.values import Action, Commit
+from common.daemon.model_runtime import PromptRows, Start
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
-from common.methods.drafted.cloud import Passage, Reading
-from common.methods.drafted.drafting import Drafting, RoundsConfig, RoundsCounters
+from common.estimates.peer import PeerEstimates
+from common.methods.drafted.cloud import Passage, PassageReading
+from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
 from common.methods.drafted.eager import make_drafting
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
-from common.methods.drafted.method import DraftRequest, Scheme
+from common.methods.drafted.method import DraftRequest, MakeRelief, Relief, Scheme
 from common.methods.drafted.verifying import rounds_part
+from common.methods.halves import DevicePart
+from common.methods.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
 from common.methods.interface import DeviceContext
-from common.methods.passages.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
-from common.methods.trees.edgellm import TreeDriver, TreeHistory, begin_trees
-from common.methods.trees.edgellm_method import TREE_SIZE
-from common.methods.trees.growth import BestFirst
-from common.methods.trees.rounds import TreeConfig, TreeRounds
-from common.sampling.rejection import Warp
 from proto.errors import malformed
-from proto.messages import Closed, Decided, Fetched, Hello, Message, Ready, Sync, Verdict
+from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdict
 
 # --- prediction
 # Prediction of the time that a finished answer took per token, from its rounds and the formulas of their times.
@@ -63,151 +60,73 @@ def predicted_seconds(
     return (seconds + left * alone) / behind
 
 
-# --- relief
-# The device's larger model in the cloud's place: it verifies trees of drafts while the cloud is away (EdgeLLM).
-
-RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
-FAILED = "{} The draft model goes on alone."
-
-
-class Relief:
-    """Goes on with an answer whose verifier is away, by `local_target`. Without such a model nothing happens here.
-
-    The answer's own draft job rests meanwhile: trees have rows of their own. The request's processors hold as for any
-    answer; what the verifier would cut its distribution to (`cut`) is cut off here, too.
-    """
-
-    def __init__(
-        self,
-        context: DeviceContext,
-        drafter: ModelRuntime,
-        machine: Drafting,
-        driver: Driver,
-        part: Part[Work],
-        cut: Warp | None,
-    ) -> None:
-        self._context, self._target, self._drafter = context, context.side.local_target, drafter
-        self._machine, self._driver, self._part, self._cut = machine, driver, part, cut
-        self._trees: TreeDriver | None = None
-        self._failed = False
-
-    @property
-    def possible(self) -> bool:
-        return self._target is not None and not self._failed
-
-    def begin(self, found: PromptRows) -> None:
-        """Decide behind the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
-        target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
-        with self._driver.lock:
-            if target is None or self._driver.over or self._trees is not None or not machine.relieved:
-                return
-            self._part.resting = True
-            history = TreeHistory.of(self._context.side)
-            growth = BestFirst(TREE_SIZE, history.times, history.agreement)
-            config = TreeConfig(frozenset(opening.eos), opening.max_tokens, target.decoder.streamed is not None)
-            rounds = TreeRounds(config, growth, machine.decided)
-            trees = TreeDriver(rounds, history, drafter.decoding, target.decoding, self)
-            self._trees = trees
-        self._context.note(RELIEVED.format(rounds.position))
-        try:
-            begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
-        except RequestError as error:  # a tree's rows need more than the draft model's own
-            trees.end(error)
-
-    def end(self) -> None:
-        """Decide no more: the answer is over, or the cloud is back."""
-        with self._driver.lock:
-            trees, self._trees = self._trees, None
-            self._part.resting = False
-        if trees is not None:  # not under the lock, which is taken under theirs
-            trees.end()
-
-    # --- Observer, under the trees' lock
-
-    def committed(self, commit: Commit) -> bool:
-        with self._driver.lock:
-            if commit.position != self._machine.position:
-                return False  # a late verdict decided it: what the trees have from here on follows other tokens
-            self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
-            return self._machine.relieved and not self._driver.over
-
-    def withdrawn(self, position: int) -> None:
-        raise RuntimeError("nobody takes a token of the trees back")
-
-    def ended(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self._context.note(FAILED.format(failure))
-            self._failed = True
-            self._part.resting = False
-            self._driver.apply(self._machine.relief_failed)
-
-
-# --- device_half
+# --- the half
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
 UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 
 
-class DraftingDevice:
+class DraftingDevice(DevicePart):
     """Implements `DeviceHalf`, and `Observer` of what is decided.
 
     A shown token was verified, or is degraded: decided by the draft model alone.
     """
 
-    def __init__(self, context: DeviceContext, scheme: Scheme, reading: Reading) -> None:
-        """Raises `RequestError` without a draft model or a cloud."""
-        request = context.request
+    verified_here: ClassVar[bool] = False  # the verifier is on this device, too
+
+    def __init__(
+        self, context: DeviceContext, scheme: Scheme, reading: PassageReading, relief: MakeRelief | None = None
+    ) -> None:
+        """`relief` decides while the cloud is away. Raises `RequestError` without a draft model or a cloud."""
+        super().__init__(context)
+        request, here = context.request, self.verified_here
         assert isinstance(request, DraftRequest)
         if context.side.drafter is None:
             raise RequestError(
                 f"Method {request.method!r} needs a draft model, and this device has none: set draft_model.", "method"
             )
-        if not context.phase.open:
+        if not (here or context.phase.open):
             raise RequestError(
                 f"Method {request.method!r} needs a cloud that verifies, and this device has none: set cloud.", "method"
             )
-        self._context = context
+        self.model = context.side.drafter
         self._scheme = scheme
         self._reading = reading
-        self._model = context.side.drafter
-        cloud = context.cloud
-        history = RoundHistory.of(cloud.peer, request.method, self._model.decoding.times.step)
-        policy = make_policy(request, scheme.token_bytes, scheme.config, history)
-        self._history = history
-        lengths = PolicyLengths(policy, history, lambda: cloud.peer.meter.rtt)  # of the latest connection
-        self._machine = make_drafting(scheme.config, scheme.drafts, lengths)
-        recorder = context.trace("cloud", alone=False)
-        preview = Preview(lambda: self._machine.provisional, context.provisional) if request.provisional else None
-        engines = [self._model.decoding]
-        self._driver = Driver("device", self._machine, engines, context.send, self, recorder, preview)
-        self._part = rounds_part(self._driver, self._machine)
-        self._receiver = self._empty()
+        self._history = RoundHistory.of(self.peer, request.method, self.model.decoding.times.step)
+        policy = make_policy(request, scheme.token_bytes, scheme.config, self._history)
+        lengths = PolicyLengths(policy, self._history, lambda: self.peer.meter.rtt)  # of the latest connection
+        self.machine = make_drafting(scheme.config, scheme.drafts, lengths)
+        recorder = context.trace("device" if here else "cloud", alone=here)
+        preview = Preview(lambda: self.machine.provisional, context.provisional) if request.provisional else None
+        self.answer = Driver("device", self.machine, [self.model.decoding], self.send, self, recorder, preview)
+        self._part = rounds_part(self.answer, self.machine)
+        self._receiver = DocumentReceiver(reading.most, LARGEST_TEXT)
         self._passages = True  # they are awaited
         self._given_up = False  # they have been: drafts are made without them
         self._lock = threading.Lock()  # of the three
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
-        self._silence = Silence(context.cloud.waited)
+        self._watch = Watch(context.cloud.waited)
         self._wanted = WantedBytes()  # of the passages
-        self._asked = time.monotonic()  # when the cloud was last heard, or asked again
         self._opened = 0  # times
-        self._prompt_tokens: int | None = None  # that the verifier says it reads, since it was opened last
-        self._has_read = False  # it has judged since then
-        self._opened_on: Hello | None = None
+        self._has_read = False  # the verifier has judged since it was opened last
         self._rows: PromptRows | None = None  # that the draft model reads
-        self._relief = Relief(context, self._model, self._machine, self._driver, self._part, scheme.cut)
+        self._relief: Relief | None = None
+        if relief is not None:
+            self._relief = relief(context, self.model, self.machine, self.answer, self._part, scheme.cut)
+
+    @property
+    def peer(self) -> PeerEstimates:
+        """Estimates of the verifier."""
+        return self.context.cloud.peer
 
     # --- DeviceHalf
 
     @property
-    def over(self) -> bool:
-        return self._driver.over
-
-    @property
     def waiting(self) -> bool:
-        with self._driver.lock:
-            return self._passages or self._machine.waiting
+        with self.answer.lock:
+            return self._passages or self.machine.waiting
 
     @property
     def reading(self) -> bool:
@@ -216,81 +135,76 @@ class DraftingDevice:
 
     @property
     def away(self) -> bool:
-        return self._machine.alone
+        return self.machine.alone
+
+    @property
+    def progress(self) -> int:
+        """Counts what the cloud has brought."""
+        verified = self.machine.position - len(self.machine.degraded)
+        return verified + self._wanted.progress + (not self._passages)
+
+    @property
+    def stage(self) -> tuple[int, bool, bool]:
+        """Changes with each hopeful sign."""
+        return self._opened, self.prompt_tokens is not None, self._has_read
 
     def start(self, absence: str | None) -> None:
         if absence is None:
-            self._open()
+            self.open()
         else:
             self.without_cloud(absence)
 
     def receive(self, message: Message) -> None:
-        self._asked = time.monotonic()
+        now = time.monotonic()
+        self._watch.heard(now)
         match message:
             case Fetched():
                 self._take(message)
             case Ready():
-                self._prompt_tokens = message.prompt_tokens
-                self._opened_on = self._context.cloud.hello  # it says so before, if it has changed since
-                self._driver.apply(self._machine.begin)
+                self.ready(message)
+                self.answer.apply(self.machine.begin)
             case Verdict() | Decided() | Sync():
-                self._context.phase.join()
-                if self._driver.recorder is not None:
-                    self._driver.recorder.message("receive", message)
+                self.context.phase.join()
+                if self.answer.recorder is not None:
+                    self.answer.recorder.message("receive", message)
                 if not isinstance(message, Sync):
-                    if message.verify_time > 0:  # what is told again took none
+                    if message.verify_time > 0:  # a repeated message took none
                         self._verifying.append(message.verify_time / 1e6)
-                    self._context.cloud.peer.meter.spare(self._asked)
-                    self._driver.apply(lambda: self._judged(message))
-                if self._machine.alone:  # it was slow, and is there again
-                    self._rejoin()
+                    self.peer.meter.spare(now)
+                    self.answer.apply(lambda: self._judged(message))
+                if self.machine.alone:  # it was slow, and is there again
+                    self.rejoin(changed=False)
 
     def without_cloud(self, sentence: str) -> None:
-        self._context.note(sentence, absence=True)
+        self.context.note(sentence, absence=True)
         with self._lock:
             awaited, self._passages = self._passages, False
             self._given_up |= awaited
         if awaited:
             self._later_read([])
-        self._driver.apply(lambda: self._machine.out_of_patience(self._relief.possible))
-        self._context.side.later(self._relieve, self.end)
-
-    def reconnected(self) -> None:
-        if self._driver.over:
-            return
-        before, now = self._opened_on, self._context.cloud.hello
-        self._open()
-        if before is not None and now is not None:
-            for what in changes(before, now):
-                position = self._machine.position
-                self._context.note(
-                    f"From token {position} on the cloud is another one than before: its {what} has changed."
-                )
-        self._rejoin()
+        relieved = self._relief is not None and self._relief.possible
+        self.answer.apply(lambda: self.machine.out_of_patience(relieved))
+        self.context.side.later(self._relieve, self.end)
 
     def tick(self, now: float) -> None:
         """Ask again after silence, and go on alone after more of it."""
-        if self._driver.over:
+        if self.over:
             return
-        cloud, machine = self._context.cloud, self._machine
-        limits, waiting = self._limits(), self.waiting
-        brought = machine.position - len(machine.degraded) + self._wanted.progress + (not self._passages)
-        stage = self._opened, self._prompt_tokens is not None, self._has_read
-        if self._silence.over(now, brought, stage, waiting, machine.alone, limits):
+        machine = self.machine
+        again, late = self._watch.look(now, self, self._limits())
+        if late:
             self.without_cloud(LATE.format(machine.position))
-        elif not waiting and not machine.alone:
-            self._asked = now
-        elif not self._passages and cloud.connected and now - self._asked > limits.resync:
-            self._asked = now
-            self._driver.apply(machine.asking if machine.alone else machine.reminded)
+        elif again and not self._passages and self.context.cloud.connected:
+            self.answer.apply(machine.asking if machine.alone else machine.reminded)
 
     def end(self, failure: Exception | None) -> None:
-        self._driver.end(failure)
-        self._relief.end()
+        super().end(failure)
+        if self._relief is not None:
+            self._relief.end()
 
     def report(self, closed: Closed | None) -> MethodReport:
-        counters, degraded = self._machine.counters, tuple(self._machine.degraded)
-        attribution = of_cloud(self._context.record, frozenset(degraded), closed)
+        counters, degraded = self.machine.counters, tuple(self.machine.degraded)
+        attribution = of_cloud(self.context.record, frozenset(degraded), closed)
         rounds = max(counters.rounds, 1)
         return MethodReport(
             device=SideReport(
@@ -321,7 +235,7 @@ class DraftingDevice:
 
     def _predicted(self) -> float:
         """Seconds per token that the formulas give for rounds like this answer's, by the estimates of the times."""
-        machine, scheme = self._machine, self._scheme
+        machine, scheme = self.machine, self._scheme
         with self._history.lock:
             times = self._history.estimates.times()
             size = self._history.sizes_of(scheme.token_bytes).of(next(iter(scheme.token_bytes)))
@@ -329,32 +243,28 @@ class DraftingDevice:
 
     def _limits(self) -> Patience:
         """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""
-        cloud, step = self._context.cloud, median(self._verifying) if self._verifying else None
+        cloud, step = self.context.cloud, median(self._verifying) if self._verifying else None
         if self._has_read:
             return cloud.limits(True, step=step)
-        limits = cloud.limits(False, self._prompt_tokens or 0, step=step)  # its first pass follows a prompt
+        limits = cloud.limits(False, self.prompt_tokens or 0, step=step)  # its first pass follows a prompt
         return replace(limits, resync=max(limits.resync, READING_RESYNC))
 
     def _judged(self, message: Verdict | Decided) -> list[Action]:
-        machine, before = self._machine, self._machine.counters.stale
+        machine, before = self.machine, self.machine.counters.stale
         actions = machine.judged(message) if isinstance(message, Verdict) else machine.decided_by_verifier(message)
         self._has_read |= machine.counters.stale == before
         return actions
 
     # --- the cloud's passages
 
-    def _open(self) -> None:
-        self._opened_on = self._context.cloud.hello
-        self._asked = time.monotonic()
+    def open(self) -> list[str]:
+        self._watch.heard(time.monotonic())
         self._opened += 1
-        self._prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
+        self.prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
         with self._lock:
             if self._passages:
-                self._receiver = self._empty()
-        self._context.send(self._context.opening)
-
-    def _empty(self) -> DocumentReceiver:
-        return DocumentReceiver(self._reading.most, LARGEST_TEXT)
+                self._receiver = DocumentReceiver(self._reading.most, LARGEST_TEXT)
+        return super().open()
 
     def _take(self, message: Fetched) -> None:
         with self._lock:
@@ -373,51 +283,53 @@ class DraftingDevice:
         self._later_read(passages)
 
     def _later_read(self, passages: list[Passage]) -> None:
-        self._context.side.later(lambda: self._read(passages), self.end)
+        self.context.side.later(lambda: self._read(passages), self.end)
 
     def _read(self, passages: list[Passage]) -> None:
         """Make rows of the passages and begin to draft, on the retrieval thread."""
-        if self._driver.over:
+        if self.over:
             return
-        opening, model = self._context.opening, self._model
-        found = self._rows_of(passages)
-        self._context.record.device_prompt_tokens = found.tokens
-        self._rows = found
-        processor, waited = model.processor(opening), self._context.record.waited
-        start = Start(self._part, opening, self._scheme.drafter, self._measured, waited=waited)
-        model.decode(start, found, processor)
+        opening, model, record = self.context.opening, self.model, self.context.record
+        rows = self.rows(passages)
+        record.device_prompt_tokens = rows.tokens
+        self._rows = rows
+
+        def measured(context: int, seconds: float) -> None:
+            self._steps.append(seconds)
+
+        start = Start(self._part, opening, self._scheme.drafter, measured, waited=record.waited)
+        model.decode(start, rows, model.processor(opening))
         self._relieve()
 
-    def _rows_of(self, passages: list[Passage]) -> PromptRows:
+    def rows(self, passages: list[Passage]) -> PromptRows:
         """Rows that the draft model reads."""
-        return self._reading.rows(self._model, self._context.opening, passages)
-
-    def _measured(self, context: int, seconds: float) -> None:
-        self._steps.append(seconds)
+        return self._reading.rows(self.model, self.context.opening, passages)
 
     # --- Observer, under the driver's lock
 
     def committed(self, commit: Commit) -> bool:
-        return self._context.committed(commit)
+        return self.context.committed(commit)
 
     def withdrawn(self, position: int) -> None:
-        self._context.withdrawn(position)
+        self.context.withdrawn(position)
 
     def ended(self, failure: Exception | None) -> None:
         if failure is None:
-            self._driver.carry_out(self._machine.closing())
-        self._context.ended(failure)
+            self.answer.carry_out(self.machine.closing())
+        self.context.ended(failure)
 
     # --- without the cloud
 
-    def _rejoin(self) -> None:
+    def rejoin(self, changed: bool) -> int:
         with self._lock:
             given_up, self._given_up = self._given_up, False
         if given_up:
-            self._context.note(UNREAD.format(self._machine.position))
-        self._driver.apply(self._machine.rejoined)
-        self._relief.end()
+            self.context.note(UNREAD.format(self.machine.position))
+        self.answer.apply(self.machine.rejoined)
+        if self._relief is not None:
+            self._relief.end()
+        return self.machine.position
 
     def _relieve(self) -> None:
-        if self._rows is not None:
+        if self._rows is not None and self._relief is not None:
             self._relief.begin(self._rows)

@@ -1,17 +1,43 @@
-"""The drafter of one answer, as a pure state machine: proposes tokens, takes verdicts, goes on alone without them.
+"""The drafter of one answer, as a pure state machine.
 
-Synchronous, or drafting ahead: then drafts follow those whose verdict is under way, and no bonus is drawn behind a
-proposal, since that position belongs to the next one. So what is decided does not depend on when messages arrive.
-With `lookahead` one more draft is made behind a whole proposal: the verifier wants its distribution, not its token.
-Where drafts are not worth it, nothing is drafted: an eager verifier decides anyway, another one what it is left.
+Theory of operation
+===================
+
+The drafter makes drafts after the decided tokens, proposes several at a time, and takes the verdicts on them. Drafts
+that hold become part of the answer. A rejected draft goes with all that follow it, and another token takes its place.
+
+**Proposals.** A policy plans the length of the next proposal, by what the rounds have taken so far. The drafter waits
+for the verdict, or drafts `ahead`: then drafts follow those whose verdict is under way. Ahead, no bonus is drawn after
+a proposal, because that position belongs to the next one. So the decided tokens do not depend on when messages arrive.
+With `lookahead` one more draft is made after a whole proposal: the verifier wants its distribution, not its token.
+
+**States.** The state says who decides the next tokens, and so whether drafts are made:
+
+    drafting   The verifier, by verdicts on proposals.
+    resting    The verifier, without proposals: drafts are not worth it. An eager verifier decides by itself. Another
+               one decides the tokens that it is left in a `Defer`.
+    alone      The drafter: there is no verifier. Each draft is decided, as a degraded token.
+    relieved   A larger model of this device, in the place of the verifier. Its tokens come by `decide`.
+
+`TRANSITIONS` has all changes of the state; what is not in it changes nothing:
+
+    event                                              drafting   resting    alone      relieved
+    draft      the plan has drafts, no token is left   drafting   drafting
+    rest       the plan has none, or tokens are left   resting    resting
+    lost       nobody verifies                         alone      alone                 alone
+    replaced   another model of the device verifies    relieved   relieved
+    back       the verifier is there                                         drafting   drafting
+
+**A lost verifier.** Its proposals and the tokens that it was left stay until something else is decided. A verifier that
+is back before that judges them, and not others at their positions: its own verdict might have had a say in these.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Literal, Protocol, Self
 
 from common.answer.values import Action, Commit, Finish, FinishReason, Prefix, Send, View, Work
 from common.draft_policy.times import Extension, Plan
@@ -188,6 +214,21 @@ class RoundsCounters:
 
 # --- drafting
 
+DraftingState = Literal["drafting", "resting", "alone", "relieved"]
+DraftingEvent = Literal["draft", "rest", "lost", "replaced", "back"]
+
+TRANSITIONS: Final[Mapping[tuple[DraftingState, DraftingEvent], DraftingState]] = {
+    ("drafting", "rest"): "resting",
+    ("drafting", "lost"): "alone",
+    ("drafting", "replaced"): "relieved",
+    ("resting", "draft"): "drafting",
+    ("resting", "lost"): "alone",
+    ("resting", "replaced"): "relieved",
+    ("alone", "back"): "drafting",
+    ("relieved", "lost"): "alone",
+    ("relieved", "back"): "drafting",
+}
+
 REMEMBERED: Final = 16  # confidences that a policy is told
 DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # tokens that the verifier is still left when it is left more
 
@@ -201,9 +242,8 @@ class Drafting:
         self.config = config
         self.counters = RoundsCounters()
         self.epoch = 0  # counts roll-backs
-        self.alone = False  # without a verifier for now: what is drafted is decided
-        self.relieved = False  # by another model of the device, which decides in the verifier's place
-        self.degraded: list[int] = []  # positions that were decided so
+        self.state: DraftingState = "drafting"
+        self.degraded: list[int] = []  # positions that were decided without the verifier
         self.finished: FinishReason | None = None
         self._drafts = drafts
         self._lengths = lengths
@@ -215,9 +255,14 @@ class Drafting:
         self._known = 0  # decided tokens that the verifier has, all but the last ones
         self._steps: list[float] = []  # seconds of the undecided drafts that were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
-        self._least = 0  # tokens of a plan; 1: the verifier decides nothing by itself, whatever the policy believes
+        self._shortest = 0  # tokens of a plan; 1: the verifier decides nothing by itself, whatever the policy believes
         self._plan: Plan  # of what is drafted
         self._make_plan()
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no verifier, so that this device decides."""
+        return self.state in ("alone", "relieved")
 
     @property
     def position(self) -> int:
@@ -237,8 +282,8 @@ class Drafting:
     @property
     def waiting(self) -> bool:
         """Whether only the verifier can bring the answer forward."""
-        asked = self._outstanding or self._rests
-        return bool(asked) and self.finished is None and not self.alone and self.work() is None
+        asked = self.state == "resting" or (self.state == "drafting" and self._outstanding)
+        return bool(asked) and self.finished is None and self.work() is None
 
     @property
     def outstanding(self) -> int:
@@ -248,7 +293,7 @@ class Drafting:
     def work(self) -> Work | None:
         """The next draft to be made."""
         path = self._prefix.path
-        if self.finished is not None or self.relieved or self._rests:
+        if self.finished is not None or self.state in ("relieved", "resting"):
             return None
         if len(path) > self.position and self.config.ends(path[-1], len(path)):
             return None
@@ -265,17 +310,17 @@ class Drafting:
     def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
         """Take the draft that `work` asked for, which took `seconds`."""
         late = work.epoch != self.epoch or work.position != self._prefix.path_length
-        if self.finished is not None or self.relieved or self._rests or late:
+        if self.finished is not None or self.state in ("relieved", "resting") or late:
             self.counters.late += 1
             return []
         self.counters.drafted += 1
         self._steps.append(seconds)
         view = self._drafts.drawn(Place(work.position, self._prefix.path_digest), views[0])
-        if not self.alone and not self._extended(view.confidence):
+        if self.state == "drafting" and not self._extended(view.confidence):
             return self._propose([view] if self.config.lookahead else [])
         self._prefix.extend(view.token)
         self._views.append(view)
-        if self.alone:
+        if self.state == "alone":
             return self._decide_alone()
         return self._propose([]) if self._complete() else []
 
@@ -352,19 +397,15 @@ class Drafting:
         return actions + self._defer()
 
     def out_of_patience(self, relieved: bool = False) -> list[Action]:
-        """Go on without the verifier: the drafts are decided, or, where it is `relieved`, what comes by `decide`.
-
-        Until something does, proposals stay: a verifier that is there before judges them, and not others at their
-        positions, which its own verdict might have had a say in.
-        """
+        """Go on without the verifier, by the drafts or, where it is `relieved`, by the tokens that `decide` brings."""
         if self.alone:
             return []
-        self.alone, self.relieved = True, relieved
+        self._happened("replaced" if relieved else "lost")
         return [] if relieved else self._decide_alone()
 
     def decide(self, position: int, token: int) -> list[Action]:
         """Take a token of the model that decides in the verifier's place; none that comes too late."""
-        if not self.relieved or self.finished is not None or position != self.position:
+        if self.state != "relieved" or self.finished is not None or position != self.position:
             return []
         self._roll_back()
         self._prefix.extend(token)
@@ -372,16 +413,16 @@ class Drafting:
 
     def relief_failed(self) -> list[Action]:
         """Decide by drafts again."""
-        if not self.relieved:
+        if self.state != "relieved":
             return []
-        self.relieved = False
+        self._happened("lost")
         return self._decide_alone()
 
     def rejoined(self) -> list[Action]:
         """Tell a verifier that is there again what is decided, and propose again what it has not judged."""
         if self.finished is not None:
             return []
-        self.alone = self.relieved = False
+        self._happened("back")
         self._known = self.position
         again = [message for message, _ in self._outstanding]
         if again:  # the proposal that it follows may be forgotten
@@ -418,10 +459,8 @@ class Drafting:
             self._plan = replace(self._plan, length=drafted + 1)
         return drafted == 0 or extension != "none"
 
-    @property
-    def _rests(self) -> bool:
-        """Whether nothing is drafted for now."""
-        return not self.alone and (self._plan.length == 0 or bool(self._deferred))
+    def _happened(self, event: DraftingEvent) -> None:
+        self.state = TRANSITIONS.get((self.state, event), self.state)
 
     @property
     def _left(self) -> int:
@@ -430,18 +469,22 @@ class Drafting:
 
     def _defer(self) -> list[Action]:
         """Leave tokens to the verifier, where drafts are not worth it and it has few or none left."""
-        wanted = self.config.defers and self._plan.length == 0
-        if not wanted or self._outstanding or self.alone or self.finished is not None or self._left > DEFERRED_AGAIN:
-            return []
+        actions: list[Action] = []
         start = self.position + self._left
         count = min(MOST_PROPOSED, self.config.max_tokens - start)
-        if count < 1:
-            return []
-        digest, tail = ((), ()) if self._deferred else self._behind_known(start)
-        self._round += 1
-        message = Defer(self.config.session, self._round, start, digest, tail, count)
-        self._deferred.append((message, start + count))
-        return [Send(message)]
+        wanted = self.config.defers and self._plan.length == 0 and not self._outstanding and not self.alone
+        if wanted and self.finished is None and self._left <= DEFERRED_AGAIN and count > 0:
+            digest, tail = ((), ()) if self._deferred else self._behind_known(start)
+            self._round += 1
+            message = Defer(self.config.session, self._round, start, digest, tail, count)
+            self._deferred.append((message, start + count))
+            actions.append(Send(message))
+        self._settle()
+        return actions
+
+    def _settle(self) -> None:
+        """Draft or rest, by the plan and by the tokens that the verifier is left."""
+        self._happened("rest" if self._plan.length == 0 or self._deferred else "draft")
 
     def _news(self, message: Decided) -> tuple[int, ...]:
         """The tokens of `message` behind this side's prefix; none where it does not follow that.
@@ -472,8 +515,9 @@ class Drafting:
     def _make_plan(self) -> None:
         self._steps = []
         plan = self._lengths.plan(list(self._confidences))
-        self._plan = replace(plan, length=min(max(plan.length, self._least), self.config.most))
+        self._plan = replace(plan, length=min(max(plan.length, self._shortest), self.config.most))
         self._drafts.planned(self._plan)
+        self._settle()
 
     def _complete(self) -> bool:
         """Whether nothing more has to be drafted for a proposal of what was not proposed yet."""

@@ -217,8 +217,8 @@ class EagerDrafting(Drafting):
         """Have some tokens drafted for the rest of the answer, though that does not pay: a verifier that has begun and
         was silent without proposals waits for them.
         """
-        if self.position > 0 and self.finished is None and self._rests and not self._outstanding:
-            self._least = 1
+        if self.position > 0 and self.finished is None and self.state == "resting" and not self._outstanding:
+            self._shortest = 1
             self._make_plan()
 
     def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

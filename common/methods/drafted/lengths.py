@@ -106,7 +106,7 @@ class PolicyLengths:
         self._now = now
         self._plan = Plan(1)
         self._most_ahead = SHORTEST_AHEAD
-        self._open: dict[int, _Open] = {}  # by round
+        self._open: dict[int, _SentProposal] = {}  # by round
 
     @property
     def most_ahead(self) -> int:
@@ -129,7 +129,9 @@ class PolicyLengths:
             rested = self._history.undrafted >= RESTED
             self._history.undrafted = 0
         size, resolution = _beyond_probe(message), self._plan.resolution
-        self._open[message.round] = _Open(self._now(), tuple(steps), size, tuple(confidences), resolution, rested)
+        self._open[message.round] = _SentProposal(
+            self._now(), tuple(steps), size, tuple(confidences), resolution, rested
+        )
 
     def undrafted(self, message: Decided, tokens: int) -> None:
         with self._history.lock:
@@ -167,7 +169,7 @@ def reach(acceptance: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _SentProposal:
     """A proposal without a verdict."""
 
     sent: float  # monotonic seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -11,12 +11,15 @@ from pydantic import AfterValidator, Field
 
 from common.answer.request import Request, RequestError, Sources, known_temperature, read_own_options
 from common.methods.interface import check_logprobs, check_processors
-from proto.messages import MOST_PROPOSED, Fetch, Open, Sampler
+from proto.messages import MOST_PROPOSED, MOST_RESOLUTION, Fetch, Open, Sampler
 
 if TYPE_CHECKING:
+    from common.answer.driver import Driver, Part
+    from common.answer.values import Work
+    from common.daemon.model_runtime import ModelRuntime, PromptRows
     from common.engine.draw import Drafter
-    from common.methods.drafted.cloud import Reading
-    from common.methods.drafted.drafting import Drafts, Judge, RoundsConfig
+    from common.methods.drafted.cloud import PassageReading
+    from common.methods.drafted.drafting import Drafting, Drafts, Judge, RoundsConfig
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
     from common.sampling.rejection import Warp
 
@@ -72,6 +75,39 @@ def check_drawing(request: DraftRequest) -> None:
     check_processors(request)
 
 
+# --- distributions
+# Options of methods whose drafted distributions travel.
+
+DEFAULT_RESOLUTION = 64
+MOST_FIXED = 128  # a finer lattice's fixed index takes too long to rank
+
+
+class RejectionRequest(DraftRequest):
+    """Options of speculative sampling. What is drawn from is cut to `top_k` tokens behind the temperature."""
+
+    top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
+
+
+class LatticeRequest(RejectionRequest):
+    """Options of methods whose drafted distributions may be rounded to a lattice."""
+
+    resolution: int | None = Field(  # none: 64, or as the policy chooses
+        default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
+    )
+    index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
+
+
+def check_lattice(request: LatticeRequest) -> None:
+    """Refuse a fixed index of a lattice that is too fine for it, and a lattice beside a policy that chooses one."""
+    if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
+        raise RequestError(
+            f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
+            "resolution",
+        )
+    if request.draft_policy == "ddqn" and (request.index_code == "fixed" or request.resolution is not None):
+        raise RequestError("Policy 'ddqn' chooses the resolution, with index code 'short'.", "draft_policy")
+
+
 # --- method
 
 
@@ -108,17 +144,54 @@ class Scheme(Protocol):
         ...
 
 
+class Relief(Protocol):
+    """Another model of the device, which decides in the place of a verifier that is away."""
+
+    @property
+    def possible(self) -> bool: ...
+
+    def begin(self, found: PromptRows) -> None:
+        """Decide after the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
+        ...
+
+    def end(self) -> None:
+        """Decide no more: the answer is over, or the cloud is back."""
+        ...
+
+
+class MakeRelief(Protocol):
+    """Makes the relief of one answer."""
+
+    def __call__(
+        self,
+        context: DeviceContext,
+        drafter: ModelRuntime,
+        machine: Drafting,
+        driver: Driver,
+        part: Part[Work],
+        cut: Warp | None,
+    ) -> Relief: ...
+
+
 class DraftVerify(ABC):
     """Implements `Method` but for `scheme`: the device's draft model proposes, the cloud's model decides."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
 
+    def __init__(self, relief: Callable[[], MakeRelief] | None = None) -> None:
+        """`relief` imports what decides while the cloud is away. None: the draft model does."""
+        self._relief = relief
+
+    @property
+    def relief(self) -> MakeRelief | None:
+        return None if self._relief is None else self._relief()
+
     @abstractmethod
     def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
         """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
 
-    def reading(self, opening: Open, request: Any) -> Reading:
+    def reading(self, opening: Open, request: Any) -> PassageReading:
         """The readings of both sides for one answer."""
         from common.methods.drafted.cloud import SharedPassages
 
@@ -136,7 +209,7 @@ class DraftVerify(ABC):
 
         opening, request = context.opening, context.request
         scheme = self.scheme(opening, request, context.side.decoder.vocabulary)
-        return DraftingDevice(context, scheme, self.reading(opening, request))
+        return DraftingDevice(context, scheme, self.reading(opening, request), self.relief)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         from common.daemon.handshake import proper_eos

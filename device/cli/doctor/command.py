@@ -16,11 +16,10 @@ def doctor(as_json: options.AsJson = False, role: Role = "device", file: File = 
     """
     from dataclasses import asdict
 
-    from device.cli.doctor.gathering import gather
+    from device.cli.doctor.diagnosis import diagnose
     from device.cli.render import as_json_text, printable
-    from device.doctor.checks import findings
 
-    found = findings(gather(role, file))
+    found = list(diagnose(role, file))
     if as_json:
         print(as_json_text({"role": role, "findings": [asdict(each) for each in found]}))
     else:

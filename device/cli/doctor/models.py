@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Literal
 
-from device.doctor.facts import Model
-from device.doctor.gathering import sentence
+from common.process.machine import memory
+from device.doctor.checks import Finding, in_bytes, sentence
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
+PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
+IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
+TOPICS: Final = {"tokenizer": "tokenizer", "scorer_model": "scorer", "embedder": "embedder"}  # of others than `model`
+_DECODING: Final = ("model", "draft_model", "local_target")  # settings of models that have keys and values of answers
 
-def of_models(settings: Settings, own: Mapping[str, Any]) -> Iterator[Model]:
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model or a tokenizer that a setting names. `size` has the bytes of its weights; 0 where they are not known."""
+
+    setting: str
+    name: str
+    state: Literal["there", "importable", "remote", "wrong"]  # importable: a .gguf file; remote: to be downloaded
+    size: int = 0
+    problem: str = ""
+    memory: int | None = None  # bytes that it may take, where that is less than all of it
+
+
+def of_model(model: Model) -> Finding:
+    """Checks that a model's files are there."""
+    named, topic = f"{model.setting} {model.name}", TOPICS.get(model.setting, "model")
+    match model.state:
+        case "there":
+            return Finding("ok", topic, f"{named}: {in_bytes(model.size) if model.size else 'it is there'}")
+        case "importable":
+            return Finding("ok", topic, f"{named}: {in_bytes(model.size)}, imported at the first start")
+        case "remote":
+            text = f"{named}: not on this machine; the first start downloads it"
+            return Finding("warn", topic, text, "be online at the first start, or name a folder")
+        case "wrong":
+            remedy = f"set {model.setting} to one that is there, or leave it out"
+            return Finding("wrong", topic, f"{named}: {model.problem}", remedy)
+
+
+def of_memory(settings: Settings, models: Sequence[Model], processes: int) -> Finding:
+    """Checks that there is memory for so many processes that have the models; 0: these are on other machines."""
+    from common.configuration.settings import KV_SHARE
+
+    room = memory()
+    needed = max(1, processes) * PROGRAM + processes * sum(map(_memory_of, models))
+    who = f"the {processes} workers take" if processes > 1 else "the daemon takes"
+    text = f"{in_bytes(room.available)} free; {who} about {in_bytes(needed)}"
+    if settings.torch_device == "cuda" or (settings.torch_device == "auto" and Path("/dev/nvidiactl").exists()):
+        return Finding("ok", "memory", f"{text}, of which models lie on the GPU")
+    if room.available < needed:
+        fewer = ", or fewer workers" if processes > 1 else ""
+        return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
+    budgeted = any(model.memory is not None for model in models)  # a draft model's are in the budget then, too
+    decoding = [each for each in models if each.setting in _DECODING and each.memory is None]
+    rows = max(1, sum(not (budgeted and each.setting == "draft_model") for each in decoding))
+    answers = (settings.kv_bytes or room.total // KV_SHARE) * rows
+    if room.available < needed + answers and processes:
+        text += f", and answers up to {in_bytes(answers)}"
+        return Finding("warn", "memory", text, "end other programs, or set kv_bytes to less")
+    return Finding("ok", "memory", text)
+
+
+def _memory_of(model: Model) -> int:
+    size = IMPORTED * model.size if model.state == "importable" else model.size
+    return size if model.memory is None else min(size, model.memory)
+
+
+def of_models(settings: Settings) -> Iterator[Model]:
     """The models that settings name, other than `auto`, which is one of the others or small.
 
-    The embedding model only where it is still to be downloaded: what is wrong with it, the library's facts say.
+    The embedding model only where it is still to be downloaded: what is wrong with it, the library's check says.
     """
     for setting in ("model", "draft_model", "local_target"):
-        name = own.get(setting)
-        if name not in (None, "auto", "none"):
-            budget = own.get("memory_budget") if setting == "local_target" else None
+        name = getattr(settings, setting, None)
+        if name not in (None, "auto"):
+            budget = getattr(settings, "memory_budget", None) if setting == "local_target" else None
             yield _language_model(setting, name, settings.models, budget)
     if settings.tokenizer is not None:
         yield _tokenizer(settings.tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx
@@ -12,8 +13,8 @@ from device.cli.connection import own_daemon, own_trust
 from device.cli.daemon import tls_problem, usual_trust
 from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting
 from device.cli.settings import local_url, reachable
-from device.doctor.facts import Port
-from device.doctor.gathering import PATIENCE, reason
+from device.doctor.checks import PATIENCE, Finding, reason
+from proto.messages import Side
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +25,47 @@ Listener = Literal["daemon", "silent", "taken"]  # states of a port that somethi
 
 _ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
 _GREETED: Final = _ZMTP[0] + bytes(8) + _ZMTP[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The address at which a daemon listens, and the state of its port now."""
+
+    address: str
+    # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own; silent:
+    # a program that takes connections and does not answer, as a daemon that hangs or is suspended
+    state: Literal["free", "daemon", "starting", "locked", "unproven", "silent", "taken", "unusable"]
+    problem: str = ""
+
+
+def of_port(port: Port, role: Side) -> Finding:
+    """Checks that the daemon can listen, or does."""
+    setting = "port" if role == "device" else "bind"
+    match port.state:
+        case "daemon":
+            return Finding("ok", "port", f"the daemon answers at {port.address}")
+        case "free":
+            return Finding("ok", "port", f"{port.address} is free; `dragon {role}` starts the daemon")
+        case "starting":
+            return Finding("ok", "port", f"{port.address}: {port.problem}")
+        case "locked":
+            text = f"a daemon at {port.address} does not take this user's key: {port.problem}"
+            return Finding("wrong", "port", text, "is it another user's, or its data folder another one? Then stop it")
+        case "unproven":
+            text = f"what answers at {port.address} is not this machine's daemon: {port.problem}"
+            return Finding("wrong", "port", text, "start the daemon anew if the certificate is a new one, else stop it")
+        case "silent":
+            text = f"what listens at {port.address} takes connections and does not answer"
+            remedy = (
+                f"if that is a daemon, it hangs or is suspended: end it, and start it anew; else set another {setting}"
+            )
+            return Finding("wrong", "port", text, remedy)
+        case "taken":
+            text = f"{port.address} is in use by another program"
+            return Finding("wrong", "port", text, f"stop it, or set another {setting}")
+        case "unusable":
+            text = f"{port.address} can't be listened on: {port.problem}"
+            return Finding("wrong", "port", text, f"set another {'host or port' if role == 'device' else 'bind'}")
 
 
 def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:

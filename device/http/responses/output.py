@@ -8,7 +8,7 @@ from typing import Any
 
 from device.http.answers import Told
 from device.http.calls import Argued, CallReader, Opened, Part, Said
-from device.http.logprobs import chat_entries
+from device.http.rendering import chat_entries
 from device.interface import TokenEvent
 
 Fields = dict[str, Any]
@@ -55,9 +55,7 @@ class Output:
 
     def whole(self, told: Told) -> None:
         """Reads a finished answer in one go."""
-        shown = "".join(told.pieces)
-        rest = told.finished.text[len(shown) :] if told.finished.text.startswith(shown) else ""
-        for text, tokens in [*((token.text, [token]) for token in told.tokens), (rest, [])]:
+        for text, tokens in [*((token.text, [token]) for token in told.tokens), (told.held_back, [])]:
             for _ in self.read(text, tokens):
                 pass
         for _ in self.finish(told):

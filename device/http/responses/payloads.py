@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -15,11 +15,11 @@ from device.http.answers import Told
 from device.http.calls import CallReader
 from device.http.errors import ApiError
 from device.http.payloads import Served
-from device.http.rendering import DONE, event
+from device.http.rendering import DONE, Aside, aside_json, event
 from device.http.responses.output import Event, Output
 from device.http.responses.schema import ResponsesBody
 from device.http.tools import Choice, FlatToolBody
-from device.interface import TokenEvent, Unmatched
+from device.interface import Provisional, TokenEvent
 
 
 @dataclass(slots=True)
@@ -55,21 +55,11 @@ class Responses:
         """Text that became final, or a piece of a call."""
         yield from self._events(self._output.read(text, tokens))
 
-    def provisional(self, index: int, text: str) -> Iterable[bytes]:
-        """Nothing: this format has no place for it."""
-        return ()
-
-    def waiting(self, index: int) -> Iterable[bytes]:
-        """The response is still in progress."""
-        yield self._event(
-            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"waiting": True}}
-        )
-
-    def unmatched(self, index: int, told: Unmatched) -> Iterable[bytes]:
-        """The response is in progress, and its documents are far from the question."""
-        yield self._event(
-            "response.in_progress", response=self._resource("in_progress") | {"dragon": {"doubt": asdict(told)}}
-        )
+    def aside(self, index: int, told: Aside) -> Iterable[bytes]:
+        """The response is still in progress; of text that may be taken back, this format has no place."""
+        if not isinstance(told, Provisional):
+            response = self._resource("in_progress") | {"dragon": aside_json(told)}
+            yield self._event("response.in_progress", response=response)
 
     def finished(self, index: int, told: Told) -> Iterable[bytes]:
         """The last item and the response are done."""

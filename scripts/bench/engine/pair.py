@@ -1,31 +1,37 @@
-"""Two real halves of one answer in one thread: what the decoder and link threads do per token, stage by stage."""
+"""Two real halves of one answer in one thread: what the decoder and link threads do per token, stage by stage.
+
+Their logits come from the embedded model, or are synthetic: both sides' documents agree on most of the mass, as those
+on one question do.
+"""
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
 from common.answer.values import Commit, Drawn
 from common.engine.draw import Sample, draw
 from common.engine.jobs import ScoringRun
-from common.engine.model.tokenizer import StopFilter, StreamDecoder, Tokenizer
+from common.engine.model.tokenizer import StopFilter, Tokenizer
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import Action, LocalDraft, SessionConfig
-from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation, make_aggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.driver import SessionDriver, make_sampler
+from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.methods.interface import TOP_P
-from common.sampling.race import RaceKernel
+from common.sampling.paper import PaperSampler
+from common.sampling.race import RaceKernel, RaceSampler
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
-from scripts.bench.engine.stages import Stages
 
 SIDES: tuple[Side, Side] = ("device", "cloud")
 
@@ -39,6 +45,14 @@ TIMED = {"drafted": DRAFT, "pack": WIRE, "read": READ, "aggregate": AGGREGATE, "
 STAGES = (SCORER, MIXTURE, DRAFT, READ, AGGREGATE, SESSION, WIRE, ANSWER, TEXT)
 
 
+Shape = Literal["peaked", "flat"]
+# Logits fall with the logarithm of a token's rank, as words do (Zipf). Flat keeps thousands of tokens possible;
+# peaked is a model that copies from a document: one token has nearly everything.
+SLOPES: dict[Shape, float] = {"peaked": 3.0, "flat": 1.1}
+DOCUMENT_NOISE = 0.3  # standard deviation of what a document changes in each logit
+FRESH = 8  # distributions made; later positions use them again
+
+
 class Source(Protocol):
     """Origin of a side's logits."""
 
@@ -47,10 +61,88 @@ class Source(Protocol):
         ...
 
 
+class Logits(NamedTuple):
+    """Synthetic logits `[docs, vocab]` of one side at every position."""
+
+    pool: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def draw(cls, side: Side, vocabulary: int, documents: int, shape: Shape, seed: int) -> Logits:
+        """Draw one side's logits from `seed`; both sides share what is common to a position."""
+        shared = torch.Generator().manual_seed(seed)
+        own = torch.Generator().manual_seed(2 * seed + (1 if side == "device" else 2))
+        falling = -SLOPES[shape] * torch.log(torch.arange(1, vocabulary + 1, dtype=torch.float32))
+        pool = []
+        for _ in range(FRESH):
+            common = falling[torch.randperm(vocabulary, generator=shared)]
+            pool.append(common + torch.randn(documents, vocabulary, generator=own) * DOCUMENT_NOISE)
+        return cls(tuple(pool))
+
+    def logits(self, path: Sequence[int]) -> torch.Tensor:
+        return self.pool[len(path) % len(self.pool)]
+
+
+class Even(NamedTuple):
+    """Document weights that are all alike, for what does not depend on them."""
+
+    documents: int
+
+    def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
+        return np.zeros(self.documents)
+
+    def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
+        return True
+
+
+class Sources(NamedTuple):
+    """Logits and document weights of one side."""
+
+    logits: Source
+    scoring: ScoringRun
+
+
+class Stages:
+    """A stop-watch: exclusive processor time per stage, what an inner stage takes is not counted to the outer one.
+
+    Processor time of this thread, because other programs' work is not the engine's; on an idle machine it is the
+    time that passes. Used as `with stages("session"): ...`; `lap` ends a token. One thread.
+    """
+
+    def __init__(self) -> None:
+        self.laps: list[dict[str, float]] = []  # microseconds by stage, one per token
+        self._lap: dict[str, float] = {}
+        self._open: list[str] = []
+        self._named = ""
+        self._since = 0.0
+
+    def __call__(self, name: str) -> Stages:
+        self._named = name
+        return self
+
+    def __enter__(self) -> None:
+        self._count()
+        self._open.append(self._named)
+
+    def __exit__(self, *error: object) -> None:
+        self._count()
+        self._open.pop()
+
+    def lap(self) -> None:
+        self.laps.append(self._lap)
+        self._lap = {}
+
+    def _count(self) -> None:
+        """Count the time since the last change to the stage that is open."""
+        now = time.thread_time()
+        if self._open:
+            self._lap[self._open[-1]] = self._lap.get(self._open[-1], 0.0) + 1e6 * (now - self._since)
+        self._since = time.thread_time()
+
+
 class TimedAggregation:
     """A sampler of sessions whose parts are timed."""
 
-    def __init__(self, inner: RaceAggregation | PaperAggregation, stages: Stages) -> None:
+    def __init__(self, inner: RaceSampler | PaperSampler, stages: Stages) -> None:
         self._inner = inner
         for name, stage in TIMED.items():
             setattr(self, name, self._timed(getattr(inner, name), stages, stage))
@@ -81,25 +173,18 @@ class TimedSession(Session):
             return super().received(message)
 
 
-class Reader:
+class Reader(NullObserver):
     """Turns committed tokens into text, as the device does for whoever asked."""
 
-    def __init__(self, stream: StreamDecoder, known: int, stages: Stages) -> None:
-        self._stream = stream
+    def __init__(self, tokenizer: Tokenizer, stages: Stages) -> None:
+        self._stream, self._known = tokenizer.stream(), tokenizer.size
         self._stops = StopFilter(())
-        self._known = known
         self._stages = stages
 
     def committed(self, commit: Commit) -> bool:
         with self._stages(TEXT):
             self._stops.push(self._stream.push(commit.token % self._known))
         return True
-
-    def withdrawn(self, position: int) -> None:
-        pass
-
-    def ended(self, failure: Exception | None) -> None:
-        pass
 
 
 class Half:
@@ -110,28 +195,22 @@ class Half:
         role: Side,
         request: Open,
         vocabulary: int,
-        source: Source,
-        scoring: ScoringRun,
+        sources: Sources,
         eos: frozenset[int],
-        reader: Tokenizer | None,
-        send: deque[tuple[str, bytes]],
+        observer: Callable[[Stages], NullObserver],
     ) -> None:
-        self.role: Side = role
         self.stages = Stages()
-        self.bytes: dict[str, int] = {}  # sent, by message
-        self._request = request
-        self._source = source
+        self.bytes: Counter[str] = Counter()  # sent, by message
+        self.outgoing: deque[bytes] = deque()
+        self._sources = sources
         self._kernel = RaceKernel(vocabulary)
-        self._scoring = scoring
-        self._outgoing = send
-        self._aggregation: Any = TimedAggregation(make_aggregation(role, request, vocabulary), self.stages)
+        self._aggregation: Any = TimedAggregation(make_sampler(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(role, config, self._aggregation, Fixed(aggregator), Ahead(request.run_ahead))
         session.stages = self.stages
-        observer = NullObserver() if reader is None else Reader(reader.stream(), reader.size, self.stages)
         self._tasks: deque[Callable[[], None]] = deque()
-        self.answer = SessionDriver(session, self._send, observer, lambda commit: None, self)
+        self.answer = SessionDriver(session, self._send, observer(self.stages), lambda commit: None, self)
 
     def wake(self) -> None:
         """Do nothing: nothing sleeps here."""
@@ -139,48 +218,39 @@ class Half:
     def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
         self._tasks.append(run)
 
-    def step(self) -> bool:
-        """One decode step's work but for the model; False when there is nothing to decode."""
+    def step(self) -> None:
+        """One decode step's work but for the model, where there is anything to decode."""
         work = self.answer.part.work()
         if work is None:
-            return False
+            return
         path = list(work.path)
-        logits = self._source.logits(path)
-        stages = self.stages
-        with stages(SCORER):
-            scores = self._scoring.scores(path)
-        with stages(MIXTURE):
+        logits = self._sources.logits.logits(path)
+        with self.stages(SCORER):
+            scores = self._sources.scoring.scores(path)
+        with self.stages(MIXTURE):
             (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
         if not isinstance(drawn, Drawn):
             raise drawn
-        with stages(ANSWER):
+        with self.stages(ANSWER):
             self.answer.part.drawn(work, [drawn], TYPICAL_STEP / 1e6)
-        while self._tasks:
-            self._tasks.popleft()()
-        return True
+        self._do_tasks()
 
     def receive(self, frame: bytes) -> None:
         with self.stages(WIRE):
             message = decode(frame, LARGEST_PAYLOAD)
         with self.stages(ANSWER):
             self.answer.receive(message)
+        self._do_tasks()
+
+    def _do_tasks(self) -> None:
         while self._tasks:
             self._tasks.popleft()()
 
     def _send(self, message: Message) -> None:
         with self.stages(WIRE):
             frame = encode(message, LARGEST_PAYLOAD)
-        name = type(message).__name__
-        self.bytes[name] = self.bytes.get(name, 0) + wire_size(frame)
-        self._outgoing.append((name, frame))
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Logits and document weights of one side."""
-
-    logits: Source
-    scoring: ScoringRun
+        self.bytes[type(message).__name__] += wire_size(frame)
+        self.outgoing.append(frame)
 
 
 class Pair:
@@ -190,35 +260,30 @@ class Pair:
         self,
         request: Open,
         vocabulary: int,
-        sources: dict[Side, Sources],
+        sources: Mapping[Side, Sources],
         eos: frozenset[int] = frozenset(),
         reader: Tokenizer | None = None,
     ) -> None:
-        self._queues: dict[Side, deque[tuple[str, bytes]]] = {"device": deque(), "cloud": deque()}
-        self.halves: dict[Side, Half] = {}
-        for side in SIDES:
-            text = reader if side == "device" else None
-            source = sources[side]
-            self.halves[side] = Half(
-                side, request, vocabulary, source.logits, source.scoring, eos, text, self._queues[side]
-            )
+        """`reader` turns the device's tokens into text."""
+
+        def observer(side: Side) -> Callable[[Stages], NullObserver]:
+            return lambda stages: Reader(reader, stages) if reader and side == "device" else NullObserver()
+
+        self.halves = {side: Half(side, request, vocabulary, sources[side], eos, observer(side)) for side in SIDES}
 
     def run(self, tokens: int) -> tuple[int, ...]:
         """The answer, at most `tokens` long; each half's stages have one lap per token."""
-        device = self.halves["device"].answer.session
+        halves, device = tuple(self.halves.values()), self.halves["device"].answer.session
         while len(device.committed) < tokens and not device.finished:
-            for half in self.halves.values():
+            for half in halves:
                 half.step()
-            self._deliver()
-            for half in self.halves.values():
+            while any(half.outgoing for half in halves):
+                for half, other in zip(halves, reversed(halves), strict=True):
+                    if half.outgoing:
+                        other.receive(half.outgoing.popleft())
+            for half in halves:
                 half.stages.lap()
         return device.committed
-
-    def _deliver(self) -> None:
-        while any(self._queues.values()):
-            for side, other in zip(SIDES, reversed(SIDES), strict=True):
-                if self._queues[side]:
-                    self.halves[other].receive(self._queues[side].popleft()[1])
 
 
 def make_request(**changes: Any) -> Open:

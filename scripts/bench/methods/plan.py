@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from scripts.bench.asking import Mode, make_mode
+from scripts.bench.asking import ANY, Mode, make_mode
 from scripts.bench.rows import Row
 
 DRAFT_MS: Final = 5.0  # floor of a draft step, as in quantize-sample-verify
@@ -107,12 +107,6 @@ class Part:
     alone: bool = False
     seeds: tuple[int, ...] = (1, 2, 3)
 
-    @property
-    def everything(self) -> dict[str, Mode]:
-        """All ways to ask, by name."""
-        modes = (*([DRAFT] if self.alone else []), *(mode for each in self.modes.values() for mode in each))
-        return {mode.name: mode for mode in modes}
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -130,82 +124,47 @@ def _everything(network: Network) -> tuple[Mode, ...]:
     return (*MAIN, *OTHERS, *((DSD_WHOLE,) if network == FAST else ()))
 
 
+def _on(networks: Iterable[Network], modes: tuple[Mode, ...]) -> dict[Network, tuple[Mode, ...]]:
+    return dict.fromkeys(networks, modes)
+
+
+BY_DELAY: Final = tuple(Network(delay, RATES[-1]) for delay in DELAYS)
 FULL = Plan(
     (
         Part(0.9, {each: _everything(each) if each in (SLOW, FAST) else MAIN for each in CROSS}, alone=True),
-        Part(0.97, dict.fromkeys((SLOW, FAST), AIMED)),
+        Part(0.97, _on((SLOW, FAST), AIMED)),
         # What policies are worth hangs on which tokens are drawn: more answers.
-        Part(0.9, dict.fromkeys((SLOW, FAST), POLICIES), seeds=(4, 5, 6, 7, 8, 9)),
+        Part(0.9, _on((SLOW, FAST), POLICIES), seeds=(4, 5, 6, 7, 8, 9)),
     )
 )
 # Every rate with every delay, and all pairs on two networks.
+EVERY: Final = [Network(delay, rate) for rate in RATES for delay in DELAYS]
+ENDS: Final = [Network(20.0, RATES[0]), Network(20.0, RATES[-1])]
 GRID = Plan(
     (
-        Part(
-            0.9,
-            dict.fromkeys([Network(delay, rate) for rate in RATES for delay in DELAYS], (TARGET, *MAIN)),
-            alone=True,
-            seeds=(1,),
-        ),
-        *(
-            Part(
-                overlap, dict.fromkeys((Network(20.0, RATES[0]), Network(20.0, RATES[-1])), (TARGET, *MAIN)), seeds=(1,)
-            )
-            for overlap in (0.6, 0.8, 0.97)
-        ),
+        Part(0.9, _on(EVERY, (TARGET, *MAIN)), alone=True, seeds=(1,)),
+        *(Part(overlap, _on(ENDS, (TARGET, *MAIN)), seeds=(1,)) for overlap in (0.6, 0.8, 0.97)),
     )
 )
 # Whole answers, the first token included, beside what needs no drafts: the target's own, streamed over the same link.
-WHOLE = Plan(
-    (
-        Part(
-            0.9,
-            dict.fromkeys([Network(delay, RATES[-1]) for delay in DELAYS], COMPARED),
-            seeds=(1, 2, 3, 4, 5, 6, 7),
-        ),
-    ),
-    max_tokens=32,
-)
+WHOLE = Plan((Part(0.9, _on(BY_DELAY, COMPARED), seeds=(1, 2, 3, 4, 5, 6, 7)),), max_tokens=32)
 STEPS: Final = (32.0, 10.0)  # milliseconds of a pass of the target
+_EAGERLY: Final = _on((*BY_DELAY, Network(300.0, RATES[-1])), (TARGET, EAGER))
 EAGERLY: Final = tuple(
     Plan(
-        tuple(
-            Part(
-                overlap,
-                dict.fromkeys([Network(delay, RATES[-1]) for delay in (*DELAYS, 300.0)], (TARGET, EAGER)),
-                seeds=(1, 2, 3, 4, 5),
-            )
-            for overlap in (0.1, 0.9, 0.97)
-        ),
+        tuple(Part(overlap, _EAGERLY, seeds=(1, 2, 3, 4, 5)) for overlap in (0.1, 0.9, 0.97)),
         max_tokens=32,
         verify_ms=step,
     )
     for step in STEPS
 )
-ANY: Final = 5.0  # seconds: short runs measure nothing, and go on beside any other work
-SHORT_WHOLE = replace(
-    WHOLE,
-    parts=(Part(0.9, {Network(5.0, RATES[-1]): (TARGET, AHEAD)}, seeds=(1,)),),
-    max_tokens=8,
-    draft_ms=2.0,
-    verify_ms=8.0,
-    own=ANY,
-)
-SHORT_EAGERLY = (replace(SHORT_WHOLE, parts=(Part(0.9, {Network(5.0, RATES[-1]): (TARGET, EAGER)}, seeds=(1,)),)),)
-SHORT = Plan(
-    (
-        Part(
-            0.9,
-            {
-                Network(5.0, RATES[1]): (TARGET, DSSD[0], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_SHORT, AHEAD),
-                Network(0.0, RATES[1]): (DSSD[0], AHEAD),
-            },
-            alone=True,
-            seeds=(1,),
-        ),
-    ),
-    max_tokens=12,
-    draft_ms=2.0,
-    verify_ms=8.0,
-    own=ANY,
-)
+
+
+def _short(modes: Mapping[Network, tuple[Mode, ...]], tokens: int, alone: bool = False) -> Plan:
+    return Plan((Part(0.9, modes, alone, (1,)),), max_tokens=tokens, draft_ms=2.0, verify_ms=8.0, own=ANY)
+
+
+SHORT_WHOLE = _short({Network(5.0, RATES[-1]): (TARGET, AHEAD)}, 8)
+SHORT_EAGERLY = (_short({Network(5.0, RATES[-1]): (TARGET, EAGER)}, 8),)
+_ONE: Final = (TARGET, DSSD[0], DSSD_GOODPUT, QSV_FIXED_INDEX[0], QSV_SHORT, AHEAD)
+SHORT = _short({Network(5.0, RATES[1]): _ONE, Network(0.0, RATES[1]): (DSSD[0], AHEAD)}, 12, alone=True)

@@ -16,9 +16,9 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.prompt import Conversation, TextFormat
 from common.figures import REFERENCE, bar_style
 from common.sampling.rejection import quantise
-from scripts.bench.asking import Mode, make_mode
-from scripts.bench.methods.measure import measure
-from scripts.bench.methods.plan import ANY, DRAFT_MS, TARGET, VERIFY_MS, Network, Part, Plan
+from scripts.bench.asking import ANY, Mode, make_mode
+from scripts.bench.methods.plan import DRAFT_MS, TARGET, VERIFY_MS, Network, Part, Plan
+from scripts.bench.methods.suite import measure
 from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean, times
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, middle, pivot, spread, table, values, where

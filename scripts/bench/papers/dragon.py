@@ -26,19 +26,16 @@ from common.tracing.analysis import CAUSES, milliseconds_per_token, steps
 from common.tracing.figure import save_timeline
 from common.tracing.trace import from_json
 from proto.messages import Placement
-from scripts.bench.asking import PATIENT, ask, filled, linked, settle
-from scripts.bench.latency import plan as latency
-from scripts.bench.latency.measure import measured
-from scripts.bench.latency.plan import Floors, Leg, emulated
+from scripts.bench import latency
+from scripts.bench.asking import ANY, PATIENT, ask, filled, linked, settle
+from scripts.bench.latency import Floors, Leg, emulated, measured
 from scripts.bench.measuring import Table
 from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean, times
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, groups, lines, pivot, spread, where
 from scripts.bench.workload import Texts
 from scripts.netlab.faulty_proxy import Line
-from scripts.simulation.acceptance import Rates
-from scripts.simulation.scenario import Scenario, StepCosts, simulate
-from scripts.simulation.timing import DecodeTime, Sinusoid, Way
+from scripts.simulation.scenario import Rates, Scenario, Sinusoid, StepCosts, Way, simulate
 
 # --- Fig. 4: the speed-up of Theorem 6.2 over token-wise exchange
 
@@ -58,10 +55,9 @@ def _theory_cases(short: bool) -> Sequence[Row]:
 def _theory(_: Results, case: Row) -> Iterator[Row]:
     """The theorem's ratio and the one of the real sessions under the simulator's clock."""
     rates, way = Rates.independent(DEVICE_ALPHA, case["alpha"]), Way(case["rtt"])
-    decode = DecodeTime.constant(case["device"]), DecodeTime.constant(CLOUD)
 
     def latency(synchronous: bool, answers: int) -> float:
-        scenario = Scenario(*decode, way, rates, "device", case["tokens"], synchronous, work=IDEAL)
+        scenario = Scenario(case["device"], CLOUD, way, rates, "device", case["tokens"], synchronous, work=IDEAL)
         return fmean(simulate(scenario, seed).per_token for seed in range(answers))
 
     theorem = speed_up(case["device"], CLOUD, case["rtt"], case["alpha"])
@@ -215,7 +211,7 @@ def _latency(results: Results, case: Row) -> Iterator[Row]:
     plan = LATENCY
     if case["short"]:
         legs = (Leg(60, 1, (0.3,)), Leg(0, 1, (0.3,)))
-        plan = replace(plan, floors=(Floors(15, 5),), legs=legs, own=latency.ANY, max_tokens=6)
+        plan = replace(plan, floors=(Floors(15, 5),), legs=legs, own=ANY, max_tokens=6)
     yield from measured(plan, results.say, quickest=True)
 
 
@@ -278,7 +274,7 @@ def _schedule_cases(short: bool) -> Sequence[Row]:
 def _schedule(_: Results, case: Row) -> Iterator[Row]:
     """Seconds of each answer; all strategies replay the same sequences of accepted drafts."""
     model, (placement, eq_6) = REGIMES[case["regime"]], STRATEGIES[case["strategy"]]
-    device, cloud = (DecodeTime.constant(case[side] / 1e3) for side in ("device", "cloud"))
+    device, cloud = (case[side] / 1e3 for side in ("device", "cloud"))
     way = Way(0.002, case["extra"] / 1e3, Sinusoid())
     scenario = Scenario(device, cloud, way, model, placement, case["tokens"], paper_rule=eq_6)
     for number in range(case["answers"]):

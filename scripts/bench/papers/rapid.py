@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from math import isnan
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -20,8 +21,7 @@ from scripts.bench.rows import Row, grid, pivot, share, table, where
 from scripts.bench.synthetic_model import FLAGS
 from scripts.bench.workload import SIZE, WORLD_SEED
 from scripts.daemons import Pair, fill_library
-from scripts.demo_model.world.facts import World
-from scripts.demo_model.world.library import PUBLIC, draw_questions, make_library
+from scripts.demo_model.world.library import PUBLIC, World, draw_questions, make_library
 
 PATIENCE: Final = 300.0  # seconds: two daemons load the real model at a time
 LENGTH: Final = 10  # of a proposal, γ of the paper
@@ -127,7 +127,8 @@ def _show_stories(results: Results, rows: list[Row]) -> list[Claim]:
         base = [row for row in where(rows, mode=ALONE.name) if row["length"] in lengths]
         ratio = mean(base, "ms") / mean(those, "ms")
         accepted = mean(those, "accepted")
-        return f"{ratio:.2f}×, {accepted:.2f}, {sum(row['right'] for row in those)} of {len(those)}"
+        share = "–" if isnan(accepted) else f"{accepted:.2f}"  # nobody drafts
+        return f"{ratio:.2f}×, {share}, {sum(row['right'] for row in those)} of {len(those)}"
 
     note = (
         f"Speed-up over the long context, share of accepted drafts, right answers. Model: {rows[0]['model']}; emulated "

@@ -1,24 +1,40 @@
-"""A device that is played: its link and its half of the answer are real, its model and its library are not."""
+"""A cloud in a process of its own, and devices that are played in this one.
+
+A device's link and its half of the answer are real, its model and its library are not: its drafts are few tokens,
+chosen by a hash of the prefix, which race each other.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import torch
 
 from common.answer.request import Request
 from common.answer.values import Commit, Drawn
 from common.daemon.side import SideRuntime
+from common.engine.draw import Drafter
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
+from common.sampling.noise import race_noise
 from common.transport.device_link import DeviceLink
 from common.transport.sending import Peer
+from device.settings import DeviceSettings
+from proto.codes import decode, nearest
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -27,6 +43,7 @@ from proto.messages import (
     Draft,
     Error,
     Message,
+    Open,
     Ready,
     Resolve,
     Resolved,
@@ -35,7 +52,44 @@ from proto.messages import (
     Target,
     Welcome,
 )
-from scripts.bench.sessions.drafts import ScriptedDrafts, WholeShare
+from scripts.daemons import Daemon, fill_library, free_port
+
+PEAKED = (0.6, 0.2, 0.1, 0.05, 0.03, 0.02)  # probabilities of the tokens that a draft is about
+_CODES = nearest(np.asarray(PEAKED, dtype=np.float32))
+_APART = 347  # ids from one of them to the next; has no factor in common with a vocabulary that it does not divide
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+class WholeShare:
+    """A `Mixing` of one document."""
+
+    def contributions(self, token: int) -> Iterable[float]:
+        """All of the token's probability."""
+        return (1.0, 0.0)
+
+
+Drafts = Callable[[DraftWork, float], Drawn]
+
+
+def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) -> Drafts:
+    """Returns a side's drafts as a function of (position, prefix) and of the cloud's log h there.
+
+    `weight` is that of the device's documents beside the cloud's, at every position. The list of every race is
+    complete: `request.entries` is more than it has tokens.
+    """
+
+    def draft(work: DraftWork, other: float) -> Drawn:
+        first = ((work.digest + work.position) * _FACTOR >> 17) % vocabulary
+        ids = np.asarray([(first + rank * _APART) % vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
+        probabilities = torch.zeros(vocabulary)
+        probabilities[torch.from_numpy(ids)] = torch.tensor(PEAKED)
+        order = ids.argsort()
+        speeds = decode(_CODES[order]) / race_noise(request.seed, work.position, ids[order], request.temperature)
+        view = drafter.drafted(work.position, probabilities, (ids[order], speeds))
+        return Drawn(view, other + math.log(weight / (1.0 - weight)), WholeShare())
+
+    return draft
+
 
 PATIENCE = 180.0  # seconds for an answer; one that takes longer is stuck
 CONNECTING = 30.0
@@ -82,7 +136,7 @@ class Play:
     failure: str = ""
     done: threading.Event = field(default_factory=threading.Event)
     answer: SessionDriver = field(init=False)
-    drafts: ScriptedDrafts | None = None
+    drafts: Drafts | None = None
     _tasks: deque[Callable[[], None]] = field(default_factory=deque)
     _waiting: list[Message] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -127,19 +181,14 @@ class Play:
         self.answer.receive(message)
         while self._tasks:
             self._tasks.popleft()()
-        while (draft := self._next_draft()) is not None:
-            prefix = ((draft.position, draft.digest),)
-            work = DraftWork(self.answer.session.epoch, (), prefixes=prefix)
-            drawn = Drawn(draft.view, draft.evidence, WholeShare())
-            self.answer.part.drawn(work, [drawn], draft.decode_time / 1e6)
-
-    def _next_draft(self) -> LocalDraft | None:
-        """The next draft, once the cloud's for the same position is here: its evidence says what weighs how much."""
-        found = None if self.drafts is None else self.answer.part.work()
-        if self.drafts is None or found is None:
-            return None
-        other = self.evidence.get((found.position, found.digest))
-        return None if other is None else self.drafts.draft(found, other)
+        # The cloud's draft for the same position comes first: its evidence says what weighs how much.
+        while self.drafts is not None and (work := self.answer.part.work()) is not None:
+            started, prefix = time.perf_counter(), (work.position, work.digest)
+            if prefix not in self.evidence:
+                break
+            drawn = self.drafts(work, self.evidence[prefix])
+            alone = DraftWork(self.answer.session.epoch, (), prefixes=(prefix,))
+            self.answer.part.drawn(alone, [drawn], time.perf_counter() - started)
 
     # --- the answer's engine, under its lock
 
@@ -220,12 +269,12 @@ class Player:
         # No end-of-sequence ids: every answer is as long as it may be.
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
-        opened = open_session("device", opening, self._side.decoder, lambda: estimates, both)
-        opened.session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
+        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both)
+        session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
         play = Play(self._link.send, held)
-        play.answer = SessionDriver(opened.session, play.post, play, lambda commit: None, play)
+        play.answer = SessionDriver(session, play.post, play, lambda commit: None, play)
         if weight:
-            play.drafts = ScriptedDrafts(opening, opened.drafting, self._side.decoder.vocabulary, weight)
+            play.drafts = scripted(opening, sampler, self._side.decoder.vocabulary, weight)
         else:
             play.answer.without_documents()
         self._play = play
@@ -261,3 +310,63 @@ class Player:
     def on_gone(self, peer: Peer) -> None:
         if self._play is not None:
             self._play.fail("the connection was lost")
+
+
+LOOK = 0.02  # seconds between two looks at the cloud's memory
+
+
+class Town(NamedTuple):
+    """The cloud's process, and the players that are connected to it."""
+
+    process: psutil.Process
+    players: list[Player]
+
+    @property
+    def resident(self) -> int:
+        """Bytes of the cloud's memory now."""
+        resident: int = self.process.memory_info().rss
+        return resident
+
+    @contextmanager
+    def most_resident(self) -> Iterator[list[int]]:
+        """The most bytes of the cloud's memory that were seen inside, once that is over."""
+        over, most = threading.Event(), [0]
+
+        def look() -> None:
+            looking = True
+            while looking:
+                looking = not over.wait(LOOK)
+                most[0] = max(most[0], self.resident)
+
+        thread = threading.Thread(target=look, name="meter", daemon=True)
+        thread.start()
+        try:
+            yield most
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def town(data: Path, players: int, documents: Sequence[str], model: Mapping[str, object]) -> Iterator[Town]:
+    """A cloud whose library below `data` has these documents, and so many players.
+
+    `model` are the settings that name another one than the embedded. Nothing is kept on disk: what is measured is
+    memory and processor.
+    """
+    fill_library(data, "cloud", {f"{number:03}": f"{text}\n" for number, text in enumerate(documents)})
+    address = f"tcp://127.0.0.1:{free_port()}"
+    shared: dict[str, Any] = {"model": "embedded", "curve": "off", "threads": 1, "dtype": "float32"}
+    shared |= {"document_store_bytes": 0, **model}
+    cloud = Daemon("cloud", data, shared | {"bind": address}, data / "cloud.log")
+    with ExitStack() as resources:
+        resources.callback(cloud.stop)
+        cloud.start()
+        side = SideRuntime("device", DeviceSettings(data=data / "device", cloud=address, **shared))
+        resources.callback(side.close)
+        cloud.wait_for("cloud ready")
+        assert cloud.process is not None
+        connected = [resources.enter_context(closing(Player(address, side))) for _ in range(players)]
+        for player in connected:
+            player.wait()
+        yield Town(psutil.Process(cloud.process.pid), connected)

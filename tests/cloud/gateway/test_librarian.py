@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.gateway import fleet as librarian_module
 from cloud.gateway.fleet import Librarian
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.side import SideRuntime

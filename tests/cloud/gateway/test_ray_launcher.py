@@ -10,11 +10,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.gateway import ray_launcher
 from cloud.gateway.fleet import settings_of_worker
 from cloud.gateway.ray_driver import Driver, reason_of
 from cloud.gateway.ray_launcher import RayLauncher, own_address
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
 from tests.daemons.streaming import wait_until
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.methods.passages.sequence_wise import candidate, generated, received_candidate
+from common.methods.paper.sequence_wise import candidate, generated, received_candidate
 from proto.errors import ProtocolError
 from proto.messages import Generated
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, describe, load_settings
-from common.configuration.own_folders import foreign
+from common.configuration.folders import foreign
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
 from common.configuration.settings_file import set_in_file
+from common.library.database import writer_lock
 from common.library.library import Library
 from common.library.store import DATABASE
-from common.library.writer_lock import writer_lock
 from device.settings import DeviceSettings, TlsFiles
 from tests.common.library.toy_embedder import ToyEmbedder
 

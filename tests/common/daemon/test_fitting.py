@@ -11,7 +11,7 @@ import torch
 from rich.filesize import decimal
 from safetensors.torch import load_file, save_file
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
 from common.daemon.models import fitting
 from common.engine.model.decoder import Decoder

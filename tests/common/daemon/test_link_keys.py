@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.daemon.start import allow_descriptors, cloud_keys, device_keys
 from common.transport.address import TransportError
 from common.transport.keys import KeyFolder, local_pair

@@ -16,16 +16,15 @@ import torch
 
 from common.answer.patience import Patience
 from common.answer.values import View
-from common.engine.jobs import AnswerRows, Feed, Prompt
+from common.engine.jobs import AnswerRows, Prompt
 from common.engine.model.decoder import Decoder
+from common.engine.model.packed import Feed
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.drafts import SessionConfig
-from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
 from proto.messages import Placement, Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.support.one_side import OneSide
 
 FOLDER = Path(__file__).resolve().parents[3] / "common" / "demo_model"
@@ -45,7 +44,7 @@ def decoder() -> Decoder:
 class ModelPredictor:
     """A side's real decoding, as a daemon does it."""
 
-    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceAggregation) -> None:
+    def __init__(self, decoder: Decoder, side: Side, aggregation: RaceSampler) -> None:
         encode = decoder.tokenizer.encode
         begin = decoder.tokenizer.begin
         documents = tuple((begin or 0, *encode(" " + text)) for text in DOCUMENTS[side])
@@ -77,8 +76,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
     predictors: dict[Side, ModelPredictor] = {}
 
     def side(role: Side, seconds: float) -> SideModel:
-        sampler = RaceSampler(9, temperature, 32, decoder.vocabulary)
-        aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+        aggregation = RaceSampler(9, temperature, 32, decoder.vocabulary)
         predictors[role] = ModelPredictor(decoder, role, aggregation)
         return SideModel(predictors[role], aggregation, lambda position: seconds * generator.uniform(0.5, 1.5))
 
@@ -105,8 +103,7 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
 
 
 def test_a_cache_that_is_not_cropped_is_noticed(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = RaceSampler(9, 0.0, 32, decoder.vocabulary)
-    aggregation = RaceAggregation(sampler, decoder.vocabulary, exact=True)
+    aggregation = RaceSampler(9, 0.0, 32, decoder.vocabulary)
     predictor = ModelPredictor(decoder, "device", aggregation)
     good, bad = decoder.tokenizer.encode(" You like horror")[:2]
     predictor.predict(0, [])

@@ -13,9 +13,8 @@ from safetensors.numpy import load_file, save_file
 from common.draft_policy.ddqn import ACTIONS, MOST_BYTES, SHAPES, STATE, WEIGHTS, DoubleQ, Network, state_of
 from common.draft_policy.policy import Fixed
 from common.draft_policy.times import Plan, RoundTimes
-from scripts.simulation.models import Steady, TwoStateRate
-from scripts.train_policy.environment import scenario
-from scripts.train_policy.learner import network
+from scripts.simulation.rounds import Steady, TwoStateRate
+from scripts.train_policy.learner import network, scenario
 from tests.scripts.simulation.whole_answers import simulate_rounds
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)

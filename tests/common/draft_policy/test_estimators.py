@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.draft_policy.times import PROBES, WINDOW, RoundEstimates, RoundTimes, UplinkRate, line_below
-from scripts.simulation.models import HIGH, LOW, TwoStateRate
+from scripts.simulation.rounds import HIGH, LOW, TwoStateRate
 from tests.common.draft_policy.rounds_of import outcome
 
 

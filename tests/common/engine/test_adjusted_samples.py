@@ -8,12 +8,11 @@ import torch
 
 from common.answer.values import Drawn
 from common.engine.draw import Sample, draw
-from common.methods.aggregate.drafts import Decided
-from common.methods.aggregate.samplers import RaceAggregation, make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.processors.processor import Adjustment
-from common.sampling.grid import Logprobs
-from common.sampling.joint import JointToken, make_joint
-from common.sampling.race import RaceKernel
+from common.sampling.joint import make_joint
+from common.sampling.race import RaceKernel, RaceSampler
+from common.sampling.view import Decision, JointToken, Logprobs
 from proto.messages import Open, Side
 
 VOCABULARY, DOCUMENTS = 60, 3
@@ -53,18 +52,18 @@ def drawn_of(sample: Sample, logits: torch.Tensor) -> Drawn:
     return drawn
 
 
-def decide(case: Case) -> Decided:
+def decide(case: Case) -> Decision:
     """The target of two sides that know nothing of each other but their drafts."""
-    halves = [make_aggregation(side, OPEN, VOCABULARY) for side in SIDES]
+    halves = [make_sampler(side, OPEN, VOCABULARY) for side in SIDES]
     drafts = [
         drawn_of(Sample(5, scores, half, adjustment=case.adjustment), logits)
         for scores, half, logits in zip(case.scores, halves, case.logits, strict=True)
     ]
     device, cloud = halves
-    assert isinstance(device, RaceAggregation)
+    assert isinstance(device, RaceSampler)
     remote = device.read("cloud", 5, cloud.pack(drafts[1].view))  # type: ignore[arg-type]
     decided = device.aggregate("device", 5, drafts[0].view, remote, (drafts[0].evidence, drafts[1].evidence))  # type: ignore[arg-type]
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, Decision)
     return decided
 
 
@@ -90,7 +89,7 @@ def test_a_device_with_all_documents_takes_it_too(seed: int) -> None:
     sample = Sample(
         5,
         case.scores.reshape(-1),
-        make_aggregation("device", OPEN, VOCABULARY),
+        make_sampler("device", OPEN, VOCABULARY),
         fetched=DOCUMENTS,
         joint=make_joint(OPEN, VOCABULARY, "cpu"),
         adjustment=case.adjustment,
@@ -102,7 +101,7 @@ def test_a_device_with_all_documents_takes_it_too(seed: int) -> None:
 
 
 def test_documents_have_their_shares_in_a_token_as_before() -> None:
-    case, half = Case(3), make_aggregation("device", OPEN, VOCABULARY)
+    case, half = Case(3), make_sampler("device", OPEN, VOCABULARY)
     plain = drawn_of(Sample(5, case.scores[0], half), case.logits[0])
     changed = drawn_of(Sample(5, case.scores[0], half, adjustment=case.adjustment), case.logits[0])
     assert changed.evidence != plain.evidence
@@ -111,7 +110,7 @@ def test_documents_have_their_shares_in_a_token_as_before() -> None:
 
 
 def test_an_answer_without_a_possible_token_ends_and_its_neighbour_does_not() -> None:
-    case, half = Case(4), make_aggregation("device", OPEN, VOCABULARY)
+    case, half = Case(4), make_sampler("device", OPEN, VOCABULARY)
     nothing = Adjustment(case.adjustment.ids, case.adjustment.biases, torch.zeros(VOCABULARY, dtype=torch.bool))
     samples = [Sample(5, case.scores[0], half), Sample(5, case.scores[1], half, adjustment=nothing)]
     good, bad = draw(torch.cat(case.logits), samples, KERNEL)

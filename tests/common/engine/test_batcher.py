@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import FEWEST, SHORT, Batcher, PassTimes, Share, Wish
-from common.engine.jobs import Feed
-from common.engine.kv.memory import Chunk, Layout, Rows
-from common.engine.loop import in_order
+from common.engine.batcher import FEWEST, SHORT, Batcher, PassTimes, due, in_order
+from common.engine.model.packed import Feed
+from tests.support.feeds import feed
 
-WISHES = st.lists(
-    st.builds(Wish, st.sampled_from("abc"), st.integers(1, 8), st.integers(1, 700), st.booleans()), max_size=12
+FEEDS = st.lists(
+    st.builds(feed, st.sampled_from("abc"), st.integers(1, 8), st.integers(1, 700), st.booleans()), max_size=12
 )
+
+
+def planned(batcher: Batcher, feeds: list[Feed], budget: int) -> dict[int, int]:
+    """The tokens per row that a pass feeds of each feed, by its place among `feeds`."""
+    places = {id(each): place for place, each in enumerate(feeds)}
+    chosen = batcher.plan(feeds, budget)
+    tokens = {places[id(each)]: len(each.tokens) for each in chosen}
+    assert len(tokens) == len(chosen), "a feed has one part"
+    return tokens
 
 
 class TestPlan:
     @settings(max_examples=300)
-    @given(st.lists(st.tuples(WISHES, st.integers(1, 600)), max_size=6))
-    def test_every_plan_is_sound(self, turns: list[tuple[list[Wish], int]]) -> None:
+    @given(st.lists(st.tuples(FEEDS, st.integers(1, 600)), max_size=6))
+    def test_every_plan_is_sound(self, turns: list[tuple[list[Feed], int]]) -> None:
         batcher = Batcher()
-        for wishes, budget in turns:
-            shares = batcher.plan(wishes, budget)
-            assert bool(shares) == bool(wishes)
-            assert len({share.wish for share in shares}) == len(shares)
-            due = {index for index, wish in enumerate(wishes) if wish.due}
-            assert due <= {share.wish for share in shares}
-            for share in shares:
-                assert 1 <= share.tokens <= wishes[share.wish].tokens
-            beside = [(wishes[share.wish], share.tokens) for share in shares if share.wish not in due]
-            spent = sum(wish.rows * tokens for wish, tokens in beside)
-            assert spent <= budget or len(beside) == 1  # a chunk that can't be cut smaller, and nothing else
+        for feeds, budget in turns:
+            steps = {place for place, each in enumerate(feeds) if due(each)}
+            wanted = [list(each.tokens) for each in feeds]
+            chosen = planned(batcher, feeds, budget)
+            assert bool(chosen) == bool(feeds)
+            assert steps <= chosen.keys()
+            for place, tokens in chosen.items():
+                each = feeds[place]
+                assert 1 <= tokens <= len(wanted[place])
+                assert list(each.tokens) == wanted[place][:tokens]
+                assert each.whole == (tokens == len(wanted[place]))
+                assert each.logits == int(each.whole)
+                assert due(each) == (place in steps), "a part of a prompt is no step"
+            spent = [feeds[place].size for place in chosen if place not in steps]
+            assert sum(spent) <= budget or len(spent) == 1  # a chunk that can't be cut smaller, and nothing else
 
     def test_steps_come_first_whatever_the_budget(self) -> None:
-        wishes = [Wish("a", 4, 500, False), Wish("b", 4, 1, True), Wish("c", 4, SHORT, True), Wish("d", 4, 90, True)]
-        chosen = {share.wish: share.tokens for share in Batcher().plan(wishes, 32)}
+        feeds = [feed("a", 4, 500, False), feed("b", 4, 1, True), feed("c", 4, SHORT, True), feed("d", 4, 90, True)]
+        chosen = planned(Batcher(), feeds, 32)
         assert chosen[1] == 1
         assert chosen[2] == SHORT
         assert chosen.get(0, 0) + chosen.get(3, 0) <= 8
@@ -48,9 +60,9 @@ class TestPlan:
         left = {index: 100 + index for index in range(9)}
         for _ in range(200):
             order = sorted(left)
-            wishes = [Wish(index % 3, 1 + index % 4, left[index], False) for index in order]
-            for share in batcher.plan(wishes, 64):
-                left[order[share.wish]] -= share.tokens
+            feeds = [feed(index % 3, 1 + index % 4, left[index], False) for index in order]
+            for place, tokens in planned(batcher, feeds, 64).items():
+                left[order[place]] -= tokens
             left = {index: tokens for index, tokens in left.items() if tokens}
             if not left:
                 return
@@ -62,12 +74,12 @@ class TestPlan:
         many, single, passes = 8_000, 100, 0
         while single:
             passes += 1
-            wishes = [Wish("many", 1, 1_000, False) for _ in range(8)] + [Wish("single", 1, single, False)]
-            for share in batcher.plan(wishes, 64):
-                if share.wish == 8:
-                    single -= share.tokens
+            feeds = [feed("many", 1, 1_000, False) for _ in range(8)] + [feed("single", 1, single, False)]
+            for place, tokens in planned(batcher, feeds, 64).items():
+                if place == 8:
+                    single -= tokens
                 else:
-                    many -= share.tokens
+                    many -= tokens
         assert passes <= 2 * (2 * 100 / 64) + 1
         assert 8_000 - many >= 64 * (passes - 1) / 2 - 64
 
@@ -75,13 +87,11 @@ class TestPlan:
         """Counter-example to credit that piles up: an idle peer can't save for a burst."""
         batcher = Batcher()
         for _ in range(50):
-            batcher.plan([Wish("busy", 1, 1_000, False)], 64)
-        shares: dict[int, int] = {}
+            batcher.plan([feed("busy", 1, 1_000, False)], 64)
+        had = Counter[int]()
         for _ in range(4):
-            wishes = [Wish("busy", 1, 1_000, False), Wish("back", 1, 1_000, False)]
-            for share in batcher.plan(wishes, 128):
-                shares[share.wish] = shares.get(share.wish, 0) + share.tokens
-        assert abs(shares[0] - shares[1]) <= 128
+            had.update(planned(batcher, [feed("busy", 1, 1_000, False), feed("back", 1, 1_000, False)], 128))
+        assert abs(had[0] - had[1]) <= 128
 
 
 @dataclass
@@ -103,13 +113,12 @@ def run(machine: Machine, prompts: list[int], rows: int = 1) -> tuple[list[float
         times.observe(machine.seconds(True, 0), True, 0)
     while left:
         order = sorted(left)
-        wishes = [Wish("runner", 4, 1, True)] + [Wish(index, rows, left[index], False) for index in order]
-        shares = batcher.plan(wishes, times.budget(running=True))
+        feeds = [feed("runner", 4, 1, True)] + [feed(index, rows, left[index], False) for index in order]
         tokens = 0
-        for share in shares:
-            if share.wish:
-                tokens += rows * share.tokens
-                left[order[share.wish - 1]] -= share.tokens
+        for place, part in planned(batcher, feeds, times.budget(running=True)).items():
+            if place:
+                tokens += rows * part
+                left[order[place - 1]] -= part
         seconds = machine.seconds(True, tokens)
         now += seconds
         times.observe(seconds, True, tokens)
@@ -133,8 +142,9 @@ class TestRunningAnswers:
         """Whole prompts at once: what the budget is for."""
         passes, _ = run(Machine(0.040, 1e-3), [500] * 4)
         assert max(passes) < 0.1
-        whole = Batcher().plan([Wish("runner", 4, 1, True), *(Wish(i, 1, 500, False) for i in range(4))], 10**6)
-        assert Machine(0.040, 1e-3).seconds(True, sum(share.tokens for share in whole if share.wish)) > 1.0
+        prompts = [feed(number, 1, 500, False) for number in range(4)]
+        chosen = planned(Batcher(), [feed("runner", 4, 1, True), *prompts], 10**6)
+        assert Machine(0.040, 1e-3).seconds(True, sum(chosen.values()) - chosen[0]) > 1.0
 
     def test_prompts_go_forward_however_slow_their_tokens(self) -> None:
         times = PassTimes(0.005)
@@ -149,12 +159,12 @@ class TestRunningAnswers:
         passes = 0
         while left:
             names = sorted(left)
-            wishes = [Wish("runner", 4, 1, True)] + [Wish(name, rows, left[name], False) for name in names]
-            shares = {share.wish: share.tokens for share in batcher.plan(wishes, FEWEST)}
-            assert shares.pop(0) == 1
-            assert sum(shares.values()) * rows <= max(FEWEST, rows)
-            for index, tokens in shares.items():
-                left[names[index - 1]] -= tokens
+            feeds = [feed("runner", 4, 1, True)] + [feed(name, rows, left[name], False) for name in names]
+            chosen = planned(batcher, feeds, FEWEST)
+            assert chosen.pop(0) == 1
+            assert sum(chosen.values()) * rows <= max(FEWEST, rows)
+            for place, tokens in chosen.items():
+                left[names[place - 1]] -= tokens
             left = {name: tokens for name, tokens in left.items() if tokens}
             passes += 1
             assert passes <= 2 * 24 * max(1, rows / FEWEST * 2), "nothing goes forward"
@@ -168,8 +178,6 @@ class TestRunningAnswers:
 
 
 class TestInOrder:
-    ROWS = Rows(Chunk(Layout((), torch.float32, torch.device("cpu")), 3, 64, True), 0, 1)
-
     @pytest.mark.parametrize(
         ("fed", "kept"),
         [
@@ -182,6 +190,8 @@ class TestInOrder:
         ],
     )
     def test_what_is_behind_others_waits_for_all_of_them(self, fed: dict[int, int], kept: list[int]) -> None:
-        first, second = Feed(self.ROWS, [5, 6, 7, 8]), Feed(self.ROWS, [5, 6, 7])
-        feeds = [first, second, Feed(self.ROWS, [9, 9], behind=[first, second])]
-        assert [share.wish for share in in_order(feeds, [Share(*each) for each in fed.items()])] == kept
+        feeds = [feed("one", 1, tokens, False) for tokens in (4, 3, 2)]
+        feeds[2].behind = feeds[:2]
+        for place, tokens in fed.items():
+            feeds[place].cut(tokens)
+        assert in_order([feeds[place] for place in fed]) == [feeds[place] for place in kept]

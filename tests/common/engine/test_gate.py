@@ -13,7 +13,7 @@ import torch
 from common.engine.gate import Gate
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, documents, load
 
@@ -115,10 +115,10 @@ def test_passes_of_two_models_never_overlap(monkeypatch: pytest.MonkeyPatch) -> 
     decoders, gate, inside = [load(), load()], Gate(), set[int]()
     forward = Decoder.forward
 
-    def watched(decoder: Decoder, items: Sequence[Item], *others: Any) -> torch.Tensor:
+    def watched(decoder: Decoder, feeds: Sequence[Feed], *others: Any) -> torch.Tensor:
         assert not inside
         inside.add(id(decoder))
-        logits = forward(decoder, items, *others)
+        logits = forward(decoder, feeds, *others)
         inside.remove(id(decoder))
         return logits
 

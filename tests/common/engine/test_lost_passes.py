@@ -12,7 +12,7 @@ import torch
 from common.engine import loop as worker_module
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from tests.common.engine.greedy_client import GreedyClient
 from tests.common.engine.test_several_positions import Verifier, mixed, submit
 from tests.common.engine.test_worker import LENGTH, alone, decoder, together, worker
@@ -26,13 +26,13 @@ def test_a_failed_pass_leaves_its_memory_to_those_that_are_run_one_by_one(
     forward = Decoder.forward
     failed, held = list[weakref.ref[torch.Tensor]](), list[bool]()
 
-    def fragile(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
+    def fragile(decoder: Decoder, feeds: Sequence[Feed], *rest: Any) -> torch.Tensor:
         held.append(any(each() is not None for each in failed))
-        if len(items) > 1:
+        if len(feeds) > 1:
             activations = torch.zeros(10)
             failed.append(weakref.ref(activations))
             raise RuntimeError("out of memory")
-        return forward(decoder, items, *rest)
+        return forward(decoder, feeds, *rest)
 
     monkeypatch.setattr(Decoder, "forward", fragile)
     together(worker, range(4), [GreedyClient(3) for _ in range(4)])

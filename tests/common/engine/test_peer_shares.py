@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import REST, Batcher, PassTimes, PeerShares, Share, Wish
+from common.engine.batcher import REST, Batcher, PassTimes, PeerShares
+from common.engine.model.packed import Feed
+from tests.support.feeds import feed
 
 ROWS: Final = 4
 STEPS: Final = 24  # of an answer
 PAUSE: Final = 100  # milliseconds between two answers of a polite peer
 
-WISHES = st.lists(
-    st.builds(Wish, st.sampled_from("abcd"), st.integers(1, 8), st.integers(1, 300), st.booleans()), max_size=12
+FEEDS = st.lists(
+    st.builds(feed, st.sampled_from("abcd"), st.integers(1, 8), st.integers(1, 300), st.booleans()), max_size=12
 )
 
 
@@ -38,34 +40,37 @@ class Fixed:
         return self.slope * stepped + self.token * tokens
 
 
-def step(peer: object, rows: int = ROWS) -> Wish:
-    return Wish(peer, rows, 1, True)
+def step(peer: Hashable, rows: int = ROWS) -> Feed:
+    return feed(peer, rows, 1, True)
 
 
-def whole(wishes: Sequence[Wish], admitted: Sequence[int]) -> list[Share]:
-    """All that was admitted, fed."""
-    return [Share(index, wishes[index].tokens) for index in admitted]
+def noted(shares: PeerShares, feeds: Sequence[Feed], seconds: float) -> None:
+    """A pass of all of them, each fed whole."""
+    shares.note({each.job.peer for each in feeds}, feeds, seconds, Fixed())
 
 
-def asked(shares: PeerShares, wishes: Sequence[Wish]) -> list[int]:
-    """The wishes of those that are not held back."""
-    held = shares.held(Counter(wish.peer for wish in wishes))
-    return [index for index, wish in enumerate(wishes) if wish.peer not in held]
+def asked(shares: PeerShares, feeds: Sequence[Feed]) -> list[Feed]:
+    """The feeds of those that are not held back."""
+    held = shares.held(Counter(each.job.peer for each in feeds))
+    return [each for each in feeds if each.job.peer not in held]
 
 
-def served(shares: PeerShares, wishes: Sequence[Wish], costs: Fixed, seconds: float) -> list[int]:
-    """A pass of all that may have a part of it; the indices of what was fed."""
-    left = asked(shares, wishes)
-    mine = [wishes[index] for index in left]
+def places(feeds: Sequence[Feed], chosen: Sequence[Feed]) -> list[int]:
+    return [feeds.index(each) for each in chosen]
+
+
+def served(shares: PeerShares, feeds: Sequence[Feed], costs: Fixed, seconds: float) -> list[int]:
+    """A pass of all that may have a part of it; the places of what was fed."""
+    mine = asked(shares, feeds)
     admitted = shares.admitted(mine, costs)
-    shares.note(mine, whole(mine, admitted), seconds, costs)
-    return [left[index] for index in admitted]
+    shares.note({each.job.peer for each in mine}, admitted, seconds, costs)
+    return places(feeds, admitted)
 
 
 class TestAdmitted:
     @settings(max_examples=300)
-    @given(st.lists(WISHES, max_size=8), st.sampled_from([Fixed(), Fixed(free=9), Fixed(0.0, 0.0, 2048)]))
-    def test_something_is_fed_whenever_there_is_something(self, turns: list[list[Wish]], costs: Fixed) -> None:
+    @given(st.lists(FEEDS, max_size=8), st.sampled_from([Fixed(), Fixed(free=9), Fixed(0.0, 0.0, 2048)]))
+    def test_something_is_fed_whenever_there_is_something(self, turns: list[list[Feed]], costs: Fixed) -> None:
         shares = PeerShares()
         for wishes in turns:
             admitted = served(shares, wishes, costs, 0.01)
@@ -83,7 +88,7 @@ class TestAdmitted:
         wishes = [step("many") for _ in range(6)] + [step("few")]
         shares, fed = PeerShares(), Counter[int]()
         for _ in range(12):
-            admitted = shares.admitted(wishes, Fixed())
+            admitted = places(wishes, shares.admitted(wishes, Fixed()))
             assert 6 in admitted and len(admitted) == 2
             fed.update(admitted)
         assert [fed[index] for index in range(6)] == [2] * 6
@@ -96,17 +101,17 @@ class TestAdmitted:
             assert len(served(shares, wishes, costs, 0.02)) == len(wishes)
 
     def test_a_large_step_is_not_held_back_for_ever(self) -> None:
-        wishes = [Wish("large", 64, 3, True), step("small", 1)]
-        assert PeerShares().admitted(wishes, Fixed()) == [0, 1]
+        wishes = [feed("large", 64, 3, True), step("small", 1)]
+        assert PeerShares().admitted(wishes, Fixed()) == wishes
 
 
 class TestRest:
     """One that always wants everything, beside one that has just come."""
 
     @staticmethod
-    def grown(shares: PeerShares, wishes: list[Wish]) -> None:
+    def grown(shares: PeerShares, wishes: list[Feed]) -> None:
         for _ in range(1000):
-            shares.note(wishes, whole(wishes, range(len(wishes))), 0.1, Fixed())
+            noted(shares, wishes, 0.1)
 
     def test_a_newcomer_goes_first_and_the_others_get_the_rest(self) -> None:
         shares, greedy = PeerShares(), [step("greedy") for _ in range(16)]
@@ -135,8 +140,7 @@ class TestRest:
         shares, draw = PeerShares(), np.random.default_rng(3)
         for _ in range(5000):
             peer = int(draw.integers(9))
-            wishes = [step("greedy" if peer >= 7 else peer)]
-            shares.note(wishes, whole(wishes, [0]), 0.01, Fixed())
+            noted(shares, [step("greedy" if peer >= 7 else peer)], 0.01)
         asking: dict[Hashable, int] = {**dict.fromkeys(range(7), 2), "greedy": 16, "new": 1}
         assert max(shares._had[peer] for peer in range(7)) > 1 / len(asking)
         assert shares.held(asking) == {"greedy"}
@@ -152,21 +156,23 @@ class TestRest:
         shares = PeerShares()
         for peer, times in (("some", 300), ("greedy", 700)):
             for _ in range(times):
-                shares.note([step(peer)], whole([step(peer)], [0]), 0.01, Fixed())
+                noted(shares, [step(peer)], 0.01)
         assert shares.held({"some": 2, "greedy": 9, "new": 1}) == {"greedy"}
         assert shares.held({"some": 2, "greedy": 9}) == {"greedy"}
         assert shares.held({"greedy": 9}) == frozenset()
 
     def test_prompts_count_too(self) -> None:
-        shares, greedy = PeerShares(), [Wish("greedy", ROWS, 200, False) for _ in range(16)]
+        shares, greedy = PeerShares(), [feed("greedy", ROWS, 200, False) for _ in range(16)]
         self.grown(shares, greedy)
         wishes = [*greedy, step("new")]
+        part = feed("greedy", ROWS, 200, False)
+        part.cut(16)
         passes = 0
         for _ in range(200):
-            if asked(shares, wishes) == [16]:
-                shares.note(wishes[16:], [Share(0, 1)], 0.004, Fixed())
+            if asked(shares, wishes) == wishes[16:]:
+                noted(shares, wishes[16:], 0.004)
             else:
-                shares.note(wishes, [Share(0, 16), Share(16, 1)], 0.036, Fixed())
+                noted(shares, [part, wishes[16]], 0.036)
                 passes += 1
         assert passes == pytest.approx(200 * REST * 0.004 / 0.032, abs=1)
 
@@ -175,7 +181,7 @@ class TestRest:
         self.grown(shares, greedy)
         other = [step("other")]
         for _ in range(3000):
-            shares.note(other, whole(other, [0]), 0.01, Fixed())
+            noted(shares, other, 0.01)
         wishes = [step("greedy"), step("greedy"), step("other"), step("other"), step("new")]
         assert served(shares, wishes, Fixed(), 0.01) == [0, 4]  # equal parts of those that are not behind
         for _ in range(1000):
@@ -215,31 +221,28 @@ class Machine:
                 if moment <= now:
                     del begins[peer]
                     left[peer], begun[peer] = STEPS, moment
-            order = list(left)
-            wishes = [step(peer) for peer in order] + [step("greedy") for _ in range(greedy)]
+            wishes = [step(peer) for peer in left] + [step("greedy") for _ in range(greedy)]
             if not wishes:
                 now = min(begins.values())
                 continue
-            admitted = list(range(len(wishes)))
+            admitted = wishes
             if self.shares is not None:
-                wishes = [wishes[index] for index in asked(self.shares, wishes)]
+                wishes = asked(self.shares, wishes)
                 admitted = self.shares.admitted(wishes, times)
-            chosen = batcher.plan([wishes[index] for index in admitted], 64)
-            fed = [Share(admitted[share.wish], share.tokens) for share in chosen]
-            rows = sum(wishes[share.wish].rows for share in fed)
+            fed = batcher.plan(admitted, 64)
+            rows = sum(len(each.rows) for each in fed)
             seconds = self.base + self.each * rows
             times.observe(seconds, True, 0, 0, rows)
             if self.shares is not None:
-                self.shares.note(wishes, fed, seconds, times)
+                self.shares.note({each.job.peer for each in wishes}, fed, seconds, times)
             now += seconds
-            for share in fed:
-                if share.wish < len(order):
-                    peer = order[share.wish]
-                    left[peer] -= 1
-                    if not left[peer]:
-                        del left[peer]
-                        taken.append(now - begun[peer])
-                        begins[peer] = now + float(draw.exponential(PAUSE * peers / 1e3))
+            for owner in [each.job.peer for each in fed]:
+                if isinstance(owner, int):
+                    left[owner] -= 1
+                    if not left[owner]:
+                        del left[owner]
+                        taken.append(now - begun[owner])
+                        begins[owner] = now + float(draw.exponential(PAUSE * peers / 1e3))
         return taken
 
 

@@ -11,10 +11,10 @@ import torch
 
 from common.answer.values import Drawn, Work
 from common.engine import loop as worker_module
-from common.engine.jobs import AnswerRows, Feed, Prompt
+from common.engine.jobs import AnswerRows, Prompt
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 from tests.common.engine.test_worker import LENGTH, QUERY, alone, decoder, documents, worker
 
@@ -110,13 +110,13 @@ def by_hand(decoder: Decoder, passes: Sequence[tuple[Sequence[int], int]]) -> fl
     try:
         while rows.reading:
             for feed in rows.feeds(Work(0, ())):
-                decoder.forward([Item(feed.rows, feed.tokens, 0)])
-                rows.fed(feed, len(feed.tokens))
+                decoder.forward([feed])
+                rows.fed(feed)
         furthest = 0.0
         for path, count in passes:
             (feed,) = rows.feeds(Work(0, tuple(path), count=count))
-            logits = decoder.forward([Item(feed.rows, feed.tokens, feed.logits)])
-            rows.fed(feed, len(feed.tokens))
+            logits = decoder.forward([feed])
+            rows.fed(feed)
             assert len(logits) == count
             for place, found in enumerate(logits):
                 before = path[: len(path) - count + 1 + place]
@@ -140,7 +140,10 @@ class TestRolledBack:
 
         def fewer(self: AnswerRows, wanted: Work) -> list[Feed]:
             less = replace(wanted, count=max(1, wanted.count - 1))
-            return [replace(feed, logits=wanted.count) for feed in feeds(self, less)]
+            made = feeds(self, less)
+            for feed in made:
+                feed.logits = wanted.count
+            return made
 
         monkeypatch.setattr(AnswerRows, "feeds", fewer)
         with pytest.raises((AssertionError, ValueError)):

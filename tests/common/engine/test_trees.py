@@ -12,9 +12,8 @@ import torch
 from common.answer.values import ROOT, TreeWork
 from common.engine.jobs import AnswerRows, Prompt
 from common.engine.kv.memory import Rows
-from common.engine.loop import Entry
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from tests.common.engine.test_worker import QUERY, documents, load
 
 TOLERANCE = 2e-5  # of the largest number; other orders of summation
@@ -45,23 +44,23 @@ class Answer:
         self.rows = AnswerRows(self.decoder, prompt, self.decoder.take_rows(prompt.parts, prompt.query, RESERVE))
         while self.rows.reading:
             for feed in self.rows.feeds(TreeWork(0, ())):
-                self.decoder.forward([Item(feed.rows, feed.tokens, 0)])
-                self.rows.fed(feed, len(feed.tokens))
+                self.decoder.forward([feed])
+                self.rows.fed(feed)
 
     def grow(self, nodes: int) -> None:
         for _ in range(nodes):
             self.parents.append(self.random.randrange(-1, len(self.tokens)))
             self.tokens.append(self.random.randrange(3, 2000))
 
-    def item(self, count: int) -> Item:
+    def feed(self, count: int) -> Feed:
         """Tokens that are to be fed for the last `count` distributions."""
         self.wanted = TreeWork(0, tuple(self.path), tuple(self.tokens), tuple(self.parents), count)
         (self.fed,) = self.rows.feeds(self.wanted)
-        return Item(self.fed.rows, self.fed.tokens, self.fed.logits, self.fed.parents)
+        return self.fed
 
     def take(self, logits: torch.Tensor) -> None:
-        """Compare the logits `[rows * count, vocabulary]` of the item, and what the rows hold on the last path."""
-        self.rows.fed(self.fed, len(self.fed.tokens))
+        """Compare the logits `[rows * count, vocabulary]` of the feed, and what the rows hold on the last path."""
+        self.rows.fed(self.fed)
         by_row = logits.unflatten(0, (len(self.documents), -1))
         for row, document in enumerate(self.documents):
             for place, path in enumerate(self.wanted.paths):
@@ -90,11 +89,11 @@ class Answer:
 
     def check_rows(self) -> None:
         """The rows hold of the decided tokens what a fresh prefill gives."""
-        item = self.item(1)
-        self.take(self.decoder.forward([item]))
+        feed = self.feed(1)
+        self.take(self.decoder.forward([feed]))
         for row, document in enumerate(self.documents):
             fresh = self.decoder.memory.take(1, RESERVE)
-            self.decoder.forward([Item(fresh, [*document, *QUERY, *self.path], 0)])
+            self.decoder.forward([Feed(fresh, [*document, *QUERY, *self.path], 0)])
             length = len(document) + len(QUERY) + len(self.path)
             for mine, its in zip(self.rows.rows.states(row), fresh.states(0), strict=True):
                 near(mine[0][:, :length], its[0])
@@ -108,11 +107,11 @@ def near(one: torch.Tensor, other: torch.Tensor) -> None:
 
 def together(decoder: Decoder, answers: Sequence[Answer], counts: Sequence[int]) -> None:
     """One pass over what all answers lack."""
-    items = [answer.item(count) for answer, count in zip(answers, counts, strict=True)]
-    logits = decoder.forward(items)
+    feeds = [answer.feed(count) for answer, count in zip(answers, counts, strict=True)]
+    logits = decoder.forward(feeds)
     start = 0
-    for answer, item in zip(answers, items, strict=True):
-        stop = start + len(item.rows) * item.logits
+    for answer, feed in zip(answers, feeds, strict=True):
+        stop = start + len(feed.rows) * feed.logits
         answer.take(logits[start:stop])
         start = stop
 
@@ -145,7 +144,7 @@ def test_a_tree_grows_node_by_node(decoder: Decoder) -> None:
     answer = Answer(decoder, 5)
     for _ in range(6):
         answer.grow(1)
-        fed = len(answer.item(1).tokens)
+        fed = len(answer.feed(1).tokens)
         together(decoder, [answer], [1])
         assert fed == (1 if len(answer.tokens) > 1 else len(QUERY) + 1)
     decoder.memory.give_back(answer.rows.rows)
@@ -155,16 +154,12 @@ def test_a_prompt_in_parts_ends_before_its_tree(decoder: Decoder) -> None:
     """As the batcher cuts it: what is cut off has no logits, and the rest is read behind it."""
     answer = Answer(decoder, 6)
     answer.grow(4)
-
-    class Owner:
-        running = False
-
     for tokens in (2, len(QUERY) + 2):
-        answer.item(5)
-        entry = Entry(Owner(), answer.fed, tokens)  # type: ignore[arg-type]
-        logits = decoder.forward([entry.item])
+        feed = answer.feed(5)
+        feed.cut(tokens)
+        logits = decoder.forward([feed])
         if tokens == 2:
-            answer.rows.fed(answer.fed, tokens)
+            answer.rows.fed(feed)
             assert len(logits) == 0
     answer.take(logits)
     decoder.memory.give_back(answer.rows.rows)
@@ -193,13 +188,13 @@ def test_a_chain_goes_on_as_a_tree_and_as_a_chain_again(decoder: Decoder) -> Non
     together(decoder, [answer], [1])
     answer.path = [11]
     answer.tokens, answer.parents = [12, 13, 14, 21], [ROOT, 0, 1, 0]  # beside 13
-    fed = answer.item(1)
+    fed = answer.feed(1)
     assert list(fed.tokens) == [21]
     together(decoder, [answer], [1])
     answer.tokens, answer.parents = [12, 13, 14, 21, 22, 15], [ROOT, 0, 1, 0, 3, 2]
     together(decoder, [answer], [2])
     answer.path, answer.tokens, answer.parents = [11, 12, 21, 22, 23], [], []
-    assert list(answer.item(1).tokens) == [23]
+    assert list(answer.feed(1).tokens) == [23]
     answer.check_rows()
     decoder.memory.give_back(answer.rows.rows)
 
@@ -219,6 +214,6 @@ def test_mutant_stale_keys(
 
 def test_mutant_places_for_positions(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes at the positions of a chain: logits are others."""
-    monkeypatch.setattr(Item, "tree", lambda item: None)
+    monkeypatch.setattr(Feed, "tree", lambda feed: None)
     with pytest.raises(AssertionError):
         rounds(decoder, 3, 7)

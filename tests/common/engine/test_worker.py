@@ -23,7 +23,7 @@ from common.engine.kv.memory import KvMemory
 from common.engine.loop import MinimumTimes, Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.sampling.race import Race
 from tests.common.engine.greedy_client import GreedyClient, RaceDrafter, job
 
@@ -98,9 +98,9 @@ class TestManyAnswers:
         """Two answers of one pass that get each other's logits: the comparison above notices."""
         forward = Decoder.forward
 
-        def swapped(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
-            logits = forward(decoder, items, *rest)
-            wanted = [item for item in items if item.logits]
+        def swapped(decoder: Decoder, feeds: Sequence[Feed], *rest: Any) -> torch.Tensor:
+            logits = forward(decoder, feeds, *rest)
+            wanted = [feed for feed in feeds if feed.logits]
             if len(wanted) == 2 and len(logits) == 6:
                 logits = torch.cat([logits[3:], logits[:3]])
             return logits
@@ -115,9 +115,9 @@ class TestManyAnswers:
         sizes: list[int] = []
         forward = Decoder.forward
 
-        def counted(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
-            sizes.append(len(items))
-            return forward(decoder, items, *rest)
+        def counted(decoder: Decoder, feeds: Sequence[Feed], *rest: Any) -> torch.Tensor:
+            sizes.append(len(feeds))
+            return forward(decoder, feeds, *rest)
 
         monkeypatch.setattr(Decoder, "forward", counted)
         together(worker, range(6), [GreedyClient(LENGTH) for _ in range(6)])
@@ -207,13 +207,13 @@ class TestFailures:
         self.check(worker, GreedyClient(LENGTH), ContextError, reserve=5_000)
 
     def test_a_pass_that_fails_for_one_item(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A kernel may run out of memory for one length: the others' items are run without it."""
+        """A kernel may run out of memory for one length: the others' feeds are run without it."""
         forward = Decoder.forward
 
-        def fragile(decoder: Decoder, items: Sequence[Item], *rest: Any) -> torch.Tensor:
-            if any(len(item.rows) == 2 for item in items):
+        def fragile(decoder: Decoder, feeds: Sequence[Feed], *rest: Any) -> torch.Tensor:
+            if any(len(feed.rows) == 2 for feed in feeds):
                 raise RuntimeError("out of memory")
-            return forward(decoder, items, *rest)
+            return forward(decoder, feeds, *rest)
 
         monkeypatch.setattr(Decoder, "forward", fragile)
         prompt = job(worker.decoder, GreedyClient(1), documents(0, 2), QUERY).assignment.prompt
@@ -261,11 +261,11 @@ class TestPrompts:
         worker = Worker(decoder, 0.040, MinimumTimes(0.040, prompt=0.5e-3))
         forward, read = decoder.forward, list[tuple[int, int, bool]]()
 
-        def noted(items: Sequence[Item], *others: Any) -> torch.Tensor:
-            prompts = sum(len(item.tokens) for item in items if len(item.tokens) > 1)
+        def noted(feeds: Sequence[Feed], *others: Any) -> torch.Tensor:
+            prompts = sum(len(feed.tokens) for feed in feeds if len(feed.tokens) > 1)
             if prompts and started.is_set() and not runner.over:
-                read.append((prompts, worker.times.budget(True), any(len(item.tokens) == 1 for item in items)))
-            return forward(items, *others)
+                read.append((prompts, worker.times.budget(True), any(len(feed.tokens) == 1 for feed in feeds)))
+            return forward(feeds, *others)
 
         monkeypatch.setattr(decoder, "forward", noted)
         try:
@@ -308,10 +308,10 @@ class TestPrompts:
         forward, read = decoder.forward, list[tuple[int, int, int]]()
         busy, newcomer = [GreedyClient(150) for _ in range(3)], GreedyClient(3)
 
-        def noted(items: Sequence[Item], *others: Any) -> torch.Tensor:
-            if (prompts := sum(len(item.tokens) for item in items if len(item.tokens) > 1)) and started.is_set():
-                read.append((prompts, worker.times.budget(True), sum(len(item.tokens) == 1 for item in items)))
-            return forward(items, *others)
+        def noted(feeds: Sequence[Feed], *others: Any) -> torch.Tensor:
+            if (prompts := sum(len(feed.tokens) for feed in feeds if len(feed.tokens) > 1)) and started.is_set():
+                read.append((prompts, worker.times.budget(True), sum(len(feed.tokens) == 1 for feed in feeds)))
+            return forward(feeds, *others)
 
         started = threading.Event()
         busy[0].on_token = lambda position: started.set() if position == 30 else None
@@ -379,10 +379,10 @@ def test_stale_passes_are_given_up(worker: Worker, decoder: Decoder, monkeypatch
     client = GreedyClient(LENGTH)
     forward = Decoder.forward
 
-    def rejected_meanwhile(decoder: Decoder, items: Sequence[Item], interrupt: Any, waiting: Any) -> torch.Tensor:
+    def rejected_meanwhile(decoder: Decoder, feeds: Sequence[Feed], interrupt: Any, waiting: Any) -> torch.Tensor:
         if len(client.tokens) == 6 and client.epoch == 0:
             client.epoch += 1
-        return forward(decoder, items, interrupt, waiting)
+        return forward(decoder, feeds, interrupt, waiting)
 
     monkeypatch.setattr(Decoder, "forward", rejected_meanwhile)
     worker.submit(job(decoder, client, documents(5), QUERY, drafter=RaceDrafter(decoder.vocabulary, 5)))

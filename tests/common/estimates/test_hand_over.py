@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from common.estimates.cost import Estimates, latency_per_token
 from common.estimates.policy import OUTCOMES, best_after, best_first, relative_value, wait_for_next
 from proto.messages import Placement, Side
-from scripts.simulation.acceptance import Rates
-from scripts.simulation.scenario import Scenario, simulate
-from scripts.simulation.timing import DecodeTime, Scatter, Way
+from scripts.simulation.scenario import Rates, Scatter, Scenario, Way, simulate
 
 EVEN = Estimates(0.05, 0.05, 0.3, 0.85, 0.85)
 seconds = st.floats(1e-3, 1.0)
@@ -109,7 +107,7 @@ class TestInSimulation:
 
     @staticmethod
     def mean(device: int, cloud: int, rates: Rates, paper_rule: bool, placement: Placement) -> float:
-        one, other = DecodeTime.constant(device / 1e3), DecodeTime.constant(cloud / 1e3)
+        one, other = device / 1e3, cloud / 1e3
         scenario = Scenario(one, other, Way(0.3), rates, placement, 60, paper_rule=paper_rule)
         return fmean(simulate(scenario, seed).seconds for seed in range(4))
 
@@ -127,7 +125,7 @@ class TestInSimulation:
         """
 
         def mean(placement: Placement) -> float:
-            step, way = DecodeTime.constant(0.05), Way(0.001, 0.3, Scatter(0.1))
+            step, way = 0.05, Way(0.001, 0.3, Scatter(0.1))
             rates = Rates.independent(0.92, 0.94)
             scenario = Scenario(step, step, way, rates, placement, 17, earlier=rates.draw(100, 99))
             return fmean(simulate(scenario, seed).seconds for seed in range(60))

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from common.library.add_process import Daemon, FolderReader, LentEmbedder
+from common.library.add_process import DaemonLines, FolderReader, LentEmbedder
 
 ALONE = 9  # exit code where the daemon lends it nothing
 
@@ -40,7 +40,7 @@ class Reader(FolderReader):
 
 def main() -> None:
     sys.stdin.readline()  # the settings
-    daemon = Daemon(sys.stdin, sys.stdout)
+    daemon = DaemonLines(sys.stdin, sys.stdout)
     own: Any = Own()
     unused: Any = None
     Reader(daemon, unused, unused, LentEmbedder(own, daemon.embed)).run()

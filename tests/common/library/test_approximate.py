@@ -49,7 +49,7 @@ def put_many(store: Store, count: int, name: str = "many", towards: float = 0.0)
     with store.writing():
         if store.state().embedder is None:
             store.set_embedder("toy", DIMENSION)
-        record = FileRecord(0, f"/{name}", "/", name, "", 0, 0, "", count)
+        record = FileRecord(0, f"/{name}", "/", name, name, 0, 0, "", count)
         store.put_file(record, [Chunk(0, 1, f"chunk {number}") for number in range(count)], vectors)
         store.advance()
     return vectors
@@ -188,7 +188,7 @@ class TestChanges:
         put_many(store, 100)
         with opened(tmp_path, 50) as index:
             trained(index, store)
-            index.save()
+            index.save(store)
             remove(store, "many")
             assert nearest(index, store, 9) == brute_force(store, 9)
             assert not index.approximate

@@ -2,22 +2,21 @@ from __future__ import annotations
 
 import io
 import re
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
 from common.engine.kv.documents import StoreCounters
 from common.engine.model.decoder import load_decoder
 from common.engine.model.prompt import TextFormat
 from common.library import commands
+from common.library.database import connect, writer_lock
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.snapshots import newest, publish
-from common.library.writer_lock import writer_lock
 from common.process.lifetime import sole_process
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -378,7 +377,7 @@ class TestStatus:
         with commands.open_library(settings) as library, pytest.raises(KeyboardInterrupt):
             library.add(documents, stop, watch=True, tags=["work"])
         assert "32 documents, 214 bytes, being read: 77% done, at " in shown[0]
-        with closing(sqlite3.connect(settings.library / "library.sqlite")) as connection:
+        with closing(connect(settings.library / "library.sqlite")) as connection:
             connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
             connection.commit()
         commands.status(settings)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-import resource
 import shutil
 import signal
 import sqlite3
@@ -13,22 +11,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import faiss
-import numpy as np
 import pytest
 
-from common.library import database, index_header, seal
+from common.library import database
 from common.library.chunks import Chunker
+from common.library.database import Database
 from common.library.errors import LibraryDamaged, LibraryError, LibraryFull
-from common.library.index_file import TEMPORARY
 from common.library.library import Library
-from common.library.store import DATABASE, INDEX, Store
+from common.library.store import DATABASE, Store
 from tests.common.library.conftest import Write
-from tests.common.library.toy_embedder import DIMENSION, ToyEmbedder
+from tests.common.library.toy_embedder import ToyEmbedder
 
 ROOT = Path(__file__).resolve().parents[3]
 LONG = " ".join(f"Sentence {number} of the long one is here." for number in range(120))
@@ -93,7 +88,6 @@ class TestKill:
             check(library)
             found = {path: {text.split(" ", 1)[1] for text in texts} for path, texts in content(library).items()}
             assert found == expected
-        assert not (folder / TEMPORARY).exists()
 
 
 @pytest.fixture(scope="module")
@@ -121,101 +115,12 @@ def filled(made: Path, tmp_path: Path, toy: ToyEmbedder, chunker: Chunker) -> It
         yield library
 
 
-@pytest.fixture
-def added(library: Library, write: Write, documents: Path) -> Library:
-    """One that is beside its documents."""
-    fill(write, "first")
-    library.add(documents)
-    return library
-
-
-def damage(path: Path, kind: str) -> None:
-    data = bytearray(path.read_bytes())
-    match kind:
-        case "flipped bit":
-            data[len(data) // 2] ^= 1
-        case "flipped bit in the header":
-            data[20] ^= 1
-        case "cut short":
-            del data[len(data) // 2 :]
-        case "empty":
-            data.clear()
-        case "noise":
-            data[:] = random.Random(1).randbytes(len(data))
-    path.write_bytes(data)
-
-
 def edit(library: Library, statements: str) -> None:
-    """Close the library and change its database; it has no seal, as where a change was killed."""
+    """Close the library and change rows of its database without a word to whatever counts them."""
     library.close()
     with closing(sqlite3.connect(library.folder / DATABASE)) as connection:
+        connection.create_function("checksum", -1, lambda *values: 0)
         connection.executescript(statements)
-    seal.remove(library.folder)
-
-
-class TestIndexFile:
-    @pytest.mark.parametrize("kind", ["flipped bit", "flipped bit in the header", "cut short", "empty", "noise"])
-    def test_damage_is_noticed_and_repaired(self, filled: Library, kind: str, toy: ToyEmbedder) -> None:
-        path = filled.folder / INDEX
-        before, good = content(filled), path.read_bytes()
-        damage(path, kind)
-        with Library(filled.folder, toy) as reopened:
-            assert content(reopened) == before
-        assert path.read_bytes() == good
-
-    @pytest.mark.parametrize(
-        "kind", ["another dimension", "another kind", "another metric", "other ids", "half the ids", "absurd size"]
-    )
-    def test_a_file_that_claims_to_be_this_librarys(self, filled: Library, kind: str, toy: ToyEmbedder) -> None:
-        """Its header and its checksum are right: whoever hands a library on can write both."""
-        path = filled.folder / INDEX
-        before, good = content(filled), path.read_bytes()
-        written = index_header.written(good[: index_header.HEADER])
-        assert written is not None
-        ids = np.arange(1, filled.count + 1)
-        width = 8 if kind == "another dimension" else DIMENSION
-        inner = faiss.IndexFlatL2(width) if kind == "another metric" else faiss.IndexFlatIP(width)
-        made = faiss.IndexIDMap2(faiss.IndexLSH(width, 16) if kind == "another kind" else inner)
-        chosen = {"other ids": ids + 10**6, "half the ids": ids[::2]}.get(kind, ids)
-        made.add_with_ids(np.zeros((len(chosen), width), np.float32), chosen)
-        data = bytearray(faiss.serialize_index(made).tobytes())
-        if kind == "absurd size":
-            sizes = (4 * len(chosen) * width // 4).to_bytes(8, "little")
-            assert sizes in data
-            data = data.replace(sizes, (2**38).to_bytes(8, "little"))
-        header = index_header.header(replace(written, sha256=hashlib.sha256(data).hexdigest()))
-        path.write_bytes(header + data)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with Library(filled.folder, toy) as reopened:
-            assert content(reopened) == before
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 2**18  # KiB
-        with Library(filled.folder, toy) as again:
-            assert content(again) == before
-
-    def test_an_old_file_is_brought_up_to_date(
-        self, added: Library, toy: ToyEmbedder, write: Write, documents: Path
-    ) -> None:
-        path = added.folder / INDEX
-        old = path.read_bytes()
-        (documents / "07.txt").unlink()
-        write("08.txt", "replaced words")
-        added.add(documents)
-        path.write_bytes(old)
-        with Library(added.folder, toy) as reopened:
-            assert content(reopened) == content(added)
-            assert "07.txt" not in content(reopened)
-
-    def test_a_disk_too_full_for_it_does_not_hurt(
-        self, added: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def full(*paths: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("os.replace", full)
-        write("new.txt", "new words")
-        assert added.add(documents).added == 1
-        assert "new.txt" in content(added)
-        assert not (added.folder / TEMPORARY).exists()
 
 
 class TestDatabase:
@@ -232,7 +137,6 @@ class TestDatabase:
         sentences: list[str] = []
         for page in draw.sample(range(pages), min(pages, 40)):
             path.write_bytes(good[: page * 4096] + draw.randbytes(4096) + good[(page + 1) * 4096 :])
-            (filled.folder / INDEX).unlink(missing_ok=True)
             try:
                 with Library(filled.folder, toy, chunker=filled._cutter()) as library:
                     assert content(library) == expected
@@ -251,17 +155,50 @@ class TestDatabase:
             "UPDATE vectors SET vector = substr(vector, 1, 100), checksum = 0",
             "UPDATE vectors SET vector = 5",
             "DELETE FROM vectors WHERE chunk % 2",
+            "UPDATE chunks SET content = 1",
+            "UPDATE contents SET title = upper(title)",
+            "UPDATE contents SET chunks = chunks + 1",
+            "UPDATE paths SET path = path || 'x'",
+            "UPDATE paths SET root = '/elsewhere'",
+            "UPDATE paths SET path = CAST(path AS BLOB)",
             "DELETE FROM commits",
             "INSERT INTO model VALUES ('toy', 64)",
+            "UPDATE model SET dimension = 'many'",
+            "UPDATE model SET dimension = 1000000000",
+            "UPDATE model SET embedder = x'00'",
         ],
     )
     def test_content_that_was_not_written_is_not_served(
         self, filled: Library, toy: ToyEmbedder, statement: str
     ) -> None:
         edit(filled, statement)
-        (filled.folder / INDEX).unlink()
-        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
+        with pytest.raises(LibraryDamaged, match="is damaged"), Library(filled.folder, toy) as library:
             library.search("words", 10_000)
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "DELETE FROM paths WHERE path LIKE '%07.txt'",
+            "DELETE FROM watched",
+            "DELETE FROM skipped",
+            "UPDATE tags SET tag = 'play'",
+            "UPDATE readings SET ended = 0",
+            "UPDATE commits SET name = 'x' || name",
+            "DELETE FROM sums",
+            "UPDATE keywords_docsize SET sz = x'7f7f'",
+            "DELETE FROM keywords_idx WHERE pgno = (SELECT max(pgno) FROM keywords_idx)",
+        ],
+    )
+    def test_rows_that_are_missing_or_others_are_told(
+        self, library: Library, write: Write, documents: Path, statement: str
+    ) -> None:
+        fill(write, "first")
+        write("skipped.txt", b"\0")
+        library.add(documents, watch=True, tags=["work"])
+        Library(library.folder, ToyEmbedder()).close()
+        edit(library, f"PRAGMA foreign_keys = OFF; {statement}")
+        with pytest.raises(LibraryDamaged, match="is damaged"):
+            Library(library.folder, ToyEmbedder())
 
     def test_the_tables_that_it_is_compared_with_are_made_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -284,7 +221,7 @@ class TestDatabase:
         with pytest.raises(LibraryDamaged, match=r"file is not a database.*move the folder away"):
             Library(tmp_path, toy)
 
-    @pytest.mark.parametrize("version", [0, 3])
+    @pytest.mark.parametrize("version", [0, database.FORMAT])
     def test_another_programs_database_is_left_as_it_is(self, tmp_path: Path, toy: ToyEmbedder, version: int) -> None:
         path = tmp_path / DATABASE
         with closing(sqlite3.connect(path)) as connection:
@@ -299,12 +236,12 @@ class TestDatabase:
     @pytest.mark.parametrize(
         "statement",
         [
-            "CREATE TRIGGER t AFTER INSERT ON commits BEGIN DELETE FROM files; END",
-            "CREATE TRIGGER t AFTER DELETE ON files BEGIN INSERT INTO staged VALUES ('x', 1, zeroblob(1000000)); END",
-            "CREATE VIEW v AS SELECT * FROM files",
-            "CREATE INDEX i ON files (abs(title))",
-            "ALTER TABLE files ADD COLUMN more TEXT DEFAULT 'x'",
-            "ALTER TABLE files RENAME TO documents; CREATE VIEW files AS SELECT * FROM documents",
+            "CREATE TRIGGER t AFTER INSERT ON commits BEGIN DELETE FROM paths; END",
+            "CREATE TRIGGER t AFTER DELETE ON paths BEGIN INSERT INTO staged VALUES ('x', 1, zeroblob(1000000)); END",
+            "CREATE VIEW v AS SELECT * FROM paths",
+            "CREATE INDEX i ON contents (abs(title))",
+            "ALTER TABLE paths ADD COLUMN more TEXT DEFAULT 'x'",
+            "ALTER TABLE paths RENAME TO documents; CREATE VIEW paths AS SELECT * FROM documents",
         ],
     )
     def test_what_would_run_with_what_is_written(self, filled: Library, toy: ToyEmbedder, statement: str) -> None:
@@ -312,32 +249,17 @@ class TestDatabase:
         with pytest.raises(LibraryError, match="that no library has"):
             Library(filled.folder, toy)
 
-    @pytest.mark.parametrize(
-        "statement",
-        [
-            "UPDATE files SET root = '/elsewhere'",
-            "UPDATE files SET path = CAST(path AS BLOB)",
-            "UPDATE files SET title = 5.5, root = x''",
-            "UPDATE model SET dimension = 'many'",
-            "UPDATE model SET dimension = 1000000000",
-            "UPDATE model SET embedder = x'00'",
-        ],
-    )
-    def test_values_that_no_library_writes(self, filled: Library, toy: ToyEmbedder, statement: str) -> None:
-        edit(filled, statement)
-        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
-            library.search("words", 10)
-
-    def test_a_document_beside_its_folder_is_chosen_by_no_pattern(self, filled: Library, toy: ToyEmbedder) -> None:
-        """Also where its folder's name begins as that of its root does."""
-        edit(filled, "UPDATE files SET root = substr(root, 1, length(root) - 1)")
-        with Library(filled.folder, toy) as library, pytest.raises(LibraryDamaged, match="is damaged"):
-            library.check(["*"])
-
     def test_the_format_of_another_release(self, filled: Library, toy: ToyEmbedder) -> None:
         edit(filled, "PRAGMA user_version = 99")
         with pytest.raises(LibraryError, match="has format 99"):
             Library(filled.folder, toy)
+
+    def test_the_format_of_an_earlier_release(self, filled: Library, toy: ToyEmbedder) -> None:
+        edit(filled, "PRAGMA user_version = 7")
+        before = (filled.folder / DATABASE).read_bytes()
+        with pytest.raises(LibraryError, match=r"has format 7 of an earlier version.*add the folders again"):
+            Library(filled.folder, toy)
+        assert (filled.folder / DATABASE).read_bytes() == before
 
     def test_a_full_disk_keeps_what_is_committed(
         self,
@@ -373,3 +295,16 @@ class TestDatabase:
         (tmp_path / "file").write_text("")
         with pytest.raises(LibraryError, match="can't be made"):
             Library(tmp_path / "file" / "library", toy)
+
+    def test_a_log_that_the_database_has_no_room_for(
+        self, library: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All that was committed is found where it is."""
+
+        def full(database: Database) -> None:
+            raise LibraryFull("no space is left")
+
+        monkeypatch.setattr(Database, "gather", full)
+        write("new.txt", "new words")
+        assert library.add(documents).added == 1
+        assert [hit.path for hit in library.search("new words", 1)] == ["new.txt"]

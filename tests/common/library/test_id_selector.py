@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.library.id_selector import selector
+from common.library.approximate import selector
 
 SMALL = st.integers(0, 300)
 ANY = st.integers(-(2**63), 2**63 - 1)

@@ -24,7 +24,7 @@ QUERY = ToyEmbedder().encode(["query"])[0]
 
 def put(store: Store, name: str, content: int) -> None:
     texts = [f"{name} {content} {part}" for part in range(content % 3 + 1)]
-    record = FileRecord(0, f"/{name}", "/", name, "", 0, 0, "", len(texts))
+    record = FileRecord(0, f"/{name}", "/", name, f"{name} {content}", 0, 0, "", len(texts))
     with store.writing():
         if store.state().embedder is None:
             store.set_embedder("toy", DIMENSION)
@@ -34,7 +34,7 @@ def put(store: Store, name: str, content: int) -> None:
 
 def remove(store: Store, name: str) -> None:
     with store.writing():
-        store.remove_files([file.id for file in store.files() if file.path == f"/{name}"])
+        store.remove_paths([file for file in store.files() if file.path == f"/{name}"])
         store.advance()
 
 
@@ -70,7 +70,7 @@ def lived(folder: Path, steps: Sequence[Step], approximate_from: int = 0) -> tup
                 nearest(index, store, 1)
                 index.finish_training()
             case "save":
-                index.save()
+                index.save(store)
             case "restart":
                 index.close()
                 index = VectorIndex(folder, approximate_from)
@@ -101,7 +101,7 @@ def test_a_new_library_in_the_place_of_an_old_one_does_not_get_its_index(tmp_pat
         store, index = Store(tmp_path), VectorIndex(tmp_path)
         put(store, name, 2)
         assert nearest(index, store, 9) == brute_force(store, 9)
-        index.save()
+        index.save(store)
         store.close()
         (tmp_path / "library.sqlite").unlink()
 
@@ -111,7 +111,7 @@ def test_vectors_replaced_under_their_ids_are_seen(tmp_path: Path) -> None:
     put(store, "a", 2)
     put(store, "b", 2)
     nearest(index, store, 9)
-    index.save()
+    index.save(store)
     with store.writing():
         ids = [int(identifier) for identifier in store.chunk_ids()]
         store.stage("other", ids, ToyEmbedder("other").encode([str(identifier) for identifier in ids]))
@@ -188,23 +188,6 @@ class TestChanges:
             store._database.run("DELETE FROM removed")
         assert nearest(changing, store, 99) == brute_force(store, 99)
 
-    def test_write_a_large_file_again_when_they_are_many(
-        self, changing: VectorIndex, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert changing.outdated(store)  # there is none
-        changing.save()
-        assert not changing.outdated(store)
-        put(store, "i", 0)
-        assert changing.outdated(store)
-        monkeypatch.setattr(index_module, "_LARGE", 0)
-        assert not changing.outdated(store)
-        for _ in range(index_module._BEHIND - 1):
-            put(store, "i", 0)
-        assert not changing.outdated(store)
-        assert nearest(VectorIndex(tmp_path), store, 99) == brute_force(store, 99)
-        put(store, "i", 0)
-        assert changing.outdated(store)
-
 
 def test_a_large_library_is_never_held_as_it_is(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few lists are chosen at once, those that it needs beside the searches."""
@@ -235,7 +218,7 @@ def test_a_restored_backup_does_not_get_the_index_of_the_future_it_took_back(tmp
     for name in "efgh":
         put(store, name, 0)
     assert nearest(index, store, 9) == brute_force(store, 9)
-    index.save()
+    index.save(store)
     store.close()
     (tmp_path / "backup").replace(tmp_path / DATABASE)
     store, index = Store(tmp_path), VectorIndex(tmp_path)

@@ -17,8 +17,7 @@ from common.library.database import Database
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
 from common.library.library import Library
-from common.library.seal import SEAL
-from common.library.store import INDEX, Counts
+from common.library.store import Counts
 from common.scoring.static import StaticScorer
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -80,7 +79,6 @@ class TestSearch:
         extra.unlink()
         notes.add(documents)
         assert seen(notes) == before
-        (notes.folder / INDEX).unlink()
         with Library(notes.folder, embedder) as reopened:
             assert seen(reopened) == before
 
@@ -171,8 +169,7 @@ def test_of_one_that_nobody_opens_again_nothing_is_brought_to_the_disk(
         with Library(tmp_path / str(passing), toy, chunker=chunker, passing=passing) as library:
             library.add(documents)
             assert [hit.text for hit in library.search("note", 1)] == ["a note"]
-            kept = {path.name for path in library.folder.iterdir()} & {SEAL, INDEX}
-        assert (set(modes), kept) == (({0}, set()) if passing else ({2}, {SEAL, INDEX}))
+        assert set(modes) == ({0} if passing else {2})
 
 
 def test_a_closed_library_says_so(notes: Library) -> None:

@@ -14,7 +14,7 @@ from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import UnknownDocument
 from common.library.library import Library
-from common.library.naming import named
+from common.library.naming import document_named
 from common.library.store import FileRecord
 from tests.common.library.toy_embedder import ToyEmbedder
 
@@ -128,5 +128,5 @@ def test_many_of_one_title_are_told_at_once() -> None:
     ]
     began = time.process_time()
     with pytest.raises(UnknownDocument, match=r"'0/README.md' or .* or one of 1996 more"):
-        named(files, "README")
+        document_named(files, "README")
     assert time.process_time() - began < 2, "of one core"

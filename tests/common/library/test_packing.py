@@ -15,7 +15,7 @@ from common.engine.model.loading import DtypeName
 from common.library import embedder as embedder_module
 from common.library import packing
 from common.library.embedder import SentenceTransformerEmbedder
-from common.library.packing import PackedLinear, pack
+from common.library.packing import PackedLinear, pack_layers
 from tests.common.scoring.tiny_encoders import make_bi_encoder
 
 TEXTS = [
@@ -99,4 +99,4 @@ class TestModelsOfOtherKinds:
 
     def test_a_sound_one_is_packed(self, tmp_path: Path) -> None:
         model = SentenceTransformer(str(make_bi_encoder(tmp_path / "bi")), device="cpu")
-        assert not QUICK or pack(model[0], torch.float32, lambda texts: embedder_module._encode(model, texts))
+        assert not QUICK or pack_layers(model[0], torch.float32, lambda texts: embedder_module._encode(model, texts))

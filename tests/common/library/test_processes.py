@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunker
+from common.library.database import Database
 from common.library.errors import LibraryBusy
 from common.library.library import Library
+from common.library.store import Store
 from tests.common.library.conftest import Write
 from tests.common.library.test_faults import ROOT, check, content, fill
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -96,6 +98,45 @@ def test_a_running_reader_sees_changes_at_its_next_search(
         path.unlink()
         writer.add(documents)
         assert library.search("apple", 1) == []
+
+
+def test_searches_go_on_while_a_change_waits_for_somebody_who_reads(
+    library: Library, write: Write, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample for the index, or a snapshot, takes seconds and more."""
+    begun, ended, gather = threading.Event(), threading.Event(), Database.gather
+
+    def noted(database: Database) -> None:
+        begun.set()
+        gather(database)
+        ended.set()
+
+    fill(write, "first")
+    library.add(documents)
+    monkeypatch.setattr(Database, "gather", noted)
+    with closing(Store(library.folder)) as reader, ThreadPoolExecutor(1) as pool:
+        with reader.reading():
+            reader.count()
+            waiting = pool.submit(lambda: library.remove("all"))
+            assert begun.wait(60.0)
+            assert library.search("note", 1) == []
+            assert not ended.is_set()
+        assert waiting.result(60.0) > 0
+
+
+def test_opened_beside_changes(library: Library, write: Write, documents: Path, chunker: Chunker) -> None:
+    """Damage is told of none of its states."""
+    opened = 0
+    for version in ("first", "second"):
+        fill(write, version)
+        with adding(library.folder, documents) as child:
+            while child.poll() is None:
+                with Library(library.folder, ToyEmbedder(), chunker=chunker) as other:
+                    other.search("note", 3)
+                opened += 1
+            assert child.wait() == 0
+    assert opened > 2
+    check(library)
 
 
 class Searched(ToyEmbedder):

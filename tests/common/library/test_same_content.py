@@ -61,14 +61,16 @@ class TestSameContent:
         assert paths(library) == ["a.txt"]
 
     def test_the_one_that_changes_makes_room_for_its_copy(
-        self, library: Library, documents: Path, write: Write
+        self, library: Library, documents: Path, write: Write, toy: ToyEmbedder
     ) -> None:
         write("a.txt", "apple tree")
         write("b.txt", "apple tree")
         library.add(documents)
         write("a.txt", "another tree")
+        toy.embedded.clear()
         report = library.add(documents)
-        assert (report.added, report.updated, report.duplicates) == (1, 1, ())
+        assert (report.added, report.updated, report.moved, report.duplicates) == (0, 1, 1, ())
+        assert toy.embedded == ["another tree"]
         assert {hit.text for hit in library.search("x", 9)} == {"another tree", "apple tree"}
 
     def test_a_copy_is_known_where_only_times_changed(self, library: Library, documents: Path, write: Write) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -19,14 +16,12 @@ from numpy.typing import NDArray
 
 from common.library import approximate
 from common.library.chunks import Chunker
-from common.library.errors import LibraryError, LibraryOutdated, NoDocumentFits, UnknownDocument
+from common.library.errors import NoDocumentFits, UnknownDocument
 from common.library.index import VectorIndex
 from common.library.library import Library, SearchKind
-from common.library.seal import SEAL
-from common.library.store import DATABASE, INDEX, Store
+from common.library.store import Store
 from common.library.tags import tags_of
 from tests.common.library.conftest import Write
-from tests.common.library.former_formats import put_back
 from tests.common.library.test_approximate import put_many, search, trained, unit
 from tests.common.library.test_patterns import fits_by_parts
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -34,7 +29,6 @@ from tests.common.library.toy_embedder import ToyEmbedder
 PATIENCE = 60.0  # seconds
 KINDS: tuple[SearchKind, ...] = get_args(SearchKind)
 WORDS = ("kettle", "rabbit", "balcony", "invoice", "train", "monday")
-FORMER = Path(__file__).parent / "data" / "format-3.sqlite.gz"  # as the version before tags wrote it
 
 FOLDERS = st.sampled_from(["", "journal/", "journal/2026/", "work/", "work/old/"])
 NAMES = st.builds(
@@ -278,94 +272,3 @@ class TestWhileACatalogueIsMade:
         monkeypatch.setattr(Store, "places", change)
         assert {hit.path for hit in filled.search("about", 9, only=["work"])} == {"work/plan.txt", *made}
         assert len(made) >= 2  # again and again, until nobody could
-
-
-class TestUpgrade:
-    @pytest.fixture
-    def former(self, tmp_path: Path) -> Path:
-        folder = tmp_path / "former"
-        folder.mkdir()
-        (folder / DATABASE).write_bytes(gzip.decompress(FORMER.read_bytes()))
-        return folder
-
-    def test_a_library_of_the_version_before_is_brought_up_to_date(
-        self, former: Path, tmp_path: Path, chunker: Chunker, write: Write, documents: Path
-    ) -> None:
-        with Library(former, ToyEmbedder(), chunker=chunker, kind="hybrid") as library:
-            assert (former / SEAL).is_file()
-            assert [hit.path for hit in library.search("the kettle whistles", 1)] == ["kettle.md"]
-            assert {hit.path for hit in library.search("rabbit", 3, only=["journal"])} == {
-                "journal/monday.txt",
-                "journal/tuesday.txt",
-            }
-            assert library.watched() == ["/srv/notes"]
-            write("later.txt", "a teapot")
-            library.add(documents, tags=["late"])
-            assert [hit.path for hit in library.search("teapot", 3, only=["tag:late"])] == ["later.txt"]
-        with Library(former, ToyEmbedder(), chunker=chunker) as library:  # the seal is of what it is now
-            assert library.counts.documents == 4
-
-    def test_it_then_has_the_tables_of_a_new_one(self, former: Path, tmp_path: Path) -> None:
-        Library(former, ToyEmbedder()).close()
-        new = tmp_path / "new"
-        Library(new, ToyEmbedder()).close()
-        tables = []
-        for folder in (former, new):
-            with closing(sqlite3.connect(folder / DATABASE)) as connection:
-                tables.append(set(connection.execute("SELECT type, name, sql FROM sqlite_master")))
-                tables.append(set(connection.execute("PRAGMA user_version")))
-        assert tables[:2] == tables[2:]
-
-    def test_an_index_of_a_content_before_the_last_is_compared_with_it(
-        self, library: Library, write: Write, documents: Path
-    ) -> None:
-        """Format 4 did not remember what was removed."""
-        write("kept.txt", "a kettle")
-        write("gone.txt", "a teapot")
-        library.add(documents)
-        index = (library.folder / INDEX).read_bytes()
-        (documents / "gone.txt").unlink()
-        library.add(documents)
-        folder = library.folder
-        library.close()
-        (folder / INDEX).write_bytes(index)
-        (folder / SEAL).unlink()
-        put_back(folder, 4)
-        with Library(folder, ToyEmbedder()) as upgraded:
-            assert [hit.path for hit in upgraded.search("teapot", 9)] == ["kept.txt"]
-
-    def test_documents_keep_their_ids_which_no_other_gets_any_more(
-        self, library: Library, write: Write, documents: Path, chunker: Chunker
-    ) -> None:
-        """Format 6 gave that of the last one again."""
-        write("kept.txt", "a kettle")
-        write("last.txt", "a teapot")
-        library.add(documents)
-        kept, last = library.files()
-        library.close()
-        put_back(library.folder, 6)
-        (library.folder / SEAL).unlink()
-        with Library(library.folder, ToyEmbedder(), chunker=chunker) as upgraded:
-            assert upgraded.files() == [kept, last]
-            assert {hit.path for hit in upgraded.search("teapot", 9)} == {"kept.txt", "last.txt"}
-            (documents / "last.txt").unlink()
-            upgraded.add(documents)
-            write("new.txt", "a third")
-            upgraded.add(documents)
-            assert [file.relative_path for file in upgraded.files()] == ["kept.txt", "new.txt"]
-            assert upgraded.files()[1].id > last.id
-
-    def test_whoever_only_looks_changes_nothing(self, former: Path) -> None:
-        before = (former / DATABASE).read_bytes()
-        with pytest.raises(LibraryOutdated, match="brings it up to date"):
-            Store(former)
-        assert (former / DATABASE).read_bytes() == before
-
-    def test_other_tables_are_not_touched(self, former: Path) -> None:
-        with closing(sqlite3.connect(former / DATABASE)) as connection:
-            connection.execute("CREATE TABLE others (n INTEGER)")
-            connection.commit()
-        with pytest.raises(LibraryError, match="tables, views or triggers that no library has"):
-            Library(former, ToyEmbedder())
-        with closing(sqlite3.connect(former / DATABASE)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (3,)

@@ -19,11 +19,11 @@ from watchfiles import Change, watch
 from common.configuration.settings import Settings
 from common.library import commands
 from common.library.add_process import PROMPT, FolderReader
+from common.library.database import writer_lock
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.library.reading_process import Changes, ReadingProcess
 from common.library.watching import FolderWatcher, There
-from common.library.writer_lock import writer_lock
 from tests.common.library.conftest import Write
 
 PATIENCE = 900.0  # seconds; the reader lets everybody else go first

@@ -27,7 +27,7 @@ def main() -> None:
     if not index.approximate:
         raise SystemExit("nothing was trained")
     os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
-    index.save()
+    index.save(store)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from common.answer import report
 from common.answer.request import AnswerFailed, NoPlace, RequestError
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.kv.memory import Claim, KvMemory, Need
-from common.methods.drafted import rapid as resident
-from common.methods.trees import edgellm as beginning
+from common.methods.edgellm import device as beginning
+from common.methods.rapid import rapid as resident
 from device.interface import Finished
 from tests.cloud.long_documents import ALMANAC
-from tests.common.methods.trees.edge_device import ENDLESS, QUESTIONS, EdgeDevice, told
+from tests.common.methods.edgellm.edge_device import ENDLESS, QUESTIONS, EdgeDevice, told
 from tests.daemons.streaming import wait_until
 
 LENGTH = 12

@@ -13,7 +13,7 @@ import pytest
 from common.answer.request import AnswerFailed, Request, RequestError
 from common.daemon.side import Scope, SideRuntime
 from common.engine.model.prompt import Query
-from common.methods.aggregate.samplers import make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
 from device.cli import options
@@ -61,7 +61,7 @@ def one_by_one(device: SideRuntime, cloud: SideRuntime, turn: int, temperature: 
     opening = open_message(Turns(), request, 1, device.profiler.nobody.estimates, device.eos)
     sides = []
     for role, side in (("device", device), ("cloud", cloud)):
-        sampler = make_aggregation(role, opening, side.decoder.vocabulary)  # type: ignore[arg-type]
+        sampler = make_sampler(role, opening, side.decoder.vocabulary)  # type: ignore[arg-type]
         sides.append(OneSide(side.decoder, side.retrieve(opening, Scope()).prompt, side.scorer, sampler, LENGTH + 1))
     tokens: list[int] = []
     while len(tokens) < LENGTH and not (tokens and tokens[-1] in device.eos):

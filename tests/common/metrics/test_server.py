@@ -97,7 +97,8 @@ class TestHostile:
         with connected(server) as client:
             client.sendall(sent)
             with suppress(ConnectionResetError):  # which is as well: what it sent was not read
-                assert client.recv(100) == b""
+                while client.recv(100):  # the refusal of what is no request
+                    pass
         wait_until(lambda: server.connections == 0, "the connection is gone", SOON)
 
     def test_a_client_that_does_not_read_is_cut(self, server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:

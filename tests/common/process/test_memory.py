@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloud.daemon import CloudSettings
 from cloud.gateway import fleet as gateway
+from cloud.settings import CloudSettings
 from common.engine.model import decoder as configured
 from common.process.machine import Memory, memory
-from device.doctor import gathering
+from device.cli.doctor import models as doctor
 from device.settings import DeviceSettings
 
 MB = 2**20
@@ -89,10 +89,11 @@ def test_the_least_of_all_limits_counts(
 
 def test_keys_and_values_take_their_part_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a daemon, in a gateway's workers and in the diagnosis alike."""
-    for module in (configured, gateway, gathering):
+    for module in (configured, gateway, doctor):
         monkeypatch.setattr(module, "memory", lambda: Memory(400 * MB, 300 * MB))
     assert configured.kv_limit(None) == 100 * MB
     assert configured.kv_limit(7 * MB) == 7 * MB
     assert gateway.settings_of_worker(CloudSettings(workers=2))["kv_bytes"] == 50 * MB
-    room = gathering.of_machine(DeviceSettings())
-    assert (room.memory, room.kv) == (300 * MB, 100 * MB)
+    monkeypatch.setattr(doctor, "PROGRAM", 250 * MB)
+    told = doctor.of_memory(DeviceSettings(torch_device="cpu"), [], 1)
+    assert (told.level, told.text) == ("warn", "315 MB free; the daemon takes about 262 MB, and answers up to 105 MB")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.drafts import Decided
-from common.methods.aggregate.samplers import make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.joint import make_joint
 from common.sampling.mixture import Weights, mix, weigh
+from common.sampling.view import Decision
 from proto.messages import Open
 
 VOCABULARY = 300
@@ -37,7 +37,7 @@ def side(seed: int) -> tuple[torch.Tensor, torch.Tensor, Weights]:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.sampler}-{each.codec}-{each.temperature}")
 def test_the_token_of_two_sides(request_: Open) -> None:
-    sides = {side: make_aggregation(side, request_, VOCABULARY) for side in ("device", "cloud")}
+    sides = {side: make_sampler(side, request_, VOCABULARY) for side in ("device", "cloud")}
     joint = make_joint(request_, VOCABULARY, "cpu")
     tokens = []
     for position in range(60):
@@ -49,7 +49,7 @@ def test_the_token_of_two_sides(request_: Open) -> None:
         ]
         remote = sides["device"].read("cloud", position, sides["cloud"].pack(drafts[1]))  # type: ignore[arg-type]
         decided = sides["device"].aggregate("device", position, drafts[0], remote, evidence)  # type: ignore[arg-type]
-        assert isinstance(decided, Decided)
+        assert isinstance(decided, Decision)
         mixtures = torch.stack([device[0], cloud[0]])
         target, where = joint.draft(position, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)
         assert target.token == decided.token

@@ -37,8 +37,8 @@ class TestBothSides:
         for t in range(30 if vocabulary < 1_000 else 3):
             device = here.draft("device", t, mixture(vocabulary, 2 * t))
             cloud = there.draft("cloud", t, mixture(vocabulary, 2 * t + 1))
-            by_device = here.aggregate(t, device, here.receive("cloud", t, through_the_wire(cloud, vocabulary)), 0.3)
-            by_cloud = there.aggregate(t, there.receive("device", t, through_the_wire(device, vocabulary)), cloud, 0.3)
+            by_device = here.target(t, device, here.receive("cloud", t, through_the_wire(cloud, vocabulary)), 0.3)
+            by_cloud = there.target(t, there.receive("device", t, through_the_wire(device, vocabulary)), cloud, 0.3)
             assert by_device == by_cloud
             assert by_device.device_accepted == (by_device.token == device.token)
             assert by_device.cloud_accepted == (by_device.token == cloud.token)
@@ -69,7 +69,7 @@ class TestLaw:
         outcomes = []
         for t in range(positions):
             device, cloud = sampler.draft("device", t, one), sampler.draft("cloud", t, other)
-            outcomes.append(sampler.aggregate(t, device, cloud, 0.7))
+            outcomes.append(sampler.target(t, device, cloud, 0.7))
         return outcomes, device.distribution, cloud.distribution
 
     def test_is_the_mixture_of_what_was_sent(self) -> None:

@@ -146,7 +146,7 @@ class TestAcceptance:
         sampler = PaperSampler(SEED, 1.0, 1.0, "raw", VOCABULARY)
         device, cloud = (torch.from_numpy(side) for side in sides)
         outcomes = [
-            sampler.aggregate(t, sampler.draft("device", t, device), sampler.draft("cloud", t, cloud), 0.5)
+            sampler.target(t, sampler.draft("device", t, device), sampler.draft("cloud", t, cloud), 0.5)
             for t in range(1_000)
         ]
         assert np.mean([each.device_accepted for each in outcomes]) == pytest.approx(0.47, abs=0.06)

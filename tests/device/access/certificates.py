@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,14 +59,6 @@ def tls_files(
     files.key.touch(0o600)
     files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
     return files
-
-
-def renewed(files: TlsFiles, *names: str) -> None:
-    """Write another certificate and key into the files of `tls_files`."""
-    before = files.certificate.stat().st_mtime_ns
-    tls_files(files.certificate.parent, *names)
-    for path in (files.certificate, files.key):
-        os.utime(path, ns=(before + 10**9, before + 10**9))  # the clock of a file system may not have moved meanwhile
 
 
 def _signed(

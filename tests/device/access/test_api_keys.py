@@ -10,9 +10,7 @@ import os
 import re
 import stat
 import threading
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,7 +48,6 @@ class TestFiles:
         try:
             files.create("laptop")
             files.renew_local()
-            files.note_used({HASH: today()})
         finally:
             os.umask(before)
         folder = files.path.parent
@@ -127,14 +124,6 @@ class TestFiles:
         with pytest.raises(ApiKeyError, match="can't be written"):
             ApiKeyFiles(tmp_path / "file").create("laptop")
 
-    def test_days_of_use_that_can_not_be_read_count_as_none(self, files: ApiKeyFiles) -> None:
-        files.note_used({HASH: date(2026, 11, 2)})
-        assert files.used() == {HASH: date(2026, 11, 2)}
-        used = files.path.with_name("api-keys-used.json")
-        for text in ("{", "{}", '{"used": 1}', json.dumps({"used": {HASH: "?"}})):
-            used.write_text(text)
-            assert files.used() == {}
-
     def test_the_local_key_is_another_one_each_time(self, files: ApiKeyFiles) -> None:
         assert files.local() is None
         first = files.renew_local()
@@ -150,7 +139,7 @@ class TestAdmission:
     def test_creation_and_revocation_hold_at_once(self, files: ApiKeyFiles) -> None:
         admission = Admission(files)
         first = files.create("laptop").encode()
-        assert admission.wanted and admission.admitted(first) == hash_of(first)
+        assert admission.wanted and admission.admitted(first)
         second = files.create("page").encode()
         assert admission.admitted(second) and admission.admitted(first)
         files.revoke("laptop")
@@ -176,7 +165,7 @@ class TestAdmission:
                 files.path.mkdir()
         for _ in range(100):
             assert admission.wanted
-            assert admission.admitted(key.encode()) is None
+            assert not admission.admitted(key.encode())
         assert admission.broken == (end not in ("revoked", "deleted"))
         assert len(caplog.records) == 1
         assert key not in caplog.text and hash_of(key.encode()) not in caplog.text
@@ -213,26 +202,8 @@ class TestAdmission:
         monkeypatch.setattr(hmac, "compare_digest", counting)
         for key, fits in (("one", True), ("three", True), ("on", False), ("", False), (new_key(), False)):
             compared.clear()
-            assert (admission.admitted(key.encode()) is not None) == fits
+            assert admission.admitted(key.encode()) == fits
             assert len(compared) == 3 and {len(digest) for pair in compared for digest in pair} == {64}
-
-    def test_a_day_of_use_is_written_once(self, files: ApiKeyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-        admission = admission_of(files, "right")
-        written: list[Any] = []
-        monkeypatch.setattr(files, "note_used", written.append)
-        digest = hash_of(b"right")
-        for _ in range(3):
-            admission.note(digest)
-        assert written == [{digest: today()}]
-        assert not admission.to_note(digest)
-
-    def test_days_of_keys_that_are_gone_are_forgotten(self, files: ApiKeyFiles) -> None:
-        admission = admission_of(files, "right")
-        admission.note(hash_of(b"right"))
-        write_keys(files, other="other")
-        assert admission.admitted(b"other")
-        admission.note(hash_of(b"other"))
-        assert files.used() == {hash_of(b"other"): today()}
 
     def test_a_folder_that_can_not_be_written_is_told_and_keeps_nobody_out(
         self, files: ApiKeyFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -245,6 +216,5 @@ class TestAdmission:
         monkeypatch.setattr(files, "_store", full)
         caplog.set_level(logging.WARNING)
         admission.open_locally()
-        admission.note(hash_of(b"right"))
         assert admission.admitted(b"right")
-        assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from device.access.renewal import PATIENCE, RenewedTls
 from device.access.tls import (
     TlsError,
     checked,
@@ -22,7 +20,7 @@ from device.access.tls import (
     trusting_only,
 )
 from device.settings import TlsFiles
-from tests.device.access.certificates import Authority, authority, renewed, tls_files
+from tests.device.access.certificates import Authority, authority, tls_files
 
 
 @pytest.fixture
@@ -100,13 +98,11 @@ class TestComplaints:
 
 def shaken(files: TlsFiles, client: ssl.SSLContext, name: str) -> None:
     """A handshake in memory between a server with `files` and a client that asks for `name`."""
-    handshake(server_context(files), client, name)
-
-
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> bytes | None:
-    """A handshake in memory; the server's certificate."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)]
+    ends = [
+        client.wrap_bio(down, up, server_hostname=name),
+        server_context(files).wrap_bio(up, down, server_side=True),
+    ]
     done = [False, False]
     while not all(done):
         for number, end in enumerate(ends):
@@ -115,7 +111,6 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) 
                 done[number] = True
             except ssl.SSLWantReadError:
                 pass
-    return ends[0].getpeercert(binary_form=True)
 
 
 class TestTrust:
@@ -160,74 +155,3 @@ class TestTrust:
         for path, text in ((file, "holds no certificate"), (tmp_path / "gone", "can't be read")):
             with pytest.raises(TlsError, match=text):
                 trusting(path)
-
-
-class TestRenewal:
-    """Certificates of `files`, written anew while a server has them."""
-
-    def test_the_new_one_is_served(self, files: TlsFiles, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO)
-        served = Served(files)
-        first = served.certificate()
-        renewed(files, "device.example")
-        assert served.certificate() == first  # within a second of the look before
-        served.now += PATIENCE
-        assert served.certificate() == der(files) != first
-        served.now += PATIENCE
-        assert served.certificate() == der(files)
-        assert len(caplog.records) == 1 and "a renewed certificate is served" in caplog.messages[0]
-
-    def test_one_that_can_not_be_used_is_not_and_is_told_once(
-        self, files: TlsFiles, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        served = Served(files)
-        first = served.certificate()
-        files.key.write_text("nothing")
-        for _ in range(4):
-            served.now += PATIENCE
-            assert served.certificate() == first
-        (told,) = caplog.records
-        assert told.levelname == "WARNING" and "holds no private key" in told.getMessage()
-        renewed(files, "device.example")
-        served.now += PATIENCE
-        assert served.certificate() == der(files)
-
-    def test_of_two_files_that_are_replaced_one_may_come_first(
-        self, files: TlsFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        served = Served(files)
-        first = served.certificate()
-        other = tls_files(tmp_path / "other", "device.example")
-        other.certificate.replace(files.certificate)
-        served.now += PATIENCE
-        assert served.certificate() == first
-        other.key.replace(files.key)
-        served.now += PATIENCE
-        assert served.certificate() == der(files)
-        assert caplog.records == []  # nothing was wrong
-
-    def test_files_that_are_gone(self, files: TlsFiles) -> None:
-        served = Served(files)
-        first = served.certificate()
-        files.certificate.unlink()
-        for _ in range(3):
-            served.now += PATIENCE
-            assert served.certificate() == first
-
-
-class Served:
-    """A server's TLS with a clock that stands still, asked by clients that name no server."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        self.now = 0.0
-        self._tls = RenewedTls(files, lambda: self.now)
-
-    def certificate(self) -> bytes | None:
-        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        client.check_hostname = False
-        client.verify_mode = ssl.CERT_NONE
-        return handshake(self._tls.context, client, None)
-
-
-def der(files: TlsFiles) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(read_certificate(files.certificate).pem)

@@ -14,34 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
-from common.configuration.configuration import ConfigurationError, describe, load_settings
-from device.cli import settings as cli_settings
-from device.cli.failures import bad_input
 from device.cli.main import run
-from proto.messages import Side
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True)
-def cloud_settings_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cloud's settings are read without a process of their own, half a second for most commands, except where a
-    module has `BY_PROCESS`.
-    """
-    if getattr(request.module, "BY_PROCESS", False):
-        return
-    of_device = cli_settings._described
-
-    def described(role: Side, file: Path | None) -> str:
-        if role == "device":
-            return of_device(role, file)
-        try:
-            return describe(load_settings(CloudSettings, file))
-        except ConfigurationError as error:
-            raise bad_input(str(error).splitlines()[-1]) from None
-
-    monkeypatch.setattr(cli_settings, "_described", described)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError
 from common.daemon.start import stay_alone
 from common.process.lifetime import sole_process

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.configuration.flags import flags_help
 from device.cli.main import app
 from tests.device.cli.conftest import Dragon

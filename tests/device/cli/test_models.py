@@ -149,11 +149,19 @@ class TestHub:
         server.break_after, server.broken_for_good = 2**20, True
         broken = dragon("models", "pull", "somebody/small")
         assert (broken.returncode, broken.stdout) == (2, "")
-        assert "can't be reached" in broken.stderr and "the same command goes on from there" in broken.stderr
+        assert "can't be reached" in broken.stderr and "the same command gets the others" in broken.stderr
         assert "not whole: `dragon models pull somebody/small` goes on" in dragon("models", "list").stdout
         server.broken_for_good = False
         assert dragon("models", "pull", "somebody/small").stdout == "somebody/small\n"
         assert "not whole" not in dragon("models", "list").stdout
+
+    def test_bytes_that_are_not_the_hubs_are_refused_and_forgotten(self, dragon: Dragon, server: Hub) -> None:
+        server.swapped = b"something else"
+        refused = dragon("models", "pull", "somebody/small")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "model.safetensors is not as the Hub has it (the checksum differs)" in refused.stderr
+        server.swapped = None
+        assert dragon("models", "pull", "somebody/small").stdout == "somebody/small\n"
 
     def test_what_will_never_run_is_refused_before_its_weights_come(self, dragon: Dragon, server: Hub) -> None:
         folder = server.repositories["somebody/small"]

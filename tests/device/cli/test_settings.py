@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 import tomllib
 import types
@@ -11,8 +14,8 @@ from typing import Any
 import pytest
 import zmq
 
-from cloud.daemon import CloudSettings
 from cloud.gateway.fleet import settings_of_worker
+from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.configuration.flags import FlagError, flags_help, parse_flags
 from common.configuration.settings import Settings
@@ -20,11 +23,10 @@ from common.process import machine as neighbours
 from common.transport.keys import key_of, key_text
 from device.cli.settings import load_common, load_device
 from device.settings import DeviceSettings
-from tests.device.cli.conftest import Dragon, closed_port
+from tests.device.cli.conftest import ROOT, Dragon, closed_port
 from tests.device.conftest import Serve
 
 KEY = "a7" * 25 + "ea"
-BY_PROCESS = True  # the cloud prints its settings in a process of its own, as it does for users
 
 
 class TestFlags:
@@ -148,13 +150,19 @@ class TestConfig:
         assert str(file) in done.stderr
         assert "prot" in done.stderr
 
-    def test_a_package_in_the_working_directory_is_not_taken_for_the_cloud(
-        self, dragon: Dragon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "cloud").mkdir()
-        (tmp_path / "cloud" / "__init__.py").write_text("raise SystemExit('hijacked')")
-        monkeypatch.chdir(tmp_path)
-        assert "bind = " in dragon("config", "--role", "cloud").stdout
+    def test_a_package_in_the_working_directory_is_not_taken_for_the_cloud(self, tmp_path: Path) -> None:
+        """In an installation, where the commands find the packages of this project first."""
+        site, here = tmp_path / "site" / "dragon_runtime", tmp_path / "here"
+        shutil.copytree(ROOT / "scripts" / "package", site)
+        for folder in ("proto", "common", "device", "cloud"):
+            (site / folder).symlink_to(ROOT / folder)
+        (here / "cloud").mkdir(parents=True)
+        for name in ("__init__.py", "settings.py"):
+            (here / "cloud" / name).write_text("raise SystemExit('hijacked')")
+        command = [sys.executable, "-m", "dragon_runtime", "config", "--role", "cloud"]
+        environment = os.environ | {"PYTHONPATH": str(site.parent), "XDG_CONFIG_HOME": str(tmp_path)}
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, "bind = " in done.stdout) == (0, True), done
 
 
 class TestFindingTheDaemon:

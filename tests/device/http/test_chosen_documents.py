@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from common.answer.request import AnswerFailed, Request
+from common.processors.trial import always
 from device.http.errors import ApiError
 from device.http.options import HttpOptions
-from device.interface import Tell, always
+from device.interface import Tell
 from tests.device.conftest import Serve
 from tests.device.http.asking import ask_chat, ask_completion, chat, turn
 from tests.device.http.test_connections import connect, post

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from device.access.admission import Admission
 from device.access.api_keys import ApiKeyFiles
-from device.http import request_tally
+from device.http import metrics
 from device.http.endpoints import ENDPOINTS
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
@@ -342,7 +342,7 @@ class TestStrangers:
     def test_they_are_told_of_while_the_server_runs(
         self, serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(request_tally, "PERIOD", 0.01)
+        monkeypatch.setattr(metrics, "PERIOD", 0.01)
         caplog.set_level(logging.INFO)
         server = serve()
         with httpx.Client(base_url=server.url, timeout=WAIT, trust_env=False) as http:
@@ -375,10 +375,10 @@ class TestStrangers:
         assert told == [["GET", "/v1/models", "503"]]
 
     def test_a_summary_is_short_whatever_was_asked(self) -> None:
-        counts: dict[request_tally.Kind, int] = {
+        counts: dict[metrics.Kind, int] = {
             (f"/page/{number}.js", status): number for number in range(99) for status in (200, 304, 405)
         }
-        text = request_tally.summary(counts)
+        text = metrics.summary(counts)
         assert len(text) < 300
         assert text.startswith("98 x /page/98.js 200, ") and text.endswith(" others")
         assert sum(int(part.split()[0]) for part in text.split(", ")) == 3 * sum(range(99))

@@ -12,13 +12,12 @@ import httpx
 import openai
 import pytest
 
-from device.access import renewal
 from device.access.tls import trusting
 from device.http import listening
 from device.http.listening import MOST_HANDSHAKES
 from device.http.server import HttpServer
 from device.settings import TlsFiles
-from tests.device.access.certificates import renewed, tls_files
+from tests.device.access.certificates import tls_files
 from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
@@ -73,16 +72,6 @@ class TestInterface:
     def test_whoever_does_not_trust_the_certificate_sends_nothing(self, server: HttpServer) -> None:
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             httpx.get(f"{server.url}/status", timeout=WAIT, trust_env=False)
-
-    def test_a_renewed_certificate_is_served(
-        self, server: HttpServer, files: TlsFiles, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(renewal, "PATIENCE", 0.0)
-        assert http.get("/status").status_code == 200
-        renewed(files, "localhost", "127.0.0.1")
-        trust = trusting(files.certificate)
-        assert httpx.get(f"{server.url}/health", verify=trust, trust_env=False, timeout=WAIT).status_code == 200
-        assert http.get("/status").status_code == 200  # on the connection that there was
 
     def test_nothing_is_answered_in_the_clear(self, server: HttpServer) -> None:
         with socket.create_connection(address(server), timeout=WAIT) as plain:

@@ -6,14 +6,13 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from device.access.admission import Admission
-from device.access.api_keys import ApiKeyFiles, new_key, today
+from device.access.api_keys import ApiKeyFiles, new_key
 from device.http.server import HttpServer
 from tests.device.conftest import Serve
 from tests.device.key_files import admission_of
@@ -80,14 +79,6 @@ class TestLife:
             assert http.get("/status").status_code == 503
         assert sum("are damaged" in record.getMessage() for record in caplog.records) == 1
         assert sum(" 503 " in record.getMessage() for record in caplog.records) <= MOST_LINES
-
-    def test_the_day_of_its_last_use_is_kept(self, http: httpx.Client, key_files: ApiKeyFiles) -> None:
-        laptop, _ = key_files.create("laptop"), key_files.create("unused")
-        assert ask(http, laptop) == ask(http, str(key_files.local())) == 200
-        until = time.monotonic() + WAIT
-        while not key_files.used() and time.monotonic() < until:
-            assert ask(http, laptop) == 200
-        assert key_files.used() == {key_files.all()[0].sha256: today()}
 
     def test_an_address_in_use_leaves_the_local_key_of_its_daemon(
         self, served: HttpServer, http: httpx.Client, key_files: ApiKeyFiles

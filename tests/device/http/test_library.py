@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from common.library.commands import open_library
+from common.library.database import writer_lock
 from common.library.library import Library
 from common.library.readers.formats import SUFFIXES
 from common.library.watching import FolderWatcher
-from common.library.writer_lock import writer_lock
 from device.access.api_keys import ApiKeyFiles
 from device.documents import OwnDocuments
 from device.http import app

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proto.codes import BitReader, BitWriter
 from proto.errors import ProtocolError
-from proto.payloads.lattice import BitReader, BitWriter
 
 fields = st.integers(0, 90).flatmap(lambda width: st.tuples(st.integers(0, 2**width - 1), st.just(width)))
 

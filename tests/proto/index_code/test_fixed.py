@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.methods.drafted import payloads as fixed
+from common.methods.drafted import payloads as subset
+from proto.codes import BitReader, BitWriter
 from proto.errors import ProtocolError
-from proto.payloads import lattice as fixed
-from proto.payloads import lattice as subset
-from proto.payloads.lattice import BitReader, BitWriter
 
 SMALL = [(resolution, vocabulary) for resolution in range(1, 6) for vocabulary in range(1, 7)]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.methods.drafted import payloads as short
+from proto.codes import BitReader, BitWriter
 from proto.errors import ProtocolError
-from proto.payloads import lattice as short
-from proto.payloads.lattice import BitReader, BitWriter
 
 
 def stream(ids: list[int], counts: list[int], vocabulary: int) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.payloads import lattice as subset
+from common.methods.drafted import payloads as subset
 
 BOUNDS = (2048, 50_272, 151_936, 2**24 - 1)
 

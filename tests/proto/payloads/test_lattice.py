@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.codes import encode_number
+from common.methods.drafted import payloads as fixed
+from common.methods.drafted import payloads as short
+from common.methods.drafted.payloads import FORMATS, IndexCode, LatticeEntries, decode_lattice, encode_lattice
+from proto.codes import BitWriter, encode_number
 from proto.errors import ProtocolError
 from proto.messages import MOST_RESOLUTION, MOST_UNITS
-from proto.payloads import lattice as fixed
-from proto.payloads import lattice as short
-from proto.payloads.lattice import FORMATS, BitWriter, IndexCode, LatticeEntries, decode_lattice, encode_lattice
 
 VOCABULARY = 50_272
 RESOLUTION = 64

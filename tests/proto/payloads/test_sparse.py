@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.methods.drafted.payloads import SparseEntries, decode_sparse, encode_sparse
 from proto import codes as logcode
 from proto.codes import encode_ids
 from proto.errors import ProtocolError
 from proto.framing import LARGEST_PAYLOAD
-from proto.payloads.race import SparseEntries, decode_sparse, encode_sparse
 
 VOCABULARY = 151_936
 

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from common.engine.model.decoder import Decoder, cache_keyword
-from scripts.bench.draft_pair import DraftPair, make_pair, prompts
+from scripts.bench.synthetic_model import DraftPair, make_pair, prompts
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.suite]  # a pair takes some 12 s of processor time
 ROWS, PROMPT, DRAWN = 120, 48, 12  # of the texts of the test itself: the documents that the pair was not made with

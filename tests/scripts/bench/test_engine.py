@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from scipy.stats import binom
 
-from scripts.bench.engine import loopback, wire
-from scripts.bench.engine import stages as stop_watch
-from scripts.bench.engine.decode_step import measure as measure_steps
-from scripts.bench.engine.distributions import Even, Logits
-from scripts.bench.engine.pair import SIDES, STAGES, Pair, Sources, make_request
-from scripts.bench.engine.plan import Plan
-from scripts.bench.engine.stages import Stages
+from scripts.bench.engine import pair as halves
+from scripts.bench.engine import suite
+from scripts.bench.engine.pair import SIDES, STAGES, Even, Logits, Pair, Sources, Stages, make_request
+from scripts.bench.engine.suite import Plan
 from scripts.bench.measuring import Spread, median_interval
 from scripts.bench.rows import where
 from scripts.bench.workload import Demonstration, Texts
@@ -43,7 +40,7 @@ def synthetic(**changes: Any) -> Pair:
 
 def test_an_inner_stage_is_not_counted_to_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Ticking()
-    monkeypatch.setattr(stop_watch, "time", clock)
+    monkeypatch.setattr(halves, "time", clock)
     stages = Stages()
     with stages("outer"):
         clock.now += 1
@@ -127,15 +124,15 @@ def demonstration() -> Demonstration:
 
 def test_the_codecs_differ_in_size_as_they_must(demonstration: Demonstration) -> None:
     plan = Plan(vocabularies=(5000,), positions=4, questions=1, tokens=5)
-    found = wire.measure(plan, demonstration)
+    found = suite.measure_wire(plan, demonstration)
     assert {row["vocabulary"] for row in found} == {demonstration.decoder.vocabulary, 5000}
     raw, race = where(found, codec="raw", vocabulary=5000), where(found, codec="race")
     assert raw and all(4 * 5000 < row["down Draft"] < 4 * 5000 + 100 for row in raw)
     assert race and all(row["down Draft"] < 200 for row in race)
-    down, up = ([int(each) for each in way.split(" / ")] for way in wire.by_vocabulary(found))
+    down, up = ([int(each) for each in way.split(" / ")] for way in suite.by_vocabulary(found))
     assert len(up) == len(down) == 2
     assert all(0 < small < large < 200 for small, large in zip(up, down, strict=True))
-    own = {str(row[0]): row[1] for row in wire.by_codec(found).rows}
+    own = {str(row[0]): row[1] for row in suite.by_codec(found).rows}
     assert float(str(own["race"])) < float(str(own["raw"]).replace(",", ""))
     assert float(str(own["top-p"])) < float(str(own["race"]))  # of one token, as a rule: the model is sure
 
@@ -164,7 +161,7 @@ def test_questions_come_of_all_types_and_documents_fill_libraries(tmp_path: Path
 
 def test_both_ways_to_step_compute_the_same() -> None:
     """Condition for comparing their times."""
-    steps = list(measure_steps(Plan(lengths=((30, 22, 25),), tokens=4)))
+    steps = list(suite.measure_steps(Plan(lengths=((30, 22, 25),), tokens=4)))
     assert len(steps) == 3
     assert all(step["difference"] < 1e-2 for step in steps)
 
@@ -182,6 +179,6 @@ def test_latency_is_told_over_the_slower_side() -> None:
         "sent": {"question": 300, "tokens": 150, "probabilities": 50},
         "received_bytes": 1500,
     }
-    answer = {"mode": "device, T = 0", "placement": "device"} | loopback.sample(report, bare=6.0)
-    to_step, to_bare = (spread.median for _, _, spread in loopback.ratios([answer]))
+    answer = {"mode": "device, T = 0", "placement": "device"} | suite.sample(report, bare=6.0)
+    to_step, to_bare = (spread.median for _, _, spread in suite.ratios([answer]))
     assert (to_step, to_bare) == pytest.approx((1.2, 2.0))

@@ -15,10 +15,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from common.figures import COLORS, MOST_LINES
+from scripts.bench import latency
 from scripts.bench.asking import TokensDiffer, ask
-from scripts.bench.latency import analysis, measure, suite
-from scripts.bench.latency.measure import check_identity, sample
-from scripts.bench.latency.plan import (
+from scripts.bench.latency import (
     DEVICE_ONLY,
     PAPER_DEVICE,
     PAPER_GREEDY,
@@ -29,7 +28,9 @@ from scripts.bench.latency.plan import (
     Floors,
     Leg,
     Plan,
+    check_identity,
     emulated,
+    sample,
 )
 from scripts.bench.measuring import NOTHING
 from scripts.bench.results import Results
@@ -94,11 +95,11 @@ class TestTurns:
 
     @pytest.fixture
     def pair(self, monkeypatch: pytest.MonkeyPatch) -> FakePair:
-        monkeypatch.setattr(measure, "settle", lambda *known: None)
+        monkeypatch.setattr(latency, "settle", lambda *known: None)
         return FakePair(REPORT | {"per_token": 0.01, "ttft": 0.1, "seconds": 0.2})
 
     def timed(self, pair: Any, plan: Plan) -> list[Row]:
-        return list(measure.measure(pair, MagicMock(), self.TEXTS, FLOORS, plan, print))
+        return list(latency.measure(pair, MagicMock(), self.TEXTS, FLOORS, plan, print))
 
     def test_every_mode_has_read_every_document_before_anything_is_timed(self, pair: FakePair) -> None:
         modes = (DEVICE_ONLY, TOKEN_WISE, RACE_DEVICE)
@@ -135,7 +136,7 @@ class TestAnalysis:
             answered("paper/greedy", 60.0),
             answered(RACE_DEVICE.name, 30.0, ttft=420.0),
         ]
-        table = analysis.ratios(found)
+        table = latency.ratios(found)
         told = {str(row[0]): row[-1] for row in table.rows}  # of the shortest floors
         assert told["race/device over the limit"] == "1.49 (≤ 2)"  # the context makes a step a little longer
         assert told["DRDG/TW over race/device"] == "10.0 (≥ 8)"
@@ -147,29 +148,29 @@ class TestAnalysis:
     def test_ratios_of_whole_answers_count_the_first_token(self) -> None:
         """Of ten tokens: 350 + 9 x 300 over 350 + 9 x 30 milliseconds."""
         found = [answered(TOKEN_WISE.name, 300.0), answered(RACE_DEVICE.name, 30.0)]
-        told = {str(row[0]): row[-1] for row in analysis.whole_ratios(found).rows}
+        told = {str(row[0]): row[-1] for row in latency.ratios(found, "whole_per_token").rows}
         assert told["DRDG/TW over race/device"] == "4.9 (≥ 8)"
         assert told["race/device over the limit"] == f"{62 / found[0]['limit']:.2f} (≤ 2)"
         assert not any("TTFT" in name for name in told)
 
     def test_the_document_has_the_tables_that_are_printed(self) -> None:
         found = [answered(mode.name, 30.0) for mode in PLAN.modes]
-        assert analysis.by_method(found).heads == heads("latency", "Whole answers")
-        assert analysis.ratios(found).heads == heads("latency", "Ratios after the first token")
-        assert analysis.whole_ratios(found).heads == heads("latency", "Ratios of whole answers")
-        assert analysis.by_entropy(found).heads == heads("latency-long", "Whole answers")
-        assert analysis.in_short(found).heads == heads("latency-long", "In short")
-        (row,) = analysis.by_method(found).rows
+        assert latency.by_method(found).heads == heads("latency", "Whole answers")
+        assert latency.ratios(found).heads == heads("latency", "Ratios after the first token")
+        assert latency.ratios(found, "whole_per_token").heads == heads("latency", "Ratios of whole answers")
+        assert latency.by_entropy(found).heads == heads("latency-long", "Whole answers")
+        assert latency.in_short(found).heads == heads("latency-long", "In short")
+        (row,) = latency.by_method(found).rows
         assert row == ["20/10", "0.3", *["62 (30)"] * 6]
 
     def test_in_short_the_quicker_of_two_placements_counts(self) -> None:
         found = [answered(PAPER_DEVICE.name, 90.0), answered(PAPER_GREEDY.name, 60.0), answered(RACE_DEVICE.name, 30.0)]
-        (row,) = analysis.in_short(found).rows
+        (row,) = latency.in_short(found).rows
         assert row == ["20 / 10", NOTHING, "89 (89-89)", "62 (62-62)", NOTHING, NOTHING]
 
     def test_whole_answers_are_compared_with_the_slower_sides_steps(self) -> None:
         found = [answered(RACE_DEVICE.name, 30.0), answered(RACE_DEVICE_CHAIN.name, 50.0)]
-        (row,) = analysis.over_limit(found).rows
+        (row,) = latency.over_limit(found).rows
         limit = found[0]["limit"]
         whole = (350.0 + 9 * 30.0) / TOKENS
         over = f"{whole / limit:.2f}"
@@ -204,21 +205,21 @@ def test_every_method_is_drawn_and_no_panel_is_crowded(tmp_path: Path) -> None:
         for floors, leg, mode in product(plan.floors, plan.legs, plan.modes)
     ]
     results = KeptPanels("latency", tmp_path)
-    suite.draw(results, analysis.ordered(found, plan), plan)
+    latency.draw(results, latency.ordered(found, plan), plan)
     assert results.panels.keys() == {"per-token", "ttft"}
     columns = len(plan.floors)
     for name, panels in results.panels.items():
         for axis in panels:
             labels = [str(line.get_label()) for line in axis.lines]
-            assert (suite.LIMIT in labels) == (name == "per-token")
-            methods = [line for line in axis.lines if line.get_label() != suite.LIMIT]
+            assert (latency.LIMIT in labels) == (name == "per-token")
+            methods = [line for line in axis.lines if line.get_label() != latency.LIMIT]
             assert 0 < len(methods) <= MOST_LINES
             assert len({line.get_color() for line in methods}) == len({line.get_marker() for line in methods})
             assert len({line.get_color() for line in methods} & set(COLORS)) == len(methods)
             assert axis.get_ylim()[0] == 0
         for column in range(columns):
             shown = {str(line.get_label()) for axis in panels[column::columns] for line in axis.lines}
-            assert shown - {suite.LIMIT} == {mode.name for mode in plan.modes}
+            assert shown - {latency.LIMIT} == {mode.name for mode in plan.modes}
         for axis in panels[columns - 1 :: columns]:
             key = axis.get_legend()
             assert key is not None

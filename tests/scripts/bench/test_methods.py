@@ -10,8 +10,7 @@ import pytest
 from common.figures import MOST_LINES
 from scripts.bench.asking import Mode, TokensDiffer
 from scripts.bench.measuring import NOTHING
-from scripts.bench.methods import analysis
-from scripts.bench.methods.measure import check_identity, sample
+from scripts.bench.methods import suite
 from scripts.bench.methods.plan import (
     AHEAD,
     AIMED,
@@ -33,8 +32,20 @@ from scripts.bench.methods.plan import (
     Plan,
     setting,
 )
-from scripts.bench.methods.prediction import ENCRYPTED, chunk, foreseen, per_second, predicted, steps
-from scripts.bench.methods.suite import DRAWN, FAMILIES, draw_predictions, draw_speed
+from scripts.bench.methods.suite import (
+    DRAWN,
+    ENCRYPTED,
+    FAMILIES,
+    check_identity,
+    chunk,
+    draw_predictions,
+    draw_speed,
+    foreseen,
+    per_second,
+    predicted,
+    sample,
+    steps,
+)
 from scripts.bench.results import Results
 from scripts.bench.rows import Row
 from tests.scripts.bench.published import heads
@@ -132,7 +143,7 @@ class TestAims:
             answers += [answered(mode, time, network) for mode, time in zip(DSSD, (22.0, 20.0, 21.0), strict=True)]
             answers += [answered(mode, 30.0, network) for mode in QSV_FIXED_INDEX]
             answers += [answered(AHEAD, ahead, network), answered(DSSD_GOODPUT, goodput, network)]
-        rows = analysis.aims(seen(*answers)).rows
+        rows = suite.aims(seen(*answers)).rows
         return {str(row[0]).rpartition(":")[2].strip(): (str(row[2]), str(row[3])) for row in rows}
 
     def test_the_best_rival_counts(self) -> None:
@@ -157,15 +168,15 @@ class TestAims:
         """Of nine seeds one is a lucky one, and the only one that coupled drafting was asked with."""
         rivals = [answered(DSSD[0], 10.0 if seed == 1 else 20.0, seed=seed) for seed in range(1, 10)]
         rows = seen(*rivals, answered(AHEAD, 8.0, seed=1), answered(DSSD[1], 1.0, seed=2))
-        every = analysis.cells(rows)
+        every = suite.cells(rows)
         ours, nine, other = (every[0.9, FAST.name, mode.name] for mode in (AHEAD, *DSSD[:2]))
-        assert analysis.times(ours, nine) == pytest.approx(per_second(ours[0]) / per_second(nine[0]))
-        assert analysis.times(ours, other) is None
-        assert analysis.over_best(ours, [nine, other]) == analysis.times(ours, nine)
-        assert analysis.over_best(ours, [other]) is None
-        told = {str(row[0]): row[2] for row in analysis.aims(rows).rows}
+        assert suite.times(ours, nine) == pytest.approx(per_second(ours[0]) / per_second(nine[0]))
+        assert suite.times(ours, other) is None
+        assert suite.over_best(ours, [nine, other]) == suite.times(ours, nine)
+        assert suite.over_best(ours, [other]) is None
+        told = {str(row[0]): row[2] for row in suite.aims(rows).rows}
         named = f"overlap 0.9, {FAST.name}: coupled ahead over the best dssd γ 4, 6, 8"
-        assert told[named] == f"{analysis.times(ours, nine):.2f}"
+        assert told[named] == f"{suite.times(ours, nine):.2f}"
 
     def test_predictions_are_counted(self) -> None:
         told, met = self.found()["measured over predicted time"]
@@ -174,9 +185,7 @@ class TestAims:
 
 
 def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> None:
-    table = analysis.whole_table(
-        [answered(TARGET, 20.0), answered(AHEAD, 10.0, ttft=400.0), answered(TARGET, 30.0, SLOW)]
-    )
+    table = suite.whole_table([answered(TARGET, 20.0), answered(AHEAD, 10.0, ttft=400.0), answered(TARGET, 30.0, SLOW)])
     assert table.heads == heads("methods-whole", "Whole answers")
     # 200 + 100 x 20 over 400 + 100 x 10 milliseconds
     told = "2,200; first 200", NOTHING, "1,400, 1.57 (1.57-1.57); 200", NOTHING, NOTHING
@@ -184,20 +193,20 @@ def test_whole_answers_are_compared_with_the_target_s_on_the_same_network() -> N
 
 
 def test_eager_answers_are_compared_with_streaming() -> None:
-    table = analysis.eager_table([answered(TARGET, 20.0), answered(EAGER, 10.0), answered(AHEAD, 10.0)])
+    table = suite.eager_table([answered(TARGET, 20.0), answered(EAGER, 10.0), answered(AHEAD, 10.0)])
     assert table.heads[:2] == heads("methods-eager", "Eager answers")[:2]
     assert table.rows == [["32 ms", "0.9", "1.83 (1.83-1.83); 0"]]  # 2,200 over 1,200 milliseconds
 
 
 def test_methods_are_lines_and_networks_columns() -> None:
     rows = seen(answered(TARGET, 32.0), answered(AHEAD, 16.0), answered(AHEAD, 20.0, SLOW))
-    table = analysis.by_method(rows)
+    table = suite.by_method(rows)
     assert table.heads == heads("methods", "Methods on the networks")
     assert table.rows[1] == [AHEAD.name, "9.9 / 4.0", "0.75", "20", "48.0 (48-48), 1.54", "60.0 (60-60), 1.92"]
-    by_network = analysis.by_network(rows)
+    by_network = suite.by_network(rows)
     assert by_network.heads == heads("methods", "Tokens per second by network")
     assert [len(by_network.rows), by_network.rows[0][2]] == [1, NOTHING]
-    grid = analysis.grid_table(rows)
+    grid = suite.grid_table(rows)
     assert grid.heads == heads("methods-grid", "Tokens per second by rate")
     assert [row[:3] for row in grid.rows] == [["40 kb/s", "25 ms", NOTHING], ["100 Mb/s", "25 ms", "31"]]
 

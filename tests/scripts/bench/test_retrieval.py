@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
-from scripts.bench.retrieval.questions import questions
-from scripts.bench.retrieval.suite import run
+from scripts.bench.retrieval import questions, run
 
 pytestmark = pytest.mark.suite
 

@@ -6,9 +6,8 @@ import pytest
 
 from common.configuration.settings import EMBEDDED_MODEL
 from proto.messages import Closed
-from scripts.bench.sessions.bare import BareBatch
-from scripts.bench.sessions.measure import gaps_within, steady_time, within
 from scripts.bench.sessions.player import Played
+from scripts.bench.sessions.suite import BareBatch, gaps_within, steady_time, within
 
 pytestmark = pytest.mark.suite
 

@@ -12,8 +12,7 @@ import pytest
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model
 from scripts.bench.__main__ import SUITES, main
-from scripts.bench.questions.questions import first_of_each
-from scripts.bench.questions.suite import SHORT_QUESTIONS
+from scripts.bench.questions.suite import SHORT_QUESTIONS, first_of_each
 from scripts.bench.results import TEXT_FOLDER
 from scripts.bench.rows import Row, where
 from tests.scripts.bench.published import marked

@@ -17,7 +17,6 @@ import pytest
 from scripts.netlab.lab import Kind, NetLab
 from scripts.netlab.namespaces import Unavailable
 from scripts.netlab.setting import LinkSetting
-from scripts.netlab.trace import TracePoint
 
 PATIENCE = 60.0
 
@@ -135,7 +134,7 @@ class TestLink:
 
     def test_a_trace_is_followed_and_its_end_stays(self, lab: NetLab) -> None:
         settings = [LinkSetting(rtt=milliseconds / 1000) for milliseconds in (500, 300, 30)]
-        lab.replay(tuple(TracePoint(index / 50, setting) for index, setting in enumerate(settings)))
+        lab.replay(tuple((index / 50, setting) for index, setting in enumerate(settings)))
         deadline = time.monotonic() + PATIENCE
         while lab.setting != settings[-1]:
             assert time.monotonic() < deadline
@@ -144,7 +143,7 @@ class TestLink:
             assert 0.03 <= round_trips(*ends, 5)[0] < 0.3
 
     def test_a_trace_ends_where_somebody_sets_the_link(self, lab: NetLab) -> None:
-        lab.replay((TracePoint(0.0, LinkSetting(rtt=0.1)), TracePoint(PATIENCE, LinkSetting(rtt=0.2))))
+        lab.replay(((0.0, LinkSetting(rtt=0.1)), (PATIENCE, LinkSetting(rtt=0.2))))
         lab.set(LinkSetting(rtt=0.01))
         assert "trace replay" not in {thread.name for thread in threading.enumerate()}
         assert lab.setting == LinkSetting(rtt=0.01)

@@ -9,8 +9,7 @@ import pytest
 
 from common.estimates.ahead import Ahead
 from proto.messages import Draft, Message, Sampler, Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, World
+from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, Setting, build, one_process
 

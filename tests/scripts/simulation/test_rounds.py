@@ -7,18 +7,19 @@ import pytest
 
 from common.draft_policy.policy import Fixed, Goodput, Heuristic
 from common.draft_policy.times import DraftPolicy, Plan, RoundTimes, TokenSizes, ahead_seconds, synchronous_seconds
-from scripts.simulation.models import (
+from scripts.simulation.rounds import (
     HIGH,
     LOW,
     Constant,
     ConstantRate,
     Lattice,
     Recorded,
+    RoundScenario,
     Steady,
+    SynchronousRounds,
     TwoStateRate,
     Varying,
 )
-from scripts.simulation.rounds import RoundScenario, SynchronousRounds
 from tests.scripts.simulation.whole_answers import simulate_ahead, simulate_rounds
 
 TIMES = RoundTimes(draft=0.005, verify=0.032)
@@ -176,18 +177,6 @@ class TestModels:
         first, second = always.finish(0.0, 1.0), always.finish(0.1, 1.0) - 0.1
         assert {round(1 / first), round(1 / second)} == {LOW, HIGH}
         assert always.finish(0.2, 0.1 * (LOW + HIGH)) == pytest.approx(0.4)
-
-    def test_bad_input(self) -> None:
-        with pytest.raises(ValueError, match="mean acceptance"):
-            Steady(1.0)
-        with pytest.raises(ValueError, match="persistence"):
-            Varying(0.7, persistence=1.0)
-        with pytest.raises(ValueError, match="positive"):
-            ConstantRate(0.0)
-        with pytest.raises(ValueError, match="probabilities"):
-            TwoStateRate(rise=0.0)
-        with pytest.raises(ValueError, match="at least 1"):
-            scenario(0.7, HIGH, tokens=0)
 
 
 class TestRecorded:

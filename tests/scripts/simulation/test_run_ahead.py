@@ -10,12 +10,10 @@ import pytest
 from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
 from common.estimates.policy import SURVIVAL, run_ahead
-from common.methods.aggregate.drafts import SessionConfig
-from common.methods.aggregate.samplers import RaceAggregation
+from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from proto.messages import Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
@@ -41,7 +39,7 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
     """An answer with the run-ahead for `acceptance`."""
 
     def side(role: Side) -> SideModel:
-        aggregation = RaceAggregation(RaceSampler(5, 1.0, VOCABULARY, VOCABULARY), VOCABULARY, exact=True)
+        aggregation = RaceSampler(5, 1.0, VOCABULARY, VOCABULARY)
         model = TableModel(VOCABULARY, 3, disagreement, end=0.0)
         return SideModel(TablePredictor(model, role, aggregation), aggregation, lambda position: DECODE[role])
 

@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 
 from proto.messages import Placement
-from scripts.simulation.acceptance import Answer, Rates
-from scripts.simulation.scenario import Scenario, SimulatedAnswer, StepCosts, simulate
-from scripts.simulation.timing import DecodeTime, Scatter, Sinusoid, Way
+from scripts.simulation.scenario import (
+    Answer,
+    Rates,
+    Scatter,
+    Scenario,
+    SimulatedAnswer,
+    Sinusoid,
+    StepCosts,
+    Way,
+    simulate,
+)
 
 FREE = StepCosts(0.0, 0.0)
 TOKENS = 64
@@ -24,8 +32,7 @@ TOKENS = 64
 def scenario(device: float, cloud: float, rtt: float, device_right: float, cloud_right: float, **more: Any) -> Scenario:
     rates = Rates.independent(device_right, cloud_right)
     settings: dict[str, Any] = {"tokens": TOKENS, "work": FREE, **more}
-    steps = (DecodeTime.constant(device / 1e3), DecodeTime.constant(cloud / 1e3))
-    return Scenario(*steps, Way(rtt / 1e3), settings.pop("acceptance", rates), **settings)
+    return Scenario(device / 1e3, cloud / 1e3, Way(rtt / 1e3), settings.pop("acceptance", rates), **settings)
 
 
 def period(outcome: SimulatedAnswer) -> float:
@@ -64,30 +71,16 @@ class TestPipelines:
         assert period(rejected) == pytest.approx(20 + 150, abs=1e-6)
         assert period(simulate(scenario(20, 10, 300, 1, 1, placement="mirrored"), 1)) == pytest.approx(20, abs=1e-6)
 
-    @pytest.mark.parametrize(("side", "milliseconds"), [("device", 30), ("cloud", 20)])
-    def test_one_side_alone_decodes_at_its_own_pace(self, side: Any, milliseconds: int) -> None:
-        outcome = simulate(scenario(30, 20, 300, 0, 0, participants=frozenset({side})), 1)
-        assert period(outcome) == pytest.approx(milliseconds, abs=1e-6)
-        assert outcome.drafted == {"device": 0, "cloud": 0} | {side: TOKENS}
-        assert outcome.ttft == pytest.approx(0.030 if side == "device" else 0.320)
-
     def test_first_token_waits_for_the_later_side(self) -> None:
-        """Open goes one way, the cloud prepares and decodes, its draft goes one way."""
-        work = StepCosts(0.0, 0.0, prepare_device=0.1, prepare_cloud=0.4)
-        assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(0.15 + 0.4 + 0.01 + 0.15)
-        work = StepCosts(0.0, 0.0, prepare_device=2.0)
-        assert simulate(scenario(20, 10, 300, 1, 1, work=work), 1).ttft == pytest.approx(2.02)
+        """Open goes one way, the cloud decodes, its draft goes one way."""
+        assert simulate(scenario(20, 10, 300, 1, 1), 1).ttft == pytest.approx(0.15 + 0.01 + 0.15)
+        assert simulate(scenario(400, 10, 300, 1, 1), 1).ttft == pytest.approx(0.4)
 
     def test_work_beside_the_model_adds_up(self) -> None:
         """Steps take longer; a rejection costs the overhead of a step and of two messages."""
         work = StepCosts(step=0.002, message=0.005)
         assert period(simulate(scenario(20, 10, 300, 1, 1, work=work), 1)) == pytest.approx(22, abs=1e-6)
         assert period(simulate(scenario(20, 10, 300, 1, 0, work=work), 1)) == pytest.approx(322, abs=1e-6)
-
-    def test_a_narrow_link_is_the_bottleneck(self) -> None:
-        narrow = scenario(20, 10, 0, 1, 1)
-        way = Way(rate=1000, draft_bytes=100, other_bytes=10)
-        assert period(simulate(replace(narrow, way=way), 1)) == pytest.approx(100, abs=1e-6)
 
 
 class TestPublishedTable:
@@ -111,8 +104,7 @@ class TestPublishedTable:
 class TestNetwork:
     def test_a_seed_fixes_everything(self) -> None:
         way = Way(0.002, 0.3, Scatter())
-        steps = DecodeTime((0.02, 0.03), 1e-5)
-        given = replace(scenario(20, 10, 0, 0.8, 0.8), way=way, placement="greedy", device=steps)
+        given = replace(scenario(20, 10, 0, 0.8, 0.8), way=way, placement="greedy")
         assert simulate(given, 3) == simulate(given, 3)
         assert simulate(given, 3).times != simulate(given, 4).times
 
@@ -124,13 +116,6 @@ class TestNetwork:
         gaps = [1e3 * (later - sooner) for sooner, later in pairwise(times)]
         assert min(gaps) == pytest.approx(250, abs=3)
         assert max(gaps) == pytest.approx(370, abs=3)
-
-    def test_a_line_makes_later_tokens_slower(self) -> None:
-        given = scenario(20, 10, 0, 1, 1)
-        sloped = simulate(replace(given, device=DecodeTime((0.02,), slope=1e-3, prompt=100)), 1)
-        gaps = [later - sooner for sooner, later in pairwise(sloped.times)]
-        assert gaps[0] == pytest.approx(0.02 + 0.101)
-        assert gaps[-1] == pytest.approx(0.02 + 0.1 + 1e-3 * (TOKENS - 1))
 
 
 class TestScript:
@@ -165,18 +150,15 @@ class TestKnowledge:
         assert period(near) == period(bounded) == pytest.approx(60, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: DecodeTime(()),
-        lambda: DecodeTime.constant(0.0),
-        lambda: Way(-0.1),
-        lambda: Way(0.1, jitter=Sinusoid(2.0)),
-        lambda: Way(0.1, rate=0.0),
-        lambda: scenario(20, 10, 0, 1, 1, tokens=0),
-        lambda: scenario(20, 10, 0, 1, 1, participants=frozenset()),
-    ],
-)
-def test_nonsense_is_refused(make: Any) -> None:
-    with pytest.raises(ValueError):
-        make()
+class TestRates:
+    @pytest.mark.parametrize("rates", [Rates(0.48, 0.48, 0.03), Rates(0.85, 0.86, 0.73), Rates.independent(0.9, 0.2)])
+    def test_each_and_both_are_met(self, rates: Rates) -> None:
+        """20,000 positions of a fixed seed: within 4 standard deviations (0.0035 at most) of the rate."""
+        drawn = rates.draw(20_000, 5)
+        assert mean(p.device for p in drawn) == pytest.approx(rates.device, abs=0.015)
+        assert mean(p.cloud for p in drawn) == pytest.approx(rates.cloud, abs=0.015)
+        assert mean(p.device and p.cloud for p in drawn) == pytest.approx(rates.both, abs=0.015)
+
+    def test_seeds_differ_and_repeat(self) -> None:
+        rates = Rates(0.5, 0.5, 0.25)
+        assert rates.draw(64, 1) == rates.draw(64, 1) != rates.draw(64, 2)

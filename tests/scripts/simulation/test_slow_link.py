@@ -15,9 +15,8 @@ from common.estimates.cost import Estimates
 from common.estimates.estimators import DecodeLine
 from common.estimates.policy import placement_policy
 from proto.messages import Placement, Sampler, Side
-from scripts.simulation.link import Fate, Outage
-from scripts.simulation.profiling import SimulatedProfiler
-from scripts.simulation.world import Network, World
+from scripts.simulation.scenario import SimulatedProfiler
+from scripts.simulation.world import Fate, Network, Outage, World
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import Setting, build, one_process
 
@@ -88,7 +87,7 @@ class Answered:
         def follow() -> None:
             session, profiler = world.device.session, self._profilers["device"]
             limits = Patience.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
-            if not session.stage.heard:
+            if not session.heard:
                 limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
             world.device.limits = waits(limits)
             world.device.look_ahead(Ahead(profiler.run_ahead(MOST_AHEAD)))

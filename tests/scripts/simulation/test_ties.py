@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
 from proto.messages import Side
-from scripts.simulation.link import Fate
-from scripts.simulation.world import Network, World
+from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, build, one_process
 

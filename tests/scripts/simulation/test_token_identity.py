@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from common.answer.patience import Patience
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.drafts import Action, DraftTree, DraftWork, LocalDraft
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import DraftTree, DraftWork, LocalDraft
+from common.methods.aggregate.session import Action, Session
 from proto.messages import Draft
-from scripts.simulation.link import Fate, Outage
-from scripts.simulation.world import Network
+from scripts.simulation.world import Fate, Network, Outage
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
@@ -97,7 +96,7 @@ class TestMutants:
 
             def _on_draft(self, message: Draft) -> list[Action]:
                 if self.position <= message.position:
-                    node = self._state.local.root
+                    node = self.local.root
                     while node.position < message.position and node.draft is not None:
                         following = node.children.get(node.draft.view.token)
                         if following is None:
@@ -121,8 +120,8 @@ class TestMutants:
                 return None if work is None else replace(work, epoch=0)
 
             def drafted(self, draft: LocalDraft) -> list[Action]:
-                self._state.local.ask(0, self._state.prefix.path, self.ahead)  # what it would ask for now
-                end = self._state.local._end()
+                self.local.ask(0, self._prefix.path, self.ahead)  # what it would ask for now
+                end = self.local._end()
                 return super().drafted(replace(draft, position=end.position, digest=end.digest))
 
         assert self.run(KeepsDrafting) > 5

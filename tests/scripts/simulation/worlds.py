@@ -9,16 +9,14 @@ import numpy as np
 
 from common.answer.patience import Patience
 from common.estimates.ahead import Ahead
-from common.methods.aggregate.drafts import PlacementPolicy, SessionConfig
-from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
+from common.methods.aggregate.session import PlacementPolicy, SessionConfig
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.noise import race_noise
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.codes import decode, nearest
 from proto.messages import Placement, Sampler, Side
-from scripts.simulation.link import Fate, Outage
-from scripts.simulation.world import Network, SideModel, World
+from scripts.simulation.world import Fate, Network, Outage, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
@@ -52,9 +50,8 @@ SETTINGS = {
 
 def sampling(
     seed: int, temperature: float, entries: int, vocabulary: int = VOCABULARY, hide_ids: bool = False
-) -> RaceAggregation:
-    sampler = RaceSampler(seed, temperature, entries, vocabulary)
-    return RaceAggregation(sampler, vocabulary, exact=True, hide_ids=hide_ids)
+) -> RaceSampler:
+    return RaceSampler(seed, temperature, entries, vocabulary, hide_ids=hide_ids)
 
 
 def one_process(model: TableModel, seed: int, temperature: float, length: int) -> list[int]:
@@ -90,10 +87,9 @@ def build(
     config = SessionConfig(7, setting.placement, frozenset({EOS}), length, model.vocabulary, participants)
 
     def side(role: Side) -> SideModel:
-        aggregation: RaceAggregation | PaperAggregation
+        aggregation: RaceSampler | PaperSampler
         if sampler == "paper":
-            paper = PaperSampler(seed, temperature, 1.0, "top-p", model.vocabulary)
-            aggregation = PaperAggregation(paper, role, "top-p", model.vocabulary)
+            aggregation = PaperSampler(seed, temperature, 1.0, "top-p", model.vocabulary, role)
         else:
             aggregation = sampling(seed, temperature, entries, model.vocabulary, hide_ids and role == "device")
         mean = float(pace.uniform(0.01, 0.2))

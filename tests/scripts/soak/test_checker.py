@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scripts.soak import checker
-from scripts.soak.checker import Reference, bad_lines, growth, judge
+from scripts.soak import resources
+from scripts.soak.checker import Reference, bad_lines, judge
 from scripts.soak.client import Outcome
-from scripts.soak.plan import Ask, Law
-from scripts.soak.promises import CLOUD_FILE, PROMISES
+from scripts.soak.plan import CLOUD_FILE, PROMISES, Ask, Law
+from scripts.soak.resources import growth
 from scripts.soak.results import Results, record, tables
 from scripts.soak.world import private_marks, texts, titles
 
@@ -133,7 +133,7 @@ def test_growth_over_days_takes_no_more_pairs_than_over_an_hour(monkeypatch: pyt
         counts.append(len(each))
         return median(each)
 
-    monkeypatch.setattr(checker, "median", counted)
+    monkeypatch.setattr(resources, "median", counted)
     flat, rising = ([(3.0 * at, 500.0 + slope * at) for at in range(5_000)] for slope in (0.0, 0.1))
     assert not growth("MB", flat).grows
     assert growth("MB", rising).per_minute == pytest.approx(2.0)

@@ -7,8 +7,7 @@ from itertools import islice
 import pytest
 
 from common.methods.catalog import METHODS
-from scripts.soak.plan import KILLED_UNTIL, KILLS, LANES, Plan, reference_of
-from scripts.soak.promises import PROMISES
+from scripts.soak.plan import KILLED_UNTIL, KILLS, LANES, PROMISES, Plan, reference_of
 from tests.common.methods.shortlist.method import Shortlist
 
 SECONDS = 3600.0

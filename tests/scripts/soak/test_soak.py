@@ -39,7 +39,7 @@ def test_a_short_run() -> None:
     assert shown.startswith("seed 990001; the same again: make soak MINUTES=0.5 SEED=990001\n")
     record = json.loads((ROOT / "build" / "soak" / "990001.json").read_text())
     assert record["faults"]
-    assert sum(each["judged"]["compared"] for each in record["requests"]) > 0
+    assert sum(each["compared"] for each in record["requests"]) > 0
     assert not left_of(990001)
     assert not any(str(990001) in line for line in Path("/proc/mounts").read_text().splitlines())
 

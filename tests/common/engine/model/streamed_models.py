@@ -15,7 +15,7 @@ from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.files import weight_files
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.engine.streaming import CHUNK_BYTES, StreamedLayers, Streaming, WeightFiles, aligned
 from tests.common.engine.model.tiny_models import DEMO, some_tokens
 
@@ -62,15 +62,15 @@ def answer(decoder: Decoder) -> tuple[Rows, list[Tensor]]:
         for start in range(0, len(tokens), 20):
             alone = rows.alone(row)
             alone.fed = start
-            logits.append(decoder.forward([Item(alone, tokens[start : start + 20], 0)]))
+            logits.append(decoder.forward([Feed(alone, tokens[start : start + 20], 0)]))
         rows.starts[row] = len(tokens)
-    logits.append(decoder.forward([Item(rows, [7, 8, 9])]))
+    logits.append(decoder.forward([Feed(rows, [7, 8, 9])]))
     logits += [decoder.step(rows, [20 + step]) for step in range(3)]
     rows.crop(1)
-    logits.append(decoder.forward([Item(rows, [5, 6, 7, 8], 4, [ROOT, 0, 0, 2])]))
+    logits.append(decoder.forward([Feed(rows, [5, 6, 7, 8], 4, [ROOT, 0, 0, 2])]))
     rows.keep(rows.fed - 4, [0, 2])
     second, _ = decoder.open([[3] * 12], [5], 8)
-    logits.append(decoder.forward([Item(rows, [11]), Item(second, [12, 13], 2)]))
+    logits.append(decoder.forward([Feed(rows, [11]), Feed(second, [12, 13], 2)]))
     decoder.memory.give_back(second)
     return rows, logits
 

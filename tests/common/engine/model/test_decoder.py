@@ -15,7 +15,7 @@ from common.engine.model import packed
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.exact import View
-from common.engine.model.packed import Item, PackedPass
+from common.engine.model.packed import Feed, PackedPass
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, all_columns, drive, rows_with, unequal_documents
 from tests.common.engine.model.tiny_models import DEMO, FEW, Pair, some_tokens
 
@@ -67,7 +67,7 @@ class TestAgainstPlainTransformers:
         documents, query = unequal_documents(decoder), some_tokens(decoder, 4, seed=1)
         answer = some_tokens(decoder, 5, seed=8)
         rows, _ = decoder.open(documents, query, reserve=8)
-        logits = decoder.forward([Item(rows, answer, logits=3)])
+        logits = decoder.forward([Feed(rows, answer, logits=3)])
         assert logits.shape == (12, decoder.vocabulary)
         for position in range(3):
             llama.check(logits[position::3], rows_with(documents, query, answer[: position + 3]))
@@ -104,7 +104,7 @@ class TestMutants:
     def test_positions_of_the_longest_row(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         start = PackedPass.__init__
 
-        def same_positions(packed: PackedPass, items: Sequence[Item], *options: Any) -> None:
+        def same_positions(packed: PackedPass, items: Sequence[Feed], *options: Any) -> None:
             start(packed, items, *options)
             rows = packed.positions.view(len(items[0].rows), -1)
             packed.positions = rows.amax(0, keepdim=True).expand_as(rows).reshape(1, -1)
@@ -136,7 +136,7 @@ class TestPackedPass:
 
     def check(self, pair: Pair, feeds: Sequence[tuple[Rows, list[list[int]], list[int], int]]) -> None:
         """Feed answers of known texts in one pass, and look at the logits of every position asked for."""
-        logits = pair.decoder.forward([Item(rows, tokens, wanted) for rows, _, tokens, wanted in feeds])
+        logits = pair.decoder.forward([Feed(rows, tokens, wanted) for rows, _, tokens, wanted in feeds])
         start = 0
         for rows, texts, tokens, wanted in feeds:
             stop = start + len(rows) * wanted
@@ -204,7 +204,7 @@ class TestPackedPass:
         rows = decoder.take_rows([document, []], query, 4)
         alone = rows.alone(0)
         for start, stop in ((0, 16), (16, 48), (48, 50)):
-            decoder.forward([Item(one, [5], 0), Item(alone, document[start:stop], 0), Item(two, [6], 0)])
+            decoder.forward([Feed(one, [5], 0), Feed(alone, document[start:stop], 0), Feed(two, [6], 0)])
             a, b = rows_with(a, [5]), rows_with(b, [6])
         rows.starts[0] = len(document)
         self.check(pair, [(one, a, [4], 1), (rows, [document, []], query, 1), (two, b, [4], 1)])
@@ -222,7 +222,7 @@ class TestPackedPass:
     def test_neighbours_in_memory_share_an_attention_call(self, llama: Pair) -> None:
         decoder = llama.decoder
         opened = [decoder.open([some_tokens(decoder, 20, seed)] * 2, [5], 4)[0] for seed in range(6)]
-        joint = PackedPass([Item(rows, [7]) for rows in opened], decoder.layout)
+        joint = PackedPass([Feed(rows, [7]) for rows in opened], decoder.layout)
         assert len(joint.groups) == 1
         assert joint.view(joint.groups[0], None, True) == View(0)  # all of one length: no mask
 
@@ -230,12 +230,12 @@ class TestPackedPass:
         assert llama.decoder.forward([]).shape == (0, llama.decoder.vocabulary)
         (rows, _), *_ = self.answers(llama.decoder)
         with pytest.raises(ValueError, match="only once"):
-            llama.decoder.forward([Item(rows, [3]), Item(rows, [4])])
+            llama.decoder.forward([Feed(rows, [3]), Feed(rows, [4])])
 
     def test_one_bad_item_moves_nobody(self, llama: Pair) -> None:
         (one, a), (two, _), *_ = self.answers(llama.decoder)
         with pytest.raises(ValueError, match="vocabulary"):
-            llama.decoder.forward([Item(one, [3]), Item(two, [10_000])])
+            llama.decoder.forward([Feed(one, [3]), Feed(two, [10_000])])
         assert (one.answer, two.answer) == (0, 0)
         self.check(llama, [(one, a, [3], 1)])
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,79 +34,87 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         close_session()
 
 
-def weights(offer: hub.Offer) -> hub.HubFile:
-    (found,) = [file for file in offer.files if file.name.endswith(".safetensors")]
+ALL = (*SETTINGS, *WEIGHTS, hub.CARD)
+
+
+def weights() -> hub.HubFile:
+    (found,) = hub.listed(NAME, WEIGHTS, NOT_A_DECODER_S)
     return found
 
 
 def pulled() -> list[int]:
     """Fetch the weights; how many bytes were here at each moment that was told."""
     told: list[int] = []
-    offer = hub.offered(NAME)
-    hub.fetch(offer, weights(offer), told.append)
+    hub.fetch(NAME, weights(), told.append)
     return told
 
 
-def test_an_offer_tells_sizes_checksums_and_the_licence(server: Hub) -> None:
+def test_an_offer_tells_names_sizes_and_the_licence(server: Hub) -> None:
     offer = hub.offered(NAME)
-    content = (server.repositories[NAME] / "model.safetensors").read_bytes()
     assert offer.licence == "apache-2.0"
-    assert weights(offer) == hub.HubFile("model.safetensors", len(content), hashlib.sha256(content).hexdigest())
+    assert {"config.json", "model.safetensors", "pytorch_model.bin"} < set(offer.names)
+    file = weights()
+    assert (file.name, file.here) == ("model.safetensors", False)
+    assert file.size == (server.repositories[NAME] / "model.safetensors").stat().st_size
+    assert server.ranges() == [], "nothing was downloaded"
 
 
-def test_a_broken_connection_is_gone_on_with(server: Hub) -> None:
+def test_the_bytes_that_have_come_are_counted(server: Hub) -> None:
+    told = pulled()
+    assert len(told) > 2 and told == sorted(told) and told[-1] == weights().size
+    assert weights().here
+
+
+def test_a_broken_connection_is_gone_on_with(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
     server.break_after = BROKEN
     told = pulled()
     begin, again = server.ranges()
     assert begin is None and again is not None
     resumed = int(again.removeprefix("bytes=").rstrip("-"))
     assert 0 < resumed <= BROKEN + PIECE
-    assert told == sorted(told) and told[-1] == weights(hub.offered(NAME)).size
+    assert told == sorted(told) and told[-1] == weights().size
 
 
-def test_what_a_failure_left_is_gone_on_with_later(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_the_same_command_gets_what_lacks(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
-    offer = hub.offered(NAME)
+    hub.newest(NAME, SETTINGS, NOT_A_DECODER_S)
     server.break_after, server.broken_for_good = BROKEN, True
-    with pytest.raises(ModelError, match=r"bytes of model\.safetensors are here, and the same command goes on"):
-        hub.fetch(offer, weights(offer), lambda here: None)
-    here = hub.present(offer, weights(offer))
-    assert 0 < here < weights(offer).size
+    file = weights()
+    with pytest.raises(ModelError, match=r"files that are whole stay here, and the same command gets the others"):
+        hub.fetch(NAME, file, lambda here: None)
     server.broken_for_good = False
+    assert not weights().here
+    assert pulled()[-1] == file.size
     server.requests.clear()
-    pulled()
-    assert server.ranges() == [f"bytes={here}-"]
-    assert hub.present(offer, weights(offer)) == weights(offer).size
+    assert (hub.newest(NAME, ALL, NOT_A_DECODER_S) / "model.safetensors").stat().st_size == file.size
+    assert server.ranges() == []
 
 
-def test_a_killed_download_is_gone_on_with(server: Hub, tmp_path: Path) -> None:
+def test_a_killed_download_leaves_nothing_that_is_taken_for_the_file(server: Hub, tmp_path: Path) -> None:
     server.hold_after = BROKEN
     environment = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
     environment |= {"HF_ENDPOINT": server.url, "HF_HUB_CACHE": str(tmp_path / "cache")}
     code = (
         "from common.engine.model import hub\n"
-        f"offer = hub.offered({NAME!r})\n"
-        "(file,) = [file for file in offer.files if file.sha256]\n"
-        "hub.fetch(offer, file, lambda here: None)\n"
+        f"(file,) = hub.listed({NAME!r}, hub.WEIGHTS, hub.NOT_A_DECODER_S)\n"
+        f"hub.fetch({NAME!r}, file, lambda here: print(here, flush=True))\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as process:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as process:
         try:
-            deadline = time.monotonic() + 100
-            while not hub.present(offer := hub.offered(NAME), weights(offer)):
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
+            assert process.stdout is not None and int(process.stdout.readline()) > 0
         finally:
             process.kill()
     server.released.set()
-    here = hub.present(offer, weights(offer))
-    server.requests.clear()
-    assert pulled()[-1] == weights(offer).size
-    assert server.ranges() == [f"bytes={here}-"]
+    assert not weights().here
+    assert pulled()[-1] == weights().size
+    assert hub.damaged_blobs(hub.newest(NAME, ALL, NOT_A_DECODER_S)) == []
 
 
 def test_it_loads_from_the_cache_without_a_question(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     pulled()
-    folder = hub.newest(NAME, (*SETTINGS, *WEIGHTS, hub.CARD), NOT_A_DECODER_S)
+    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
     assert not (folder / "pytorch_model.bin").exists()
     assert hub.damaged_blobs(folder) == []
     assert len(server.ranges()) == 1
@@ -133,18 +139,20 @@ def test_chat_templates_come_along_where_there_are_several(server: Hub) -> None:
         path = server.repositories[NAME] / name
         path.parent.mkdir()
         path.write_text("{}")
-    folder = hub.newest(NAME, (*SETTINGS, *WEIGHTS, hub.CARD), NOT_A_DECODER_S)
+    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
     assert [path.name for path in folder.iterdir() if path.is_dir()] == ["additional_chat_templates"]
 
 
-def test_bytes_that_are_not_the_hubs_are_refused_and_forgotten(server: Hub) -> None:
+def test_bytes_that_are_not_the_hubs_are_found_and_forgotten(server: Hub) -> None:
     server.swapped = b"something else"
-    with pytest.raises(ModelError, match=r"model\.safetensors did not arrive as the Hub has it"):
-        pulled()
-    offer = hub.offered(NAME)
-    assert hub.present(offer, weights(offer)) == 0
+    pulled()
+    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
+    assert hub.damaged_blobs(folder) == ["model.safetensors"]
+    hub.forget_blobs(folder, ["model.safetensors"])
+    assert not weights().here
     server.swapped = None
-    assert pulled()[-1] == weights(offer).size
+    assert pulled()[-1] == weights().size
+    assert hub.damaged_blobs(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -163,11 +171,16 @@ def test_the_licence_of_a_card(card: dict[str, Any], licence: str | None) -> Non
     assert hub.licence_of(card) == licence
 
 
-def test_a_checksum_that_is_a_path_is_none(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = {"size": 5, "sha256": "../../elsewhere", "pointerSize": 1}
-    described = {"id": NAME, "sha": "0" * 40, "siblings": [{"rfilename": "a.safetensors", "size": 5, "lfs": large}]}
+@pytest.mark.parametrize("large", [True, False])
+def test_a_checksum_that_is_a_path_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """The Hub's library would write there."""
+    sibling: dict[str, Any] = {"rfilename": "a.safetensors", "size": 5, "blobId": "../../elsewhere"}
+    if large:
+        sibling |= {"blobId": "0" * 40, "lfs": {"size": 5, "sha256": "../../elsewhere", "pointerSize": 1}}
+    described = {"id": NAME, "sha": "0" * 40, "siblings": [sibling]}
     monkeypatch.setattr("tests.support.hub_server._described", lambda *asked: described)
-    assert weights(hub.offered(NAME)).sha256 is None
+    with pytest.raises(ModelError, match="names a file by what is no checksum"):
+        hub.offered(NAME)
 
 
 def test_why_a_model_cannot_be_had(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

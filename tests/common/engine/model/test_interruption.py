@@ -10,7 +10,7 @@ from torch import Tensor
 from common.engine.kv.memory import Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.engine.streaming import Interrupt
 from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 
@@ -73,9 +73,9 @@ class TestInterruption:
         other, _ = decoder.open([[8] * 30], QUERY, 4)
         for layer in range(layers_of(llama)):
             with pytest.raises(Preempted):
-                decoder.forward([Item(one, [11]), Item(other, [12])], AfterPolls(layer))
+                decoder.forward([Feed(one, [11]), Feed(other, [12])], AfterPolls(layer))
         assert (one.answer, other.answer) == (1, 0)
-        logits = decoder.forward([Item(one, [21]), Item(other, [22])])
+        logits = decoder.forward([Feed(one, [21]), Feed(other, [22])])
         llama.check(logits[:2], [[*text, 21] for text in texts])
         llama.check(logits[2:], [[8] * 30 + [*QUERY, 22]])
 
@@ -90,12 +90,12 @@ class TestInterruption:
     def test_mutant_lengths_moved_by_an_unfinished_pass(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Decoder.forward
 
-        def moves_early(decoder: Decoder, items: Sequence[Item], interrupt: Interrupt | None = None) -> Tensor:
+        def moves_early(decoder: Decoder, feeds: Sequence[Feed], interrupt: Interrupt | None = None) -> Tensor:
             try:
-                return run(decoder, items, interrupt)
+                return run(decoder, feeds, interrupt)
             except Preempted:
-                for item in items:
-                    item.rows.fed += len(item.tokens)
+                for feed in feeds:
+                    feed.rows.fed += len(feed.tokens)
                 raise
 
         monkeypatch.setattr(Decoder, "forward", moves_early)

@@ -9,7 +9,6 @@ from torch import Tensor
 from common.answer.values import Work
 from common.engine.jobs import AnswerRows, Blocks, Prompt
 from common.engine.model.decoder import Decoder
-from common.engine.model.packed import Item
 from tests.common.engine.model.tiny_models import TOLERANCE, Pair, load_pair, some_tokens
 
 # Of each kind of positions: all dimensions turned, in halves or as neighbours; few; of latents.
@@ -36,10 +35,10 @@ def read(decoder: Decoder, prompt: Prompt) -> tuple[AnswerRows, int, Tensor]:
     fed = 0
     while True:
         feeds = rows.feeds(Work(0, ()))
-        logits = decoder.forward([Item(feed.rows, feed.tokens, feed.logits) for feed in feeds])
+        logits = decoder.forward(feeds)
         for feed in feeds:
             fed += len(feed.tokens) * len(feed.rows)
-            rows.fed(feed, len(feed.tokens))
+            rows.fed(feed)
         if feeds[0].rows is rows.rows:
             return rows, fed, logits
 

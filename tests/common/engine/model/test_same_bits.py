@@ -21,7 +21,7 @@ from common.engine.model import exact as ordered
 from common.engine.model import packed
 from common.engine.model.decoder import Decoder
 from common.engine.model.exact import OrderedAttention, RowBlocks, Scores, Sight, chain_sight
-from common.engine.model.packed import Item
+from common.engine.model.packed import Feed
 from common.engine.model.probes import find_exactness
 from tests.common.engine.model.tiny_models import DEMO, make_model, some_tokens
 
@@ -77,7 +77,7 @@ class Text:
         self.tokens = some_tokens(decoder, TEXT, seed=3)
         self.other = some_tokens(decoder, TEXT, seed=4)
         rows = decoder.memory.take(1, TEXT)
-        self.expected = decoder.forward([Item(rows, self.tokens, TEXT)])
+        self.expected = decoder.forward([Feed(rows, self.tokens, TEXT)])
         self.states = rows.states(0)
         decoder.memory.give_back(rows)
 
@@ -114,8 +114,8 @@ class TestPasses:
             beside = []
             for before, count, number in neighbours:
                 taken.append(text.after(before, number))
-                beside.append(Item(taken[-1], text.other[:count], 1))
-            logits = coarse.forward([*beside, Item(rows, part, len(part))])
+                beside.append(Feed(taken[-1], text.other[:count], 1))
+            logits = coarse.forward([*beside, Feed(rows, part, len(part))])
             assert torch.equal(logits[-len(part) :], text.expected[at : at + len(part)])
             at += len(part)
         for each in (rows, *taken):
@@ -134,13 +134,13 @@ class TestPasses:
             parents.append(path[-2] if place else ROOT)
             tokens.append(text.tokens[before + place])
         rows = text.after(before)
-        logits = coarse.forward([Item(rows, tokens, len(tokens), parents)])
+        logits = coarse.forward([Feed(rows, tokens, len(tokens), parents)])
         assert torch.equal(logits[path], text.expected[before : before + length])
         rows.keep(0, path)
         for key, value in zip(rows.states(0), text.states, strict=True):
             assert all(torch.equal(one, other[:, : before + length]) for one, other in zip(key, value, strict=True))
         if before + length < TEXT:
-            following = coarse.forward([Item(rows, text.tokens[before + length : before + length + 1])])
+            following = coarse.forward([Feed(rows, text.tokens[before + length : before + length + 1])])
             assert torch.equal(following, text.expected[before + length :][:1])
         coarse.memory.give_back(rows)
 
@@ -204,8 +204,8 @@ def test_a_pass_has_whole_blocks(coarse: Decoder, blocks: RowBlocks) -> None:
     """Linear layers would make them, too; but then each one by itself."""
     taken = coarse.memory.take(1, 64)
     for count in (1, 2, 33):
-        made = packed.PackedPass([Item(taken, [5] * count, 1)], coarse.layout, blocks)
+        made = packed.PackedPass([Feed(taken, [5] * count, 1)], coarse.layout, blocks)
         assert made.tokens.numel() == made.positions.numel() == count + blocks.padding(count)
         assert (made.logits, made.wanted.numel()) == (1, blocks.unit)
-    assert packed.PackedPass([Item(taken, [5], 0)], coarse.layout, blocks).wanted.numel() == 0
+    assert packed.PackedPass([Feed(taken, [5], 0)], coarse.layout, blocks).wanted.numel() == 0
     coarse.memory.give_back(taken)

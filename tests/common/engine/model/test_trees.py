@@ -18,7 +18,7 @@ from common.answer.values import ROOT
 from common.engine.kv.memory import KvMemory, Rows
 from common.engine.model import packed
 from common.engine.model.exact import Sight, Tree, View, tree_of, tree_sight
-from common.engine.model.packed import Item, PackedPass
+from common.engine.model.packed import Feed, PackedPass
 from tests.common.engine.model.driving import unequal_documents
 from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
 
@@ -56,7 +56,7 @@ class Growing:
         for row, text in enumerate(self.texts):
             if text[:-1]:
                 self.rows.fill(row, decoder.document_states(text[:-1], None))
-        decoder.forward([Item(self.rows, [7])])
+        decoder.forward([Feed(self.rows, [7])])
 
     def read(self, parents: Sequence[int], sizes: Sequence[int] = (), others: Sequence[Growing] = ()) -> list[int]:
         """Feed a tree, its first tokens in passes of `sizes`, while `others` take steps. Gives its tokens."""
@@ -66,8 +66,8 @@ class Growing:
             stop = min(start + size, len(parents))
             if stop == start:
                 continue
-            items = [Item(other.rows, [9, 8]) for other in others]
-            items.insert(len(items) // 2, Item(self.rows, tokens[start:stop], stop - start, parents[:stop]))
+            items = [Feed(other.rows, [9, 8]) for other in others]
+            items.insert(len(items) // 2, Feed(self.rows, tokens[start:stop], stop - start, parents[:stop]))
             logits = self.pair.decoder.forward(items)
             before = sum(len(other.rows) for other in others[: len(others) // 2])
             count = len(self.rows) * (stop - start)
@@ -138,7 +138,7 @@ class TestTrees:
         one, two = Growing(llama), Growing(llama)
         tokens = some_tokens(llama.decoder, 9, seed=4)
         logits = llama.decoder.forward(
-            [Item(one.rows, tokens, 9, BRANCHED), Item(two.rows, tokens[:3], 3, [ROOT, ROOT, 1])]
+            [Feed(one.rows, tokens, 9, BRANCHED), Feed(two.rows, tokens[:3], 3, [ROOT, ROOT, 1])]
         )
         one.check(logits[:36], tokens, BRANCHED, range(9))
         two.check(logits[36:], tokens, [ROOT, ROOT, 1], range(3))
@@ -159,7 +159,7 @@ class TestTrees:
         monkeypatch.setattr(llama.decoder, "memory", KvMemory(llama.decoder.layout, llama.decoder.max_context))
         rows = [llama.decoder.open([[5] * 20] * 2, [6], 4)[0] for _ in range(2)]
         one, two = rows
-        step = PackedPass([Item(one, [7], 1, [ROOT]), Item(two, [7])], llama.decoder.layout)
+        step = PackedPass([Feed(one, [7], 1, [ROOT]), Feed(two, [7])], llama.decoder.layout)
         assert len(step.groups) == 1
         assert step.view(step.groups[0], None, False) == View(0)
 
@@ -212,19 +212,19 @@ class TestInput:
     def test_parents_after_children(self, llama: Pair, parents: list[int]) -> None:
         rows, _ = llama.decoder.open([[5]], [6], 8)
         with pytest.raises(ValueError, match="parents come before children"):
-            llama.decoder.forward([Item(rows, [7] * len(parents), 1, parents)])
+            llama.decoder.forward([Feed(rows, [7] * len(parents), 1, parents)])
         assert rows.answer == 0
 
     @pytest.mark.parametrize("count", [1, 4])
     def test_parents_that_do_not_fit_the_tokens(self, llama: Pair, count: int) -> None:
         rows, _ = llama.decoder.open([[5]], [6], 8)
         with pytest.raises(ValueError, match=f"{count} parents don't fit 2 tokens behind 1"):
-            llama.decoder.forward([Item(rows, [7, 8], 1, [ROOT] * count)])
+            llama.decoder.forward([Feed(rows, [7, 8], 1, [ROOT] * count)])
 
     @pytest.mark.parametrize(("fed", "path"), [(1, [0, 0]), (1, [1, 0]), (1, [3]), (1, [-1]), (-1, [0]), (5, [0])])
     def test_places_that_can_not_be_kept(self, llama: Pair, fed: int, path: list[int]) -> None:
         rows, _ = llama.decoder.open([[5]], [6], 8)
-        llama.decoder.forward([Item(rows, [7, 8, 9], 1, [ROOT, ROOT, 1])])
+        llama.decoder.forward([Feed(rows, [7, 8, 9], 1, [ROOT, ROOT, 1])])
         with pytest.raises(ValueError, match="places must increase"):
             rows.keep(fed, path)
         assert rows.answer == 3

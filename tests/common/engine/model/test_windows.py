@@ -20,7 +20,7 @@ from common.engine.model import probes as agreement
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from common.engine.model.exact import OrderedAttention, Scores, Sight, View
-from common.engine.model.packed import OTHERWISE, Item, PackedPass, packed_attention, reach_mask
+from common.engine.model.packed import OTHERWISE, Feed, PackedPass, packed_attention, reach_mask
 from common.engine.model.probes import _LayoutProbe
 from tests.common.engine.model.architectures import FULL, MIXED, WINDOW, WINDOWED
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, drive
@@ -101,12 +101,12 @@ class TestWhatAPassCosts:
     def test_a_step_of_rows_of_one_length_needs_no_mask(self, pair: Pair) -> None:
         decoder = pair.decoder
         rows, _ = decoder.open([some_tokens(decoder, 20, seed) for seed in (1, 2)], [5], 4)
-        step = PackedPass([Item(rows, [7])], decoder.layout)
+        step = PackedPass([Feed(rows, [7])], decoder.layout)
         assert step.view(step.groups[0], WINDOW, False) == View(22 - WINDOW)
 
     def test_one_mask_serves_all_layers_of_a_window_and_short_rows_have_none_of_their_own(self, llama: Pair) -> None:
         rows = llama.decoder.take_rows([[], []], [5, 6, 7], 4)
-        step = PackedPass([Item(rows, [5, 6, 7])], llama.decoder.layout)
+        step = PackedPass([Feed(rows, [5, 6, 7])], llama.decoder.layout)
         group = step.groups[0]
         assert step.view(group, 2, False) is step.view(group, 2, False)
         assert step.view(group, 3, False) is step.view(group, None, False)
@@ -194,7 +194,7 @@ class TestWindowsBeyondAFewTokens:
 @pytest.mark.parametrize("unknown", ["position_bias", "indices"])
 def test_an_attention_that_is_not_known_is_refused(unknown: str, llama: Pair) -> None:
     rows = llama.decoder.take_rows([[]], [5], 1)
-    states = PackedPass([Item(rows, [5])], llama.decoder.layout).layer(0)
+    states = PackedPass([Feed(rows, [5])], llama.decoder.layout).layer(0)
     query = torch.zeros(1, 4, 1, 8)
     with pytest.raises(ModelError, match=f"Identity .*\\({unknown}\\), which packed passes can't"):
         packed_attention(torch.nn.Identity(), query, states, states, None, None, None, None, **{unknown: query})

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from common.answer.values import Send, View
-from common.methods.aggregate.drafts import Action, LocalDraft
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.session import Action, Session
 from proto.messages import Message, Side
 
 Predict = Callable[[Side, int, Sequence[int]], tuple[View, float]]

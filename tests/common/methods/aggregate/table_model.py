@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import View
-from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
 from common.sampling.certificate import NO_EVIDENCE
+from common.sampling.paper import PaperSampler
+from common.sampling.race import RaceSampler
 from proto.codes import digest
 from proto.messages import Side
 
@@ -62,7 +63,7 @@ class TablePredictor:
 
     model: TableModel
     side: Side
-    aggregation: RaceAggregation | PaperAggregation
+    aggregation: RaceSampler | PaperSampler
 
     def predict(self, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         probabilities, evidence = self.model.distribution(self.side, prefix)

@@ -12,10 +12,9 @@ from common.answer.driver import NullObserver
 from common.answer.values import Commit, Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import Action, LocalDraft, SessionConfig
+from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver
-from common.methods.aggregate.samplers import RaceAggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.sampling.race import RaceSampler
 from proto.codes import EMPTY, digest
 from proto.messages import Draft, Message, Placement, Side, Sync, Target
@@ -26,7 +25,7 @@ BRANCHES = 64
 
 
 def session(role: Side, placement: Placement, run_ahead: int = 4) -> Session:
-    aggregation = RaceAggregation(RaceSampler(1, 0.0, 4, VOCABULARY), VOCABULARY, exact=True)
+    aggregation = RaceSampler(1, 0.0, 4, VOCABULARY)
     config = SessionConfig(1, placement, frozenset(), 1000, VOCABULARY)
     return Session(role, config, aggregation, Fixed("cloud" if placement == "cloud" else "device"), Ahead(run_ahead))
 
@@ -38,17 +37,17 @@ def certain(token: int) -> torch.Tensor:
 
 def remote(subject: Session, position: int, prefix: int, token: int) -> Draft:
     """The other side's draft after the prefix with the digest `prefix`."""
-    aggregation = subject.aggregation
-    assert isinstance(aggregation, RaceAggregation)
+    aggregation = subject.sampler
+    assert isinstance(aggregation, RaceSampler)
     payload = aggregation.pack(aggregation.drafted(position, certain(token), None))
     return Draft(1, 0, position, prefix, 0.0, 0, payload)
 
 
 def decode(subject: Session, token: int) -> list[Action]:
     """This side's next step, which drafts `token`."""
-    work, aggregation = subject.work, subject.aggregation
+    work, aggregation = subject.work, subject.sampler
     assert work is not None
-    assert isinstance(aggregation, RaceAggregation)
+    assert isinstance(aggregation, RaceSampler)
     view = aggregation.drafted(work.position, certain(token), None)
     return subject.drafted(LocalDraft(work.position, work.digest, view, 0.0, 0))
 
@@ -92,19 +91,19 @@ class TestWindow:
         assert device.counters.stale == 1
         device.received(remote(device, WINDOW - 1, digest(path[:-1]), 1))
         assert device.counters.stale == 1
-        assert device._state.remote(WINDOW - 1, digest(path[:-1])) is not None
-        assert device._state.remote(WINDOW, digest(path)) is None
+        assert device.remote.get(WINDOW - 1, digest(path[:-1])) is not None
+        assert device.remote.get(WINDOW, digest(path)) is None
 
     def test_it_moves_with_the_answer(self) -> None:
         cloud = session("cloud", "cloud")
         far = remote(cloud, WINDOW, 17, 1)
         cloud.received(far)
-        assert cloud._state.remote(WINDOW, 17) is None
+        assert cloud.remote.get(WINDOW, 17) is None
         cloud.received(remote(cloud, 0, EMPTY, 5))
         decode(cloud, 5)
         assert cloud.position == 1
         cloud.received(far)
-        assert cloud._state.remote(WINDOW, 17) is not None
+        assert cloud.remote.get(WINDOW, 17) is not None
 
 
 class TestDecidedDrafts:
@@ -123,7 +122,7 @@ class TestDecidedDrafts:
         return self.kept()
 
     def kept(self) -> list[int]:
-        return [draft.position for draft in self.subject._state.local.since(0)]
+        return [draft.position for draft in self.subject.local.since(0)]
 
     def test_the_device_keeps_none(self) -> None:
         assert self.decided("device") == []

@@ -21,14 +21,13 @@ from scipy import stats
 
 from common.answer.values import View
 from common.estimates.ahead import FAINT, Ahead
-from common.methods.aggregate.drafts import Action, LocalDraft, PlacementPolicy, SessionConfig, SessionSampler, Verdict
-from common.methods.aggregate.samplers import PaperAggregation, RaceAggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.noise import SeededDraws
 from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
-from common.sampling.view import RaceView
+from common.sampling.view import Outcome, RaceView
 from proto.codes import decode, encode
 from proto.messages import Draft, Placement, Side
 from proto.payloads.race import RaceEntries, TopPEntries
@@ -107,7 +106,7 @@ class RaceRun:
 
     def __init__(self, seed: int) -> None:
         self.sampler = RaceSampler(seed, 1.0, VOCABULARY, VOCABULARY)
-        self.aggregation: SessionSampler = RaceAggregation(self.sampler, VOCABULARY, exact=True)
+        self.aggregation: SessionSampler = self.sampler
 
     def predict(self, side: Side, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         view: RaceView = self.sampler.receive(position, CODES[side, tuple(prefix)])
@@ -123,8 +122,7 @@ class PaperRun:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        sampler = PaperSampler(seed, 1.0, 1.0, "top-p", VOCABULARY)
-        self.aggregation: SessionSampler = PaperAggregation(sampler, "device", "top-p", VOCABULARY)
+        self.aggregation: SessionSampler = PaperSampler(seed, 1.0, 1.0, "top-p", VOCABULARY)
 
     def predict(self, side: Side, position: int, prefix: Sequence[int]) -> tuple[View, float]:
         """Draft as `PaperSampler.draft` does, on the few truncated tables that there are."""
@@ -196,13 +194,13 @@ class Stale(Session):
 
     def _on_draft(self, message: Draft) -> list[Action]:
         if message.position == self.position:
-            message = replace(message, digest=self._state.prefix.digest(self.position))
+            message = replace(message, digest=self.digest(self.position))
         return super()._on_draft(message)
 
-    def _decide(self) -> tuple[Verdict | None, bool]:
-        drafts = self._state._remote._drafts.get(self.position, {})
+    def _decide(self) -> tuple[Outcome | None, bool]:
+        drafts = self.remote._drafts.get(self.position, {})
         for draft in list(drafts.values()):
-            self._state.put(self.position, self._state.prefix.digest(self.position), draft)
+            self.remote.put(self.position, self.digest(self.position), draft)
         return super()._decide()
 
 

@@ -6,9 +6,7 @@ import pytest
 
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import SessionConfig
-from common.methods.aggregate.samplers import RaceAggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.race import RaceSampler
 from proto.errors import ProtocolError
 from proto.messages import Message, Side, Sync, Target
@@ -20,7 +18,7 @@ OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 def following(role: Side) -> Session:
     """A session whose other side is in charge."""
     config = SessionConfig(1, OTHER[role], frozenset(), 16, VOCABULARY)
-    aggregation = RaceAggregation(RaceSampler(1, 1.0, 4, VOCABULARY), VOCABULARY, exact=True)
+    aggregation = RaceSampler(1, 1.0, 4, VOCABULARY)
     return Session(role, config, aggregation, Fixed(OTHER[role]), Ahead(4))
 
 

@@ -11,9 +11,8 @@ import pytest
 from common.answer.values import View
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import LocalDraft, SessionConfig
-from common.methods.aggregate.samplers import RaceAggregation
-from common.methods.aggregate.session import Session, draft_message
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.session import Session, SessionConfig, draft_message
 from common.sampling.race import LocalRace, RaceSampler
 from proto.codes import EMPTY
 from proto.messages import Side
@@ -40,7 +39,7 @@ class TestReplacedCloud:
     @pytest.mark.parametrize("lost_at", range(1, 8))
     def test_it_follows_and_decides_whoever_had_the_role(self, first: int, lost_at: int) -> None:
         model = TableModel(VOCABULARY, 3, end=0.0)
-        aggregation = RaceAggregation(RaceSampler(1, 1.0, 4, VOCABULARY), VOCABULARY, exact=True)
+        aggregation = RaceSampler(1, 1.0, 4, VOCABULARY)
         predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
         config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH, VOCABULARY)
 
@@ -62,7 +61,7 @@ class TestReplacedCloud:
         """It has another model or other documents: what the first one drafted ahead is not its word."""
         for changed in (False, True):
             model = TableModel(VOCABULARY, 3, end=0.0)
-            aggregation = RaceAggregation(RaceSampler(1, 1.0, VOCABULARY, VOCABULARY), VOCABULARY, exact=True)
+            aggregation = RaceSampler(1, 1.0, VOCABULARY, VOCABULARY)
             config = SessionConfig(1, "device", frozenset(), LENGTH, VOCABULARY)
             device = Session("device", config, aggregation, Fixed("device"), Ahead(4))
             predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}

@@ -10,19 +10,18 @@ import torch
 from common.answer.values import Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import (
+from common.methods.aggregate.drafts import LocalDraft
+from common.methods.aggregate.session import (
+    MOST_LOOK_UPS,
     Action,
-    Decided,
-    LackingLocal,
-    LackingRemote,
-    LocalDraft,
     LookUp,
+    Questions,
+    Session,
     SessionConfig,
+    draft_message,
 )
-from common.methods.aggregate.samplers import ENTRY_BYTES, RaceAggregation
-from common.methods.aggregate.session import MOST_LOOK_UPS, Questions, Session, draft_message
-from common.sampling.race import LocalRace, RaceSampler
-from common.sampling.view import RaceView
+from common.sampling.race import ENTRY_BYTES, LocalRace, RaceSampler
+from common.sampling.view import Decision, MissingHere, MissingThere, RaceView
 from proto.codes import EMPTY
 from proto.errors import ProtocolError
 from proto.framing import encode
@@ -41,8 +40,7 @@ def asked(actions: list[Action]) -> list[int]:
 class TestRepeatedDraft:
     def test_does_not_undo_what_was_resolved(self) -> None:
         """A `Sync` makes the cloud repeat its drafts while the lists that the device asked for are on their way."""
-        sampler = RaceSampler(1, 0.0, 1, VOCABULARY)
-        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, hide_ids=True)
+        aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
@@ -65,10 +63,9 @@ class TestUnasked:
     """A side takes in no more than it has asked for, and that once: a list of a whole vocabulary takes long to read."""
 
     RISING = torch.arange(1, VOCABULARY + 1, dtype=torch.float32) / sum(range(VOCABULARY + 1))
-    SAMPLER = RaceSampler(1, 0.0, 1, VOCABULARY)
 
-    def sides(self, placement: Placement) -> tuple[Session, Session, RaceAggregation]:
-        aggregation = RaceAggregation(self.SAMPLER, VOCABULARY, exact=True, hide_ids=True)
+    def sides(self, placement: Placement) -> tuple[Session, Session, RaceSampler]:
+        aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, placement, frozenset(), 4, VOCABULARY)
         device, cloud = (Session(side, config, aggregation, Fixed("device"), Ahead(2)) for side in ("device", "cloud"))
         return device, cloud, aggregation
@@ -81,7 +78,7 @@ class TestUnasked:
         def told(depth: int, position: int = 0) -> int:
             """The length of the list that the device knows then."""
             settled(device, device.received(Resolved(1, position, EMPTY, depth, aggregation.supply(others, (), depth))))
-            held = device._state.remote(0, EMPTY)
+            held = device.remote.get(0, EMPTY)
             assert held is not None
             return aggregation.footprint(cast(RaceView, held.known)) // ENTRY_BYTES
 
@@ -103,7 +100,7 @@ class TestUnasked:
     )
     def test_other_values_than_those_that_were_asked_for(self, ids: tuple[int, ...], depth: int) -> None:
         """Neither more nor fewer nor others, however few a list of the fastest may be."""
-        aggregation = RaceAggregation(self.SAMPLER, VOCABULARY, exact=True)
+        aggregation = RaceSampler(1, 0.0, 1, VOCABULARY)
         others = aggregation.drafted(0, self.RISING.flip(0), None)
         known = aggregation.read("cloud", 0, aggregation.pack(others))
         named = () if depth else (2, 4, 5)
@@ -119,7 +116,7 @@ class TestUnasked:
         view = aggregation.drafted(0, self.RISING, None)
         draft = LocalDraft(0, EMPTY, view, 0.0, 0)
         cloud.received(draft_message(cloud.config, 0, draft, aggregation.pack(view)))
-        assert (cloud._state._remote._count, cloud.counters.stale) == (kept, 1 - kept)
+        assert (cloud.remote._count, cloud.counters.stale) == (kept, 1 - kept)
 
 
 class TestMadeAnew:
@@ -133,7 +130,7 @@ class TestMadeAnew:
         """
         self.falling, self.again = self.RISING.flip(0), self.RISING.flip(0)
         self.again[moved] *= 1.001
-        aggregation = RaceAggregation(RaceSampler(1, 0.0, 2, VOCABULARY), VOCABULARY, exact=True, hide_ids=True)
+        aggregation = RaceSampler(1, 0.0, 2, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
         own, self.before, self.after = (
@@ -147,12 +144,12 @@ class TestMadeAnew:
     def drafted(self, device: Session, view: LocalRace) -> list[int]:
         """The lengths of the lists that the device asks for, as the cloud has drafted."""
         draft = LocalDraft(0, EMPTY, view, 0.0, 0)
-        message = draft_message(device.config, 0, draft, device.aggregation.pack(view))
+        message = draft_message(device.config, 0, draft, device.sampler.pack(view))
         return asked(settled(device, device.received(message)))
 
     def resolved(self, device: Session, view: LocalRace, depth: int) -> list[int]:
         """The same, as the cloud answers."""
-        payload = device.aggregation.supply(view, (), depth)
+        payload = device.sampler.supply(view, (), depth)
         return asked(settled(device, device.received(Resolved(1, 0, EMPTY, depth, payload))))
 
     def check_that_it_ends(self, device: Session, depths: list[int]) -> None:
@@ -185,8 +182,7 @@ class TestAway:
 
     def decided(self, own: dict[int, float], others: dict[int, float], likeliest: int = 0) -> tuple[int, list[int]]:
         """The token at the first position, and the degraded ones. The rest of both mixtures is spread evenly."""
-        sampler = RaceSampler(1, 0.0, 3, VOCABULARY, likeliest)
-        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, likeliest=likeliest)
+        aggregation = RaceSampler(1, 0.0, 3, VOCABULARY, likeliest, logprobs=likeliest)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
         drafts = []
@@ -194,7 +190,7 @@ class TestAway:
             spread = torch.full((VOCABULARY,), (1 - sum(named.values())) / (VOCABULARY - len(named)))
             spread[list(named)] = torch.tensor(list(named.values()))
             drafts.append(LocalDraft(0, EMPTY, aggregation.drafted(0, spread, None), 0.0, 0))
-        device.received(draft_message(config, 0, drafts[1], device.aggregation.pack(drafts[1].view)))
+        device.received(draft_message(config, 0, drafts[1], device.sampler.pack(drafts[1].view)))
         device.out_of_patience()
         assert device.work is not None
         settled(device, device.drafted(drafts[0]))
@@ -221,8 +217,7 @@ class TestLookUps:
 
     def answered(self) -> int:
         """Of `ASKED` questions, each asked when the one before is done."""
-        sampler = RaceSampler(1, 0.0, 1, VOCABULARY)
-        aggregation = RaceAggregation(sampler, VOCABULARY, exact=True, hide_ids=True)
+        aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
         cloud = Session("cloud", config, aggregation, Fixed("device"), Ahead(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
@@ -274,31 +269,31 @@ class TestLargeVocabularies:
 
     def resolve(
         self, mixtures: Mixtures, role: Side = "device", temperature: float = 0.0, hide_ids: bool = False
-    ) -> list[LackingLocal | LackingRemote | Decided]:
+    ) -> list[MissingHere | MissingThere | Decision]:
         """All that the certificates come to until the target is found; every question can be sent."""
-        aggregation = RaceAggregation(RaceSampler(1, temperature, 1, LARGE), LARGE, exact=True, hide_ids=hide_ids)
+        aggregation = RaceSampler(1, temperature, 1, LARGE, hide_ids=hide_ids)
         own, others = (aggregation.drafted(0, each, None) for each in mixtures)
         local, remote = own, aggregation.read("cloud", 0, aggregation.pack(others))
-        found: list[LackingLocal | LackingRemote | Decided] = []
+        found: list[MissingHere | MissingThere | Decision] = []
         while True:
             device, cloud = (local, remote) if role == "device" else (remote, local)
             found.append(verdict := aggregation.aggregate(role, 0, device, cloud, (0.0, 0.0)))
-            if isinstance(verdict, LackingLocal):
+            if isinstance(verdict, MissingHere):
                 payload = aggregation.supply(own, verdict.ids, verdict.depth)
-                local = aggregation.complete(local, 0, verdict.ids, verdict.depth, payload)  # type: ignore[assignment]
-            elif isinstance(verdict, LackingRemote):
+                local = aggregation.complete(local, 0, verdict.ids, verdict.depth, payload)
+            elif isinstance(verdict, MissingThere):
                 encode(Resolve(1, 0, EMPTY, verdict.ids, verdict.depth))
                 payload = aggregation.supply(others, verdict.ids, verdict.depth)
                 remote = aggregation.complete(remote, 0, verdict.ids, verdict.depth, payload)
             else:
                 return found
 
-    def target(self, mixtures: Mixtures, temperature: float) -> Decided:
+    def target(self, mixtures: Mixtures, temperature: float) -> Decision:
         """The target, of two sides that know all of each other."""
-        everything = RaceAggregation(RaceSampler(1, temperature, LARGE, LARGE), LARGE, exact=True)
+        everything = RaceSampler(1, temperature, LARGE, LARGE)
         first, second = (everything.drafted(0, each, None) for each in mixtures)
         found = everything.aggregate("device", 0, first, second, (0.0, 0.0))
-        assert isinstance(found, Decided)
+        assert isinstance(found, Decision)
         return found
 
     @pytest.mark.parametrize("pair", PAIRS)
@@ -309,9 +304,9 @@ class TestLargeVocabularies:
     ) -> None:
         mixtures = PAIRS[pair]
         *lacking, target = self.resolve(mixtures, role, temperature, hide_ids)
-        assert isinstance(target, Decided) and target.token == self.target(mixtures, temperature).token
-        assert all(isinstance(each, LackingLocal | LackingRemote) and each.depth <= 64 for each in lacking)
-        named = [each.ids for each in lacking if isinstance(each, LackingRemote)]
+        assert isinstance(target, Decision) and target.token == self.target(mixtures, temperature).token
+        assert all(isinstance(each, MissingHere | MissingThere) and each.depth <= 64 for each in lacking)
+        named = [each.ids for each in lacking if isinstance(each, MissingThere)]
         assert sum(map(len, named)) <= (0 if hide_ids else 16)
 
     def test_more_tokens_than_a_question_holds_are_named_one_part_after_the_other(self) -> None:
@@ -320,4 +315,4 @@ class TestLargeVocabularies:
         mixtures = vague, mixture({16000: 3e-4}, 0.99, range(8000, 14600))
         *lacking, target = self.resolve(mixtures)
         assert target == self.target(mixtures, 0.0)
-        assert [len(each.ids) for each in lacking if isinstance(each, LackingRemote) and each.ids] == [MOST_NAMED, 904]
+        assert [len(each.ids) for each in lacking if isinstance(each, MissingThere) and each.ids] == [MOST_NAMED, 904]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rapid import RapidScheme
+from common.methods.rapid.rapid import RapidScheme
 from common.sampling.noise import Purpose, uniform
 from common.sampling.rejection import augmented
 from tests.common.methods.drafted.pump import Model, mixture

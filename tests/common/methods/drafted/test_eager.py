@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.methods.coupled.scheme import encode_tokens
 from common.methods.drafted.eager import MOST_AGAIN, EagerDrafting
 from proto.codes import EMPTY, digest
 from proto.errors import ProtocolError
 from proto.framing import decode
 from proto.messages import Decided, Propose, Sync, Verdict
-from proto.payloads.race import encode_tokens
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.refusals import propose, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import scheme_of

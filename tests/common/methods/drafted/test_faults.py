@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.answer.values import Action
+from common.methods.coupled.scheme import encode_tokens
 from common.methods.drafted.drafting import Drafting
 from common.methods.drafted.verifying import Verifying
 from common.sampling.noise import Purpose, SeededDraws
@@ -20,7 +21,6 @@ from common.sampling.race import RaceWinner
 from proto.codes import digest
 from proto.errors import ProtocolError
 from proto.messages import Propose, Sync, Verdict
-from proto.payloads.race import encode_tokens
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import DRAFTED, RACED, cases, scheme_of
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.methods.coupled.scheme import encode_tokens
+from common.methods.drafted.payloads import LatticeEntries, SparseEntries, encode_lattice, encode_sparse
 from common.methods.drafted.verifying import MOST_PENDING
 from common.sampling.race import RaceWinner
 from proto.codes import digest
 from proto.errors import ProtocolError
 from proto.framing import decode
 from proto.messages import MOST_PROPOSED, Propose, Sync, Verdict
-from proto.payloads.lattice import LatticeEntries, encode_lattice
-from proto.payloads.race import SparseEntries, encode_sparse, encode_tokens
 from tests.common.methods.drafted.pump import Length, Pair, table_model
 from tests.common.methods.drafted.refusals import SESSION, propose, refused_by_the_drafter, refused_by_the_verifier
 from tests.common.methods.drafted.schemes import DRAFTED, cases, scheme_of

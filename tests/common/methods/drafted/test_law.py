@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.methods.drafted import rejection as judges
+from common.methods.drafted.distributions import Judging
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rejection import Judging
+from common.methods.rejection import scheme as judges
 from common.sampling.noise import Draws, Place, Purpose
 from common.sampling.paper import Distribution
 from common.sampling.rejection import accepts
@@ -162,7 +162,7 @@ class TestMutants:
             return draws.happens(Purpose.ACCEPT, min(1.0, ratio))
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            patch.setattr("common.methods.drafted.rejection.accepts", upside_down)
+            patch.setattr("common.methods.rejection.scheme.accepts", upside_down)
 
         self.check(change)
 
@@ -174,7 +174,7 @@ class TestMutants:
             return accepts(token, float(everything[token]), verifier, draws)
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            patch.setattr("common.methods.drafted.rejection.accepts", unwarped)
+            patch.setattr("common.methods.rejection.scheme.accepts", unwarped)
 
         self.check(change, top_k=2)
 

@@ -13,14 +13,14 @@ from common.answer.request import Privacy, RequestError
 from common.draft_policy.times import Extension
 from common.methods.drafted.cloud import Passage
 from common.methods.drafted.method import Scheme
-from common.methods.drafted.rapid import RapidJudge, RapidScheme, chosen
-from common.methods.drafted.rapid_method import RapidRequest, check_rapid
+from common.methods.drafted.payloads import decode_sparse
+from common.methods.rapid.method import RapidRequest, check_rapid
+from common.methods.rapid.rapid import RapidJudge, RapidScheme, chosen
 from common.sampling.noise import Place
 from common.sampling.paper import Distribution
 from common.sampling.rejection import augmented, likeliest, replacement
 from proto.framing import decode
 from proto.messages import MOST_FETCHED, Propose
-from proto.payloads.race import decode_sparse
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import scheme_of
 from tests.common.methods.drafted.test_law import DRAFTER, VERIFIER, answer_law, distance, verifiers_law
@@ -192,7 +192,7 @@ class TestMutants:
 
             patch.setattr(RapidJudge, "_shifted", noted)
             patch.setattr(
-                "common.methods.drafted.rapid.replacement",
+                "common.methods.rapid.rapid.replacement",
                 lambda target, drafter, draws: replacement(seen[-1], drafter, draws),
             )
 

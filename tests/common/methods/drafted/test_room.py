@@ -11,11 +11,11 @@ import torch
 from common.answer.request import RequestError
 from common.methods.drafted.drafting import DraftView
 from common.methods.drafted.method import Scheme
+from common.methods.drafted.payloads import HEAD, SparseEntries, encode_sparse, largest_sparse
 from common.transport.sending import largest_payload
 from proto.errors import ProtocolError
 from proto.framing import decode, encode
 from proto.messages import MOST_UNITS, Propose, Sync
-from proto.payloads.race import HEAD, SparseEntries, encode_sparse, largest_sparse
 from tests.common.methods.drafted.pump import Length, Pair, table_model
 from tests.common.methods.drafted.schemes import scheme_of
 

@@ -9,7 +9,7 @@ from common.answer.driver import Driver, NullObserver
 from common.answer.request import read_own_options, unknown_session
 from common.daemon.model_runtime import PromptRows, Start
 from common.daemon.side import Scope
-from common.methods.aggregate.samplers import make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import CloudContext
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
 from tests.common.methods.turns.method import TurnsRequest
@@ -30,7 +30,7 @@ class TurnsCloud(NullObserver):
         self.began = self._heard = time.monotonic()
         self._request = request
         self._context = context
-        self._drafting = make_aggregation("cloud", request, vocabulary)
+        self._drafting = make_sampler("cloud", request, vocabulary)
         self._rules = Rules("cloud", request, read_own_options(TurnsRequest, request).turn, vocabulary)
         self._driver = Driver("cloud", self._rules, [context.side.decoding], context.send, self)
         self._part = part_of(self._driver, self._rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from common.answer.driver import Driver
 from common.answer.report import MethodReport
 from common.daemon.model_runtime import PromptRows, Start
-from common.methods.aggregate.samplers import make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import DeviceContext
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.method import TurnsRequest
@@ -21,7 +21,7 @@ class TurnsDevice:
     def __init__(self, context: DeviceContext) -> None:
         assert isinstance(context.request, TurnsRequest)
         self._context = context
-        self._drafting = make_aggregation("device", context.opening, context.side.decoder.vocabulary)
+        self._drafting = make_sampler("device", context.opening, context.side.decoder.vocabulary)
         self._rules = Rules("device", context.opening, context.request.turn, context.side.decoder.vocabulary)
         self._driver = Driver("device", self._rules, [context.side.decoding], context.send, context)
         self._part = part_of(self._driver, self._rules)

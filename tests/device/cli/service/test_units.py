@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import plistlib
 import shutil
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from device.cli.service import launchd, systemd
-from device.cli.service.plan import Service, outermost
+from device.cli.service import Service, outermost, unit_text
 from tests.device.cli.conftest import Dragon
 from tests.support.missing import skip_without
 
@@ -55,7 +53,7 @@ def analyze(folder: Path, name: str, text: str, *words: str) -> subprocess.Compl
 
 @pytest.mark.parametrize("sandbox", [True, False], ids=["sandbox", "none"])
 def test_systemd_understands_the_unit(service: Service, tmp_path: Path, sandbox: bool) -> None:
-    text = systemd.text(service, sandbox)
+    text = unit_text(service, sandbox)
     done = analyze(tmp_path, "dragon-cloud.service", text, "verify")
     assert (done.returncode, done.stderr) == (0, "")
     wrong = analyze(tmp_path, "dragon-cloud.service", text.replace("LockPersonality", "LokPersonality"), "verify")
@@ -64,13 +62,13 @@ def test_systemd_understands_the_unit(service: Service, tmp_path: Path, sandbox:
 
 def test_the_sandbox_holds_what_it_can(service: Service, tmp_path: Path) -> None:
     words = ("security", "--offline=true", f"--threshold={EXPOSURE}")
-    assert analyze(tmp_path, "dragon-cloud.service", systemd.text(service, True), *words).returncode == 0
+    assert analyze(tmp_path, "dragon-cloud.service", unit_text(service, True), *words).returncode == 0
     bare = "[Service]\nExecStart=/bin/true\n"
     assert analyze(tmp_path, "bare.service", bare, *words).returncode != 0
 
 
 def test_odd_paths_are_quoted(service: Service) -> None:
-    lines = systemd.text(service, True).splitlines()
+    lines = unit_text(service, True).splitlines()
     quoted = '/srv/a folder \\"of\\" 100%%/$HOME'
     assert f'ReadWritePaths="-{quoted}"' in lines
     assert f'Environment="DRAGON_DATA_DIR={quoted}"' in lines
@@ -80,14 +78,6 @@ def test_odd_paths_are_quoted(service: Service) -> None:
 def test_folders_within_others_need_no_line() -> None:
     paths = [Path(path) for path in ("/b/c", "/a", "/b", "/bc", "/a/x/y", "/a")]
     assert outermost(paths) == [Path("/a"), Path("/b"), Path("/bc")]
-
-
-def test_an_agent_of_launchd(service: Service) -> None:
-    agent = plistlib.loads(launchd.text(service, True).encode())
-    assert agent["Label"] == "dragon-cloud"
-    assert agent["ProgramArguments"] == list(service.command)
-    assert agent["EnvironmentVariables"] == {"DRAGON_DATA_DIR": str(ODD)}
-    assert agent["KeepAlive"] == {"SuccessfulExit": False}
 
 
 @pytest.mark.parametrize("role", ["device", "cloud"])

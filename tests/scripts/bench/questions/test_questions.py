@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.bench.questions.judge import right
-from scripts.bench.questions.public import ASKED, PEPS, read
-from scripts.bench.questions.questions import NOTES, QUESTIONS, Question, first_of_each
+from scripts.bench.questions.suite import ASKED, NOTES, PEPS, QUESTIONS, Question, first_of_each, read
 from scripts.bench.results import TEXT_FOLDER, NoText
 
 PUBLIC = Path(os.environ.get(TEXT_FOLDER, "/nowhere")) / "peps"

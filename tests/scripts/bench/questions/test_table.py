@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from scripts.bench.measuring import mean_interval
-from scripts.bench.questions.questions import Kind, Question
-from scripts.bench.questions.suite import IN_SHORT, judged, table, unanswered
+from scripts.bench.questions.suite import IN_SHORT, Kind, Question, judged, table, unanswered
 from scripts.bench.rows import Row
 from tests.scripts.bench.published import heads
 

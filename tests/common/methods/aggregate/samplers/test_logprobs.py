@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from common.methods.aggregate.drafts import Decided, LackingLocal, LackingRemote
-from common.methods.aggregate.samplers import RaceAggregation, make_aggregation
+from common.methods.aggregate.driver import make_sampler
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.race import LocalRace
+from common.sampling.race import LocalRace, RaceSampler
+from common.sampling.view import Decision, MissingHere, MissingThere
 from proto.messages import Open
 
 VOCABULARY = 40
@@ -23,10 +23,10 @@ def mixture(seed: int) -> torch.Tensor:
     return torch.softmax(torch.from_numpy(np.random.default_rng(seed).normal(0, 1.0, VOCABULARY)), 0).float()
 
 
-def halves(request: Open = OPEN) -> tuple[RaceAggregation, RaceAggregation]:
-    device, cloud = (make_aggregation(side, request, VOCABULARY) for side in ("device", "cloud"))
-    assert isinstance(device, RaceAggregation)
-    assert isinstance(cloud, RaceAggregation)
+def halves(request: Open = OPEN) -> tuple[RaceSampler, RaceSampler]:
+    device, cloud = (make_sampler(side, request, VOCABULARY) for side in ("device", "cloud"))
+    assert isinstance(device, RaceSampler)
+    assert isinstance(cloud, RaceSampler)
     return device, cloud
 
 
@@ -39,11 +39,11 @@ def test_values_that_are_lacking_are_asked_for_until_the_logprob_is_exact() -> N
         own, other = device.drafted(position, mixtures[0], None), cloud.drafted(position, mixtures[1], None)
         remote = device.read("cloud", position, cloud.pack(other))
         mine: LocalRace = own
-        while not isinstance(verdict := device.aggregate("device", position, mine, remote, EVIDENCE), Decided):
-            by_name += isinstance(verdict, LackingRemote) and bool(verdict.ids)
-            if isinstance(verdict, LackingLocal):
+        while not isinstance(verdict := device.aggregate("device", position, mine, remote, EVIDENCE), Decision):
+            by_name += isinstance(verdict, MissingThere) and bool(verdict.ids)
+            if isinstance(verdict, MissingHere):
                 payload = device.supply(own, verdict.ids, verdict.depth)
-                mine = device.complete(mine, position, verdict.ids, verdict.depth, payload)  # type: ignore[assignment]
+                mine = device.complete(mine, position, verdict.ids, verdict.depth, payload)
             else:
                 payload = cloud.supply(other, verdict.ids, verdict.depth)
                 remote = device.complete(remote, position, verdict.ids, verdict.depth, payload)
@@ -55,7 +55,7 @@ def test_values_that_are_lacking_are_asked_for_until_the_logprob_is_exact() -> N
         # What is told changes nothing: the same token as without.
         everything = [each.drafted(position, p, None) for each, p in zip(halves(ALL), mixtures, strict=True)]
         whole = plain.aggregate("device", position, everything[0], everything[1], EVIDENCE)
-        assert isinstance(whole, Decided)
+        assert isinstance(whole, Decision)
         assert whole.token == verdict.token
         assert whole.logprobs is None
     assert by_name > 5  # the device names nothing but targets: 'hide_ids' holds for all other tokens

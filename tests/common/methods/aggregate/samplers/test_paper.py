@@ -10,9 +10,8 @@ import torch
 from common.answer.values import Send
 from common.estimates.ahead import Ahead
 from common.estimates.policy import Fixed
-from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft, SessionConfig
-from common.methods.aggregate.samplers import PaperAggregation
-from common.methods.aggregate.session import Session
+from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft
+from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.paper import PaperSampler
 from proto.messages import Side
 from proto.payloads.race import RawEntries
@@ -23,8 +22,8 @@ SURE = torch.zeros(VOCABULARY).index_fill(0, torch.tensor([7]), 1.0)
 Codec = Literal["top-p", "raw"]
 
 
-def aggregation(role: Side, codec: Codec) -> PaperAggregation:
-    return PaperAggregation(PaperSampler(1, 1.0, 1.0, codec, VOCABULARY), role, codec, VOCABULARY)
+def aggregation(role: Side, codec: Codec) -> PaperSampler:
+    return PaperSampler(1, 1.0, 1.0, codec, VOCABULARY, role)
 
 
 @pytest.mark.parametrize("codec", ["top-p", "raw"])
@@ -53,5 +52,5 @@ def test_no_side_drafts_more_than_the_other_one_keeps(codec: Codec) -> None:
             cloud.received(action.message)
             sent += 1
     assert 8 < sent < 64
-    assert cloud._state._remote._count == sent
+    assert cloud.remote._count == sent
     assert device.waiting

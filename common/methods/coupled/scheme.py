@@ -1,0 +1,117 @@
+"""Coupled drafting: both sides draw by the race on the noise of the position, and drafts hold where they are equal.
+
+With the noise E of (seed, position, token) the drafter proposes argmax_i q_i / E_i^T and the verifier compares with
+argmax_i p_i / E_i^T, which decides. So the answer is the verifier's alone with the same seed, whatever the drafter's
+model. A draft holds with probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from common.answer.values import View
+from common.draft_policy.times import Plan
+from common.methods.drafted.drafting import Judgement, RoundsConfig
+from common.sampling.noise import Place
+from common.sampling.race import RaceWinner, Racing
+from common.sampling.rejection import Warp
+from proto.codes import BitReader, BitWriter, decode_number, encode_number
+from proto.errors import malformed, too_large
+from proto.messages import MOST_PROPOSED, Propose
+
+# --- tokens
+# The `tokens` payload: token ids in as few bits as the vocabulary needs.
+
+TOKENS_FORMAT: Final = 0
+
+
+def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
+    """Format byte, number of ids, and each in ceil(log2 `vocabulary`) bits. Raises `ValueError` for one beyond."""
+    bits, width = BitWriter(), (vocabulary - 1).bit_length()
+    for token in tokens:
+        bits.write(token, width)
+    return b"".join((bytes((TOKENS_FORMAT,)), encode_number(len(tokens)), bits.data()))
+
+
+def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
+    """The ids in `data`, 1 to `limit` of them. Raises `ProtocolError`."""
+    if data[:1] != bytes((TOKENS_FORMAT,)):
+        raise malformed(f"a tokens payload must start with format byte {TOKENS_FORMAT}")
+    count, start = decode_number(data, 1)
+    if count > limit:
+        raise too_large(f"a tokens payload must have at most {limit} ids")
+    if not count:
+        raise malformed("a tokens payload must have at least one id")
+    bits, width = BitReader(data[start:]), (vocabulary - 1).bit_length()
+    tokens = [bits.read(width) for _ in range(count)]
+    bits.finish()
+    if max(tokens) >= vocabulary:
+        raise malformed(f"the ids of a tokens payload must be below {vocabulary}")
+    return tokens
+
+
+# --- the scheme
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDrafts:
+    """Implements `Drafts`: token ids, and nothing of the distributions they were drawn from."""
+
+    vocabulary: int
+
+    def planned(self, plan: Plan) -> None:
+        """A draft is the same in every plan."""
+
+    def drawn(self, place: Place, view: RaceWinner) -> RaceWinner:
+        """The race has drawn it, by the noise of the position alone: so does the verifier's."""
+        return view
+
+    def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
+        return (), encode_tokens([view.token for view in views], self.vocabulary)
+
+    def settle(self, place: Place, view: Any, payload: bytes) -> int:
+        raise malformed("a verdict must name the token that takes a rejected one's place")
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Implements `Judge`: a draft holds where the verifier drew the same token."""
+
+    slow: ClassVar[bool] = False
+
+    vocabulary: int
+
+    def check(self, message: Propose) -> None:
+        """Refuse nothing: reading does, as quickly."""
+
+    def read(self, message: Propose) -> Sequence[RaceWinner]:
+        if message.tokens:
+            raise malformed("the tokens of a coupled proposal must be in its payload")
+        return [RaceWinner(token) for token in decode_tokens(message.payload, self.vocabulary, MOST_PROPOSED)]
+
+    def judge(self, place: Place, proposed: Sequence[View], targets: Sequence[View]) -> Judgement:
+        for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
+            if draft.token != target.token:
+                return Judgement(accepted, target.token)
+        return Judgement(len(proposed), targets[-1].token if len(targets) > len(proposed) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledScheme:
+    """Implements `Scheme`."""
+
+    config: RoundsConfig
+    drafter: Racing
+    verifier: Racing
+    drafts: TokenDrafts
+    judge: Equality
+
+    @property
+    def cut(self) -> Warp | None:
+        return None  # a race is truncated by the processors
+
+    @property
+    def token_bytes(self) -> Mapping[int | None, float]:
+        return {None: (self.config.vocabulary - 1).bit_length() / 8}

@@ -1,0 +1,1 @@
+"""EdgeLLM: trees of drafts that a larger model of the device verifies."""

@@ -1,0 +1,71 @@
+"""EdgeLLM as a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from common.answer.request import Request, RequestError, Sources
+from common.methods.edgellm.growth import FIRST, LEAST, MOST
+from common.methods.interface import check_processors
+from proto.messages import MOST_NODES, MOST_PROPOSED, Fetch, Open
+
+if TYPE_CHECKING:
+    from common.methods.edgellm.relief import TreeRelief
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+
+
+GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
+
+TREE_SIZE = 128  # most drafts of a tree, unless asked for otherwise
+
+
+class EdgeRequest(Request):
+    """The options of an answer that two models of the device make together."""
+
+    sources: Sources = Field(default="device", description="Whose documents to use")
+    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
+    growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
+    tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
+    threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
+    ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
+
+
+class EdgeLlm:
+    """Implements `Method`. Where the cloud's documents are asked for, the question leaves the device, those before it,
+    and nothing else.
+    """
+
+    name: ClassVar[str] = "edgellm"
+    request: ClassVar[type[Request]] = EdgeRequest
+
+    def check(self, request: Request) -> None:
+        if request.sources == "cloud":
+            raise RequestError(
+                "Method 'edgellm' answers on this device: sources can be 'device' or 'both', and not 'cloud'.",
+                "sources",
+            )
+        if request.sampler != "race":
+            raise RequestError(f"Method 'edgellm' draws by 'race', not by {request.sampler!r}.", "sampler")
+        if request.top_logprobs is not None:
+            raise RequestError("Method 'edgellm' tells no log-probabilities.", "logprobs")
+        check_processors(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return opening  # stays here: the cloud's documents are asked for with `Fetch`
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.edgellm.device import EdgeDevice
+
+        return EdgeDevice(context)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        raise ValueError("Method 'edgellm' answers wholly on the device: a cloud hands over documents at most.")
+
+
+def relief() -> type[TreeRelief]:
+    """The larger model in the place of a cloud that is away, for the methods whose cloud verifies."""
+    from common.methods.edgellm.relief import TreeRelief
+
+    return TreeRelief

@@ -1,0 +1,219 @@
+"""One answer as a pure state machine: a tree grows, is verified, and meanwhile the next one grows (EdgeLLM §III).
+
+What is drafted during a verification is provisional: it follows the tree's most probable branch, and is the beginning
+of the next tree if that branch holds as a whole and the verifier's next token is among its first ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.answer.values import ROOT, Action, Commit, Finish, FinishReason, TreeWork
+from common.methods.edgellm.growth import Candidate, Growth, Match, TokenTree, match
+from proto.messages import Side
+
+
+@dataclass(frozen=True, slots=True)
+class TreeConfig:
+    """Parameters of one answer."""
+
+    eos: frozenset[int]
+    max_tokens: int
+    ahead: bool = False  # whether drafts are wanted during a verification
+
+    def ends(self, token: int, length: int) -> bool:
+        """Whether an answer of `length` tokens, the last of them `token`, is complete."""
+        return token in self.eos or length >= self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Outcome of a verification: what is to be done, and which of the distributions decided each token."""
+
+    places: tuple[int, ...]
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftStep:
+    """A step of the draft model that is wanted: behind which node of which tree, and the reading for it."""
+
+    tree: TokenTree
+    node: int
+    reading: TreeWork
+
+
+@dataclass(slots=True)
+class TreeCounters:
+    """Counts of events so far."""
+
+    drafted: int = 0  # steps of the draft model
+    late: int = 0  # of them, those whose round was over
+    ahead: int = 0  # of them, those during a verification
+    kept: int = 0  # of these, those that the next tree begins with
+    rounds: int = 0  # verifications
+    nodes: int = 0  # that were verified
+    accepted: int = 0
+    rejected: int = 0  # rounds in which the branch that matched longest did not hold as a whole
+
+
+class TreeRounds:
+    """The drafter and the verifier of one answer. Both models ask for their work and hand in what they found."""
+
+    aggregator: ClassVar[Side] = "device"
+
+    def __init__(self, config: TreeConfig, growth: Growth, decided: Sequence[int] = ()) -> None:
+        """`decided` are the tokens that the answer has already."""
+        self.config = config
+        self.counters = TreeCounters()
+        self.epoch = 0  # counts verifications that are over
+        self.finished: FinishReason | None = None
+        self._growth = growth
+        self._path = list(decided)
+        self._tree = self._new_tree()
+        self._verifying = False
+        self._ahead: TokenTree | None = None  # behind the tree's best branch, during a verification
+        self._step: DraftStep | None = None  # what the rule of growth said last
+        self._stale = True  # a tree has changed since then
+
+    @property
+    def position(self) -> int:
+        """Tokens that are decided."""
+        return len(self._path)
+
+    @property
+    def provisional(self) -> tuple[int, ...]:
+        """The most probable branch behind the decided tokens."""
+        return tuple(
+            tree.tokens[node] for tree in (self._tree, self._ahead) if tree is not None for node in tree.path(tree.best)
+        )
+
+    # --- the draft model
+
+    def draft(self) -> TreeWork | None:
+        """The draft model's next reading; None while no draft is wanted."""
+        found = self._wanted()
+        return None if found is None else found.reading
+
+    def drafted(self, reading: TreeWork, candidates: Sequence[Candidate]) -> None:
+        """Take the most probable tokens behind what `draft` asked for, likeliest first, at least one."""
+        self.counters.drafted += 1
+        found = self._wanted()
+        if found is None or reading != found.reading:
+            self.counters.late += 1
+            return
+        tree, node = found.tree, found.node
+        if tree is self._ahead:
+            self.counters.ahead += 1
+            if node == ROOT and (leaf := self._tree.best) != ROOT:
+                self._tree.note_read(leaf)
+        tree.grow(node, self._growth.chosen(tree, node, candidates), self.config.eos, candidates)
+        self._stale = True
+
+    # --- the verifier
+
+    def verify(self) -> TreeWork | None:
+        """The verifier's next reading; None while the tree grows. From now on it grows no more."""
+        if self.finished is not None or (not self._verifying and self._wanted() is not None):
+            return None
+        if not self._verifying:
+            self._verifying = self._stale = True
+            self._tree = self._tree.pruned(self._growth.verified(self._tree))
+            self._ahead = self._new_ahead()
+        tree, nodes = self._tree, self._verified_nodes()
+        places = {ROOT: ROOT} | {node: place for place, node in enumerate(nodes)}
+        tokens = tuple(tree.tokens[node] for node in nodes)
+        parents = tuple(places[tree.parents[node]] for node in nodes)
+        return TreeWork(self.epoch, tuple(self._path), tokens, parents, len(nodes) + 1)
+
+    def verified(self, reading: TreeWork, tokens: Sequence[int]) -> Verified:
+        """Take the tokens that were drawn from the distributions that `verify` asked for."""
+        if self.finished is not None or not self._verifying or reading.epoch != self.epoch:
+            return Verified((), ())
+        nodes = [ROOT, *self._verified_nodes()]
+        found = match(self._tree, dict(zip(nodes, tokens, strict=True)))
+        self._count(found, len(nodes) - 1)
+        self._growth.judged(self._tree, found)
+        decided = [self._tree.tokens[node] for node in found.nodes] + ([] if found.token is None else [found.token])
+        places = [0, *(nodes.index(node) for node in found.nodes[: len(decided) - 1])]
+        actions: list[Action] = []
+        for order, token in enumerate(decided):
+            actions.append(Commit(self.position, token, False, None, None, {"device": order < found.correct}))
+            self._path.append(token)
+        if self.config.ends(self._path[-1], self.position):
+            self.finished = "stop" if self._path[-1] in self.config.eos else "length"
+            actions.append(Finish(self.finished))
+        self._tree = self._next_tree(found)
+        self._ahead, self._verifying, self._stale = None, False, True
+        self.epoch += 1
+        return Verified(tuple(places), tuple(actions))
+
+    # --- inside
+
+    def _new_tree(self) -> TokenTree:
+        # The verifier adds a token behind any branch, so the answer's last one need not be drafted.
+        return TokenTree(self.config.max_tokens - 1 - self.position)
+
+    def _new_ahead(self) -> TokenTree | None:
+        leaf = self._tree.best
+        if not self.config.ahead or (leaf != ROOT and leaf not in self._tree.open):
+            return None
+        return TokenTree(self._tree.limit - (0 if leaf == ROOT else self._tree.lengths[leaf]))
+
+    def _next_tree(self, found: Match) -> TokenTree:
+        ahead, leaf = self._ahead, self._tree.best
+        if ahead is None or found.token is None or (found.nodes[-1] if found.nodes else ROOT) != leaf:
+            return self._new_tree()
+        first = ahead.child(ROOT, found.token)
+        if first is None or ahead.ends(first):
+            return self._new_tree()
+        kept = ahead.below(first)
+        self.counters.kept += 1 + kept.root_read + len(kept.read)
+        return kept
+
+    def _wanted(self) -> DraftStep | None:
+        """The next draft step. Both models ask for it, and the rule takes a time that counts beside a draft step."""
+        if self._stale:
+            self._step, self._stale = self._next_step(), False
+        return self._step
+
+    def _next_step(self) -> DraftStep | None:
+        tree = self._ahead if self._verifying else self._tree
+        if self.finished is not None or tree is None:
+            return None
+        node = self._growth.leaf(tree)
+        return None if node is None else DraftStep(tree, node, self._draft_reading(tree, node))
+
+    def _draft_reading(self, growing: TokenTree, node: int) -> TreeWork:
+        """All that the draft model has read, and at last `node` of the tree that is `growing`."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        base = ROOT  # the place that the root of the tree stands for
+        for tree in (self._tree, self._ahead):
+            if tree is None:
+                continue
+            order = list(tree.read)
+            if tree is growing:
+                order += [] if node == ROOT else [node]
+            elif growing is self._ahead and node == ROOT and tree.best != ROOT:
+                order.append(tree.best)
+            places = {ROOT: base}
+            for each in order:
+                places[each] = len(tokens)
+                tokens.append(tree.tokens[each])
+                parents.append(places[tree.parents[each]])
+            base = places.get(tree.best, base)
+        return TreeWork(self.epoch, tuple(self._path), tuple(tokens), tuple(parents))
+
+    def _verified_nodes(self) -> list[int]:
+        """Nodes behind which the verifier draws: nothing follows an end of the sequence."""
+        return [node for node in range(len(self._tree)) if not self._tree.ends(node)]
+
+    def _count(self, found: Match, nodes: int) -> None:
+        counters = self.counters
+        counters.rounds += 1
+        counters.nodes += nodes
+        counters.accepted += found.correct
+        counters.rejected += found.correct < found.whole

@@ -1,0 +1,1 @@
+"""Methods of the DRAGON paper beside speculative aggregation: token-wise, sequence-wise, and documents that travel."""

@@ -1,0 +1,173 @@
+"""Documents for a device that reads them itself (DRCG): retrieved, packed, and sent as fast as it takes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from common.answer.report import MethodReport, of_one_process
+from common.daemon.handshake import as_failure
+from common.daemon.model_runtime import Document, Start
+from common.daemon.side import Scope
+from common.engine.jobs import DocumentJob
+from common.engine.kv.documents import pack_states
+from common.engine.kv.memory import DocumentStates
+from common.library.hit import Hit
+from common.methods.aggregate.device import DeviceAnswer
+from common.methods.handing import DocumentOutbox, GatheringDevice
+from common.methods.interface import CloudContext, DeviceContext
+from common.sampling.joint import make_joint
+from proto.messages import Closed, Error, Fetch, Form, Message, Open
+
+UNPREPARED = "The cloud could not prepare its documents; its log says why."
+PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
+
+
+class FetchCloud:
+    """Implements `CloudHalf`. Occupies a session's place until the last part is handed to the link."""
+
+    slow = False
+
+    def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
+        """Raises `ValueError` for a request that can't be served."""
+        if not isinstance(request, Fetch):
+            raise ValueError("Documents are asked for with Fetch.")
+        self._request = request
+        self._context = context
+        self._side = context.side
+        self._over = False
+        self._hits: Sequence[Hit] = ()
+        self._prepared = 0  # documents whose parts were made
+        self._preparing = True  # documents are being retrieved, or one is being prepared
+        self._parts = DocumentOutbox(request.session, context.send, context.queued)
+        self.began = self._moved = time.monotonic()  # `_moved`: when a part was sent last
+        self._lock = threading.Lock()  # of all that changes
+
+    def begin(self) -> None:
+        self._later(self._retrieve)
+
+    def end(self) -> None:
+        self._over = True
+
+    def check(self, message: Message) -> None:
+        """Refuse nothing."""
+
+    def receive(self, message: Message) -> None:
+        """Ignore the message: the device has nothing to say."""
+
+    def finish(self, done: Callable[[], object]) -> None:
+        done()
+
+    def closing(self) -> Iterator[Message]:
+        self.end()
+        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # of documents there is nothing to report
+
+    def given_up(self) -> Error:
+        return Error(self._request.session, "failed", "The documents were not taken in time.")
+
+    def silent(self, now: float) -> float:
+        """Seconds since a part was sent."""
+        return now - self._moved
+
+    def tick(self, now: float, run_ahead: int) -> None:
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what the link has room for."""
+        with self._lock:
+            finished = self._send_parts()
+        if finished:
+            self._context.over(self)
+
+    def _send_parts(self) -> bool:
+        if not self._over and self._parts.pump():
+            self._moved = time.monotonic()
+        if self._over or self._preparing:
+            return False
+        if self._prepared < len(self._hits):
+            if self._parts.waiting_bytes < PREPARED:
+                self._preparing = True
+                self._later(partial(self._prepare, self._prepared))
+            return False
+        return self._parts.empty
+
+    def _retrieve(self) -> None:
+        request = self._request
+        if self._over:
+            return
+        hits = self._side.search(request.question, request.documents, request.earlier, Scope(request.only))
+        with self._lock:
+            self._hits, self._preparing = hits, False
+            if not hits:
+                self._parts.add_none()
+        self._pump()
+
+    def _prepare(self, index: int) -> None:
+        """On the retrieval thread."""
+        hit = self._hits[index]
+        if self._request.form == "text":
+            self._ready(hit, hit.text.encode())
+            return
+        document = self._side.target.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
+        job = DocumentJob(
+            document.tokens,
+            self._context.owner,
+            done=partial(self._computed, hit, document.tokens),
+            failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
+            over=lambda: self._over,
+        )
+        self._side.decoding.submit(job)
+
+    def _computed(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
+        self._later(partial(self._pack, hit, tokens, states))
+
+    def _pack(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
+        self._ready(hit, pack_states(tokens, states))
+
+    def _ready(self, hit: Hit, body: bytes) -> None:
+        with self._lock:
+            self._parts.add(self._prepared, len(self._hits), hit.source, hit.similarity, body)
+            self._prepared += 1
+            self._preparing = False
+        self._pump()
+
+    def _later(self, task: Callable[[], None]) -> None:
+        self._side.later(task, self._fail, self._context.owner)
+
+    def _fail(self, failure: Exception) -> None:
+        if not self._over:
+            self._over = True
+            self._context.failed(self, self._request.session, failure)
+
+
+# --- device_half
+# The cloud's documents on the device, which answers by itself.
+
+
+class FetchDevice(GatheringDevice):
+    """Implements `DeviceHalf`: asks for the cloud's documents, retrieves its own meanwhile, answers from both."""
+
+    def __init__(self, context: DeviceContext, form: Form) -> None:
+        side, opening = context.side, context.opening
+        super().__init__(context, form, side.target.room(opening))
+        self._device = DeviceAnswer(context, frozenset({"device"}))
+        self.answer = self._device.answer
+        self._joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
+
+    @property
+    def away(self) -> bool:
+        return self._device.away
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        return self._device.figures(closed, of_one_process(self.context.record, self.answer.record.shares))
+
+    def found(self, own: list[Document], fetched: list[Document]) -> None:
+        context, target = self.context, self.context.side.target
+        rows = target.arrange(context.opening, own, fetched)
+        rows.note(context.record)
+        context.reread(rows.apart, self.answer.record)
+        part, drafter, measured = self._device.answer.part, self._device.drafter, context.cloud.decoded
+        start = Start(part, context.opening, drafter, measured, waited=context.record.waited)
+        target.decode(start, rows, target.processor(context.opening), self._joint)

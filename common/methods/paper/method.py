@@ -1,0 +1,96 @@
+"""Methods of the DRAGON paper (§7.1), with which speculative aggregation is compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from common.answer.request import Request, RequestError
+from common.methods.aggregate.method import Speculative
+from common.methods.interface import check_both_sources, check_logprobs, check_sampler
+from proto.messages import Fetch, Form, Open
+
+if TYPE_CHECKING:
+    from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+
+
+class TokenWise(Speculative):
+    """DRDG/TW: every token is exchanged and decided before the next one is drafted."""
+
+    name: ClassVar[str] = "token-wise"
+    request: ClassVar[type[Request]] = Request
+
+    def check(self, request: Request) -> None:
+        check_both_sources(request)
+        super().check(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return replace(super().opening(request, opening), run_ahead=1)
+
+
+class SequenceWise:
+    """DRDG/SW: both sides answer by themselves; the answer with the larger mass is shown."""
+
+    name: ClassVar[str] = "sequence-wise"
+    request: ClassVar[type[Request]] = Request
+
+    def check(self, request: Request) -> None:
+        check_sampler(request)
+        check_both_sources(request)
+        if request.top_logprobs is not None:
+            raise RequestError("Method 'sequence-wise' tells no log-probabilities: neither side has both.", "logprobs")
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return replace(opening, sources="cloud", placement="cloud")
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.paper.sequence_wise import SequenceWiseDevice
+
+        return SequenceWiseDevice(context)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.paper.sequence_wise import SequenceWiseCloud
+
+        return SequenceWiseCloud(request, context)
+
+
+class FetchText:
+    """DRCG: the device gets the cloud's documents as text, and reads them itself."""
+
+    name: ClassVar[str] = "fetch-text"
+    request: ClassVar[type[Request]] = Request
+    form: ClassVar[Form] = "text"
+
+    def check(self, request: Request) -> None:
+        check_sampler(request)
+        check_logprobs(request)
+        check_both_sources(request)
+
+    def opening(self, request: Request, opening: Open) -> Open:
+        return opening  # stays here: the documents are asked for with `Fetch`
+
+    def device(self, context: DeviceContext) -> DeviceHalf:
+        from common.methods.paper.fetch import FetchDevice
+
+        return FetchDevice(context, self.form)
+
+    def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
+        from common.methods.paper.fetch import FetchCloud
+
+        return FetchCloud(request, context)
+
+
+class FetchKv(FetchText):
+    """The device gets the documents' tokens with the keys and values that the cloud computed."""
+
+    name: ClassVar[str] = "fetch-kv"
+    form: ClassVar[Form] = "kv"
+
+    def check(self, request: Request) -> None:
+        super().check(request)
+        if request.aggregation == "context":
+            raise RequestError(
+                "Aggregation 'context' puts all documents into one row, where the keys and values that the cloud "
+                "computed for each by itself don't hold: use aggregation 'blocks', or method 'fetch-text'.",
+                "aggregation",
+            )

@@ -1,1 +1,0 @@
-"""Methods by which texts, or their keys and values, travel; and how they do."""

@@ -1,0 +1,87 @@
+"""Both halves: those of an answer from one side's documents, but for what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from common.answer.report import MethodReport
+from common.answer.request import RequestError
+from common.daemon.model_runtime import PromptRows
+from common.daemon.side import Scope, SideRuntime
+from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
+from common.library.hit import Hit
+from common.methods.aggregate.cloud import AggregateCloud
+from common.methods.aggregate.device import AggregateDevice
+from common.methods.interface import CloudContext, DeviceContext
+from proto.messages import Closed, Fetch, Open
+
+# --- reading
+# One document of a library as one row.
+
+BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not keep
+
+
+@dataclass(frozen=True, slots=True)
+class WholeDocument:
+    """A document that is read whole."""
+
+    rows: PromptRows
+    tokens: int  # of the document
+    chunks: Sequence[Hit]  # with their similarity to the question, in the document's order
+
+
+def read_document(side: SideRuntime, name: str, request: Open, scope: Scope) -> WholeDocument:
+    """The document `name`, which must be in `scope`. On the retrieval thread.
+
+    Raises `AnswerFailed`, or `RequestError` for a document that is not there, or that the context does not hold.
+    """
+    hits, model = side.passages(name, request.question, scope), side.target
+    title, text = hits[0].title if hits else name, BETWEEN.join(hit.text for hit in hits)
+    room = model.room(request)
+    beginning = text[: max(room, 1) * MOST_CHARACTERS_PER_TOKEN]
+    if len(beginning) < len(text) and len(model.document(title, beginning, 1.0).tokens) > room:
+        raise _too_long(title, f"more than {max(room, 0)}", room)  # its other tokens may take seconds to count
+    whole = replace(model.document(title, text, 1.0), passing=scope.library is not None)
+    if len(whole.tokens) > room:
+        raise _too_long(title, str(len(whole.tokens)), room)
+    return WholeDocument(model.arrange(request, [whole], ()), len(whole.tokens), hits)
+
+
+def _too_long(title: str, needed: str, room: int) -> RequestError:
+    return RequestError(
+        f"The document {title!r} is too long to be read whole: it needs {needed} tokens, and the model's context holds "
+        f"{max(room, 0)} beside question and answer.",
+        "long_document",
+    )
+
+
+# --- halves
+
+
+class LongContextDevice(AggregateDevice):
+    """Implements `DeviceHalf`."""
+
+    def __init__(self, context: DeviceContext, document: str) -> None:
+        super().__init__(context)
+        self._document = document
+
+    def find(self, request: Open) -> PromptRows:
+        return read_document(self.context.side, self._document, request, self.context.scope).rows
+
+    def report(self, closed: Closed | None) -> MethodReport:
+        """The report, without shares where the cloud has none to tell of the document: all of it is one row."""
+        part = super().report(closed)
+        return replace(part, attribution=(), unattributed=0) if closed is not None and part.unattributed else part
+
+
+class LongContextCloud(AggregateCloud):
+    """Implements `CloudHalf`."""
+
+    def __init__(self, request: Open | Fetch, context: CloudContext, document: str) -> None:
+        super().__init__(request, context)
+        self._document = document
+
+    def find(self, request: Open) -> PromptRows:
+        return read_document(self.context.side, self._document, request, self.scope).rows

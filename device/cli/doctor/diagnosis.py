@@ -1,0 +1,115 @@
+"""The diagnosis of a side that need not run: by its settings, files and ports. No model is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.process.lifetime import last_start
+from device.cli.doctor import ports
+from device.cli.doctor.models import is_remote_encoder, of_memory, of_model, of_models
+from device.cli.failures import CommandFailed
+from device.cli.settings import load_cloud, load_device
+from device.doctor import checks
+from device.doctor.checks import Finding, sentence
+from device.doctor.packages import packages
+from proto.messages import Side
+
+if TYPE_CHECKING:
+    from cloud.settings import CloudSettings
+    from common.configuration.settings import Settings
+    from device.settings import DeviceSettings
+
+
+def diagnose(role: Side, file: Path | None) -> Iterator[Finding]:
+    """All findings on this machine's `role`, whose settings are in `file` or where they usually are."""
+    # What a setting names and is not on this machine would be downloaded. Read when the Hub's library is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        found = _of_device(load_device(file=file)) if role == "device" else _of_cloud(load_cloud(file))
+    except CommandFailed as failure:
+        remedy = f"mend that, and look at `dragon config{'' if role == 'device' else ' --role cloud'}`"
+        yield Finding("wrong", "settings", failure.text, remedy)
+    else:
+        yield _of_file(role, file)
+        yield from found
+    yield from checks.of_clock(datetime.now(UTC).year)
+    yield from checks.of_packages(packages())
+
+
+def _of_file(role: Side, file: Path | None) -> Finding:
+    from common.configuration.configuration import settings_path
+
+    path = settings_path(role, file)
+    return Finding(
+        "ok", "settings", f"read from {path}" if os.path.isfile(path) else f"the defaults: there is no {path}"
+    )
+
+
+def _of_device(settings: DeviceSettings) -> Iterator[Finding]:
+    address = None if settings.privacy == "offline" else settings.cloud
+    yield checks.of_keys(settings, "device", address)
+    yield checks.of_access(settings)
+    yield from checks.of_https(settings)
+    port, status = ports.of_device(settings)
+    yield ports.of_port(port, "device")
+    if address is not None:
+        yield checks.of_reach(address)
+    if status is not None:
+        cloud = status["cloud"]
+        yield checks.of_link(cloud["state"], cloud["detail"], cloud["rtt_ms"])
+    yield from _of_both(settings, "device", port, 1)
+
+
+def _of_cloud(settings: CloudSettings) -> Iterator[Finding]:
+    yield checks.of_keys(settings, "cloud", settings.bind)
+    port = ports.of_cloud(settings.bind)
+    yield ports.of_port(port, "cloud")
+    elsewhere = settings.ray not in (None, "local")
+    yield from _of_both(settings, "cloud", port, 0 if elsewhere else settings.workers or 1)
+
+
+def _of_both(settings: Settings, role: Side, port: ports.Port, processes: int) -> Iterator[Finding]:
+    """Models, library, room and the last start; so many `processes` on this machine have the models."""
+    models = list(of_models(settings))
+    yield from map(of_model, models)
+    yield from _of_library(settings, role)
+    if port.state != "daemon":  # else it has its memory
+        yield of_memory(settings, models, processes)
+    yield checks.of_disk(settings)
+    if stages := last_start(settings.last_start(role)):
+        parts = ", ".join(f"{work} {seconds:.1f}" for work, seconds in stages)
+        yield Finding("ok", "start", f"the last one took {sum(seconds for _, seconds in stages):.1f} s: {parts}")
+
+
+def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
+    from common.engine.model.errors import ModelError
+    from common.library.embedder import SentenceTransformerEmbedder
+    from common.library.errors import LibraryError
+    from common.library.store import DATABASE, Store
+
+    identity = None
+    try:
+        if not is_remote_encoder(settings.embedder):
+            identity = SentenceTransformerEmbedder(settings.embedder).identity
+    except (LibraryError, ModelError, OSError) as error:
+        yield Finding("wrong", "embedder", sentence(error), "set embedder to one that is there")
+    try:
+        if not (settings.library / DATABASE).is_file():
+            yield checks.of_library(settings, role, 0, 0, 0)
+            return
+        store = Store(settings.library)
+        try:
+            with store.reading():
+                store.check(everything=True)
+                counts, stored = store.counts(), store.state().embedder
+                skipped = sum(len(reading.skipped) for reading in store.readings.all())
+        finally:
+            store.close()
+    except (LibraryError, OSError) as error:
+        yield Finding("wrong", "library", sentence(error))
+    else:
+        yield checks.of_library(settings, role, counts.documents, counts.chunks, skipped, stored, identity)

@@ -1,1 +1,0 @@
-"""`dragon service`: a daemon that the system starts, watches and starts again."""

@@ -1,1 +1,0 @@
-"""The library: how fast it embeds, and whether it finds the right document."""
