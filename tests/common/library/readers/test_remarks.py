@@ -165,6 +165,39 @@ def test_an_encoding_that_was_guessed_and_then_named(library: Library, write: Wr
     assert sentence not in library.texts()
 
 
+def test_copies_are_read_in_the_encoding_of_their_document(
+    library: Library, write: Write, documents: Path, tmp_path: Path
+) -> None:
+    """Whichever folder is read: else each reading would undo the other one's. Where the copy is left alone, its own
+    encoding holds.
+    """
+    sentence = "倉庫鑰匙在三號櫃。"
+    write("note.txt", sentence.encode("big5"))
+    write("../other/copy.txt", sentence.encode("big5"))
+    assert library.add(documents, encoding="big5").added == 1
+    for _ in range(2):
+        assert library.add(tmp_path / "other", encoding="koi8-r").chunks == 0
+        assert library.add(documents).unchanged == 1
+        assert library.texts() == [sentence]
+    (documents / "note.txt").unlink()
+    library.add(documents)
+    assert library.add(tmp_path / "other").updated == 1
+    assert library.texts() == [sentence.encode("big5").decode("koi8-r")]
+
+
+def test_a_named_encoding_goes_where_its_folder_goes_and_is_forgotten_with_it(
+    library: Library, write: Write, documents: Path, tmp_path: Path
+) -> None:
+    sentence = "倉庫鑰匙在三號櫃。"
+    write("sub/note.txt", sentence.encode("big5"))
+    library.add(documents / "sub", encoding="big5")
+    big = documents.rename(tmp_path / "big")
+    documents.symlink_to(big)
+    assert (library.add(documents / "sub").unchanged, library.texts()) == (1, [sentence])
+    library.remove([big / "sub"])
+    assert len(library.add(big / "sub").remarks) == 1
+
+
 def test_an_encoding_that_nobody_knows(documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = CloudSettings(data=tmp_path / "data", model="embedded", library=tmp_path / "library")
     for name in ("klingon", "rot13", "base64"):
