@@ -469,7 +469,7 @@ class Store:
         """Files by a query that begins as `_FILES`. Raises `LibraryDamaged` where one is not what was written."""
         found = []
         for *row, remarks, stated, named, content_sum in self._database.all(query, values):
-            record = FileRecord(*row, tuple(str(remarks).splitlines()))
+            record = replace(FileRecord(*row), remarks=tuple(str(remarks).splitlines()))
             of_path = checksum(record.path, record.root, record.content, record.size, record.mtime)
             of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks, remarks)
             if (of_path, of_content) != (stated, content_sum) or not is_within(record.path, record.root):

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from cloud.daemon import CloudSettings
+from cloud.settings import CloudSettings
 from common.library.commands import IMPOSSIBLE, add, status
 from common.library.documents import File, UnusableDocument, content_of
 from common.library.library import Library
