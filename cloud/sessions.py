@@ -26,7 +26,7 @@ from common.daemon import handshake
 from common.daemon.handshake import as_failure
 from common.daemon.side import SEARCH_FAILED, SideRuntime
 from common.daemon.threads import FairThread
-from common.estimates.peer import PeerEstimates
+from common.estimates.profiler import PeerEstimates
 from common.methods.catalog import METHODS, opened_by
 from common.methods.interface import CloudContext, CloudHalf
 from common.metrics import exposition

@@ -23,8 +23,7 @@ from common.methods.open_message import open_message
 from common.processors.trial import always
 from common.transport.sending import CountersSnapshot
 from device.active_request import ActiveRequest
-from device.cloud_connection import CloudConnection, LinkToCloud, alone
-from device.cloud_view import CloudView
+from device.cloud_connection import CloudConnection, CloudView, LinkToCloud, alone
 from device.doctor.checks import Finding, of_running
 from device.documents import OwnDocuments
 from device.interface import CloudStatus, Embedded, EngineStatus, Tell

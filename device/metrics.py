@@ -16,7 +16,7 @@ from common.metrics.answers import BETWEEN_TOKENS, FAILURES, AnswerMetrics, fail
 from common.metrics.exposition import Reading, Readings
 from common.metrics.state import link_readings, model_readings, models_of, note_build
 from common.transport.sending import CountersSnapshot
-from device.cloud_view import CloudView
+from device.cloud_connection import CloudView
 from device.interface import Finished, FinishReason
 
 

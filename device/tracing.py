@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from common.answer.recorder import MOST_PARTS, Recorder
-from common.estimates.link_meter import LinkMeter
+from common.estimates.profiler import LinkMeter
 from common.process.threads import QuietLog
 from common.tracing.trace import Notes, Trace, merge
 from proto.errors import ProtocolError

@@ -85,8 +85,6 @@ PURE = (
 CARRIES_OUT = (
     "common/answer/driver.py",
     "common/answer/recorder.py",
-    "common/estimates/histories.py",
-    "common/estimates/link_meter.py",
     "common/estimates/profiler.py",
 )
 IMPURE_LIBRARIES = (
@@ -270,10 +268,13 @@ def test_violation_is_caught(path: str, source: str) -> None:
         ),
         (
             "common/engine/model/a.py",
-            "import torch, time, threading\nfrom common.sampling import noise\nimport proto",
+            "import torch, time, threading\nfrom common.sampling import compiled as noise\nimport proto",
         ),
         ("common/daemon/a.py", "from common.engine import loop as worker\nimport zmq, time"),
-        ("common/methods/aggregate/session.py", "from common.sampling import noise\nimport numpy, collections"),
+        (
+            "common/methods/aggregate/session.py",
+            "from common.sampling import compiled as noise\nimport numpy, collections",
+        ),
         ("common/methods/aggregate/session.py", "import threadpoolctl"),
         ("common/methods/edgellm/a.py", "from common.methods.edgellm import device as driver\nimport threading"),
         ("common/methods/rapid/a.py", "from common.methods.drafted import distributions"),

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.sampling.certificate import WHOLE, Certified, Contested, certify, eta_fixed
-from common.sampling.noise import exponential
+from common.sampling.certificate import WHOLE, Certified, Contested, Decision, certify, eta_fixed
+from common.sampling.compiled import exponential
 from common.sampling.race import RaceSampler
-from common.sampling.view import Decision
 from tests.test_documents import ALGORITHM
 
 

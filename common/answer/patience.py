@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from common.estimates.cost import Estimates
+from common.estimates.policy import Estimates
 
 SHORTEST_RESYNC: Final = 0.5  # seconds
 # Enough for a verdict and the draft after it, a question and its answer, and estimates that lag behind.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from common.answer.values import Commit, Send, Withdraw
-from common.estimates.cost import Estimates
+from common.estimates.policy import Estimates
 from proto.messages import Decided, Message, Open, Ready, Side, Spans, Target, Verdict
 from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode_spans
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from common.sampling.view import Logprobs
+from common.sampling.certificate import Logprobs
 from proto.codes import EMPTY, extend
 from proto.messages import Message, Side
 

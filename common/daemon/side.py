@@ -34,9 +34,8 @@ from common.engine.kv.documents import StoreOptions
 from common.engine.loop import MinimumTimes, Worker
 from common.engine.model.decoder import Decoder, kv_limit, load_decoder, load_format, model_place
 from common.engine.streaming import Streaming
-from common.estimates.histories import Histories
-from common.estimates.peer import TYPICAL_CONTEXT
-from common.estimates.profiler import Profiler
+from common.estimates.estimators import TYPICAL_CONTEXT
+from common.estimates.profiler import Histories, Profiler
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError, NoDocumentFits, UnknownDocument
 from common.library.hit import Hit

@@ -24,8 +24,7 @@ from common.engine.jobs import Job
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import Preempted
 from common.engine.model.packed import Feed
-from common.estimates.estimators import DecodeLine
-from common.estimates.peer import TYPICAL_CONTEXT
+from common.estimates.estimators import TYPICAL_CONTEXT, DecodeLine
 from common.process.threads import Accounts, ByTurns, Died, TokenBucket, vital_thread
 from common.sampling.race import RaceKernel
 

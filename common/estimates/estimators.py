@@ -1,4 +1,4 @@
-"""Estimators of the two sides' speed and acceptance (DRAGON §5.2); `round_trip.py` has the link between them.
+"""Estimators of both sides' speed and acceptance, of the link between them, and what follows (DRAGON §5.2).
 
 Every estimator is fed by its caller and belongs to one thread; none reads a clock. Times are seconds.
 """
@@ -6,12 +6,17 @@ Every estimator is fed by its caller and belongs to one thread; none reads a clo
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.estimates.policy import Estimates, run_ahead
 from proto.messages import Side
 
 DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
@@ -225,3 +230,291 @@ def _check_weight(weight: float) -> None:
 def _check_probability(value: float) -> None:
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"an acceptance rate must be in [0, 1], got {value}")
+
+
+# --- round_trip
+# The delay of both directions of a link together: when to sample it, and what the samples say (DRAGON §5.2).
+
+REALTIME_WEIGHT = 1 / 4
+HISTORY_WEIGHT = 1 / 8  # this and the next are those of RFC 6298
+DEVIATION_WEIGHT = 1 / 4
+
+_SURPRISE_DEVIATIONS = 2.5  # mean deviations from the history; a uniform jitter stays within two
+_SURPRISE_SHARE = 1 / 4  # of the history: what deviates less, the averages follow soon enough
+_SURPRISES = 3  # in a row to the same side, and it was no spike: the link has changed
+_SETTLED = 16  # samples of one link after which there is no hurry
+
+PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
+HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
+IDLE_PERIOD = 5.0  # of one that no answer uses: it costs both sides' batteries, and a cloud's gateway
+MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
+
+_USUAL_OF = 96  # latest samples
+_MOST_USUAL = 1.5  # times the shortest of these
+
+_ROUND_TRIP_ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
+
+
+class RoundTripTime:
+    """Two moving averages, a real-time and a historical one, as in the paper, which leaves open how they are combined:
+    here the estimate is their mean.
+
+    Averages would remember a link that has changed for a long time, or follow every spike. So they start anew when
+    three samples in a row are far from the history, and all to one side.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0  # of the link
+        self._start()
+        self._surprises: list[float] = []
+        self._band = (0.0, 0.0)  # the band that the surprises left, from least to most
+
+    def observe(self, seconds: float) -> None:
+        """Take one round trip in. Raises `ValueError` for a negative or endless one."""
+        if not 0.0 <= seconds < math.inf:
+            raise ValueError(f"a round trip of {seconds} s is not possible")
+        self._look_for_change(seconds)
+        if len(self._surprises) == _SURPRISES:
+            seconds = statistics.median(self._surprises)  # some may have been under way during the change
+            self._surprises = []
+            self.changes += 1
+            self._start()
+        self._take(seconds)
+
+    @property
+    def estimate(self) -> float | None:
+        """Seconds the next round trip is expected to take; None before the first sample."""
+        if self._realtime.value is None or self._history.value is None:
+            return None
+        return 0.5 * (self._realtime.value + self._history.value)
+
+    @property
+    def deviation(self) -> float:
+        """Mean absolute deviation from the historical average, seconds; 0 before the second sample."""
+        return self._deviation.value or 0.0
+
+    @property
+    def usual(self) -> float | None:
+        """Seconds that half of the latest samples don't exceed, at most 1.5 times the shortest; None before the first.
+
+        A way may become a fifth longer and shorter by itself (§7.2). A queue that stands for most of the time is not
+        usual.
+        """
+        ordered = sorted(self._latest)
+        return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0]) if ordered else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the estimate rests on many samples of the link as it is; until then, more of them are welcome."""
+        return self._samples >= _SETTLED and not self._surprises
+
+    def upper(self, deviations: float = 4.0) -> float | None:
+        """A round trip that is seldom exceeded, as RFC 6298 has it: for time-outs and run-ahead."""
+        estimate = self.estimate
+        return None if estimate is None else estimate + deviations * self.deviation
+
+    def _start(self) -> None:
+        self._realtime = MovingAverage(REALTIME_WEIGHT)
+        self._history = MovingAverage(HISTORY_WEIGHT)
+        self._deviation = MovingAverage(DEVIATION_WEIGHT)
+        self._samples = 0
+        self._latest: deque[float] = deque(maxlen=_USUAL_OF)
+
+    def _take(self, seconds: float) -> None:
+        self._samples += 1
+        self._latest.append(seconds)
+        if self._history.value is not None:
+            self._deviation.update(abs(seconds - self._history.value))
+        self._realtime.update(seconds)
+        self._history.update(seconds)
+
+    def _look_for_change(self, seconds: float) -> None:
+        """Count samples in a row beyond the same end of the band.
+
+        The band is that from before the first of them: each widens the deviation and moves the history.
+        """
+        if self._history.value is None:
+            return
+        if self._surprises:
+            least, most = self._band
+            last = self._surprises[-1]
+            if (seconds > most and last > most) or (seconds < least and last < least):
+                self._surprises.append(seconds)
+                return
+            self._surprises = []
+        history = self._history.value
+        width = max(_SURPRISE_DEVIATIONS * self.deviation, _SURPRISE_SHARE * history)
+        self._band = (history - width, history + width)
+        if abs(seconds - history) > width:
+            self._surprises = [seconds]
+
+
+class Pace:
+    """Schedule of the probes."""
+
+    def __init__(self) -> None:
+        self._last = -IDLE_PERIOD
+
+    def due(self, now: float, settled: bool, outstanding: int, idle: bool = False) -> bool:
+        """Whether to probe `now` (monotonic seconds); yes means that it is done. `idle`: no answer uses the link."""
+        hurried = not settled and outstanding < MOST_HURRIED
+        period = HURRIED_PERIOD if hurried else IDLE_PERIOD if idle and settled else PROBE_PERIOD
+        if now - self._last < period - _ROUND_TRIP_ROUNDING:
+            return False
+        self._last = now
+        return True
+
+    def spare(self, now: float) -> None:
+        """Note that the link has just carried a message and its answer: that tells as much as a probe."""
+        self._last = now
+
+
+# --- ahead
+# Decoding ahead: so many drafts along a side's chain, and branches beside it. Pure.
+#
+# A prefix that is decoded before it is known to be the answer's brings the answer forward by a step of the slower side.
+# A branch is decoded where that, times its chance, is more than what it adds to this side's step. What it adds is
+# nothing as long as this side waits for the other in every step anyway.
+
+FAINT: Final = 0.01  # chance of a branch that is decoded where it costs nothing
+
+_FIRST: Final = 30.0  # branches per second that a new connection may carry
+_MOST: Final = 1_000.0  # more than models of a few milliseconds a step decode
+_INFLATED: Final = 1.35  # times the usual round trip; a longer one says that the link is full, or the machine busy
+_NOISE: Final = 0.01  # seconds that round trips differ by in any case
+_CAREFUL: Final = 1.1  # growth where half of what was too much is reached
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Bounds of decoding ahead."""
+
+    drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
+    rows: int = 1  # prefixes of one decode step, at most
+    worth: float = inf  # chance that a branch must have at least; more than 1: there are none
+    free: int = 0  # branches of one decode step that cost nothing: `FAINT` is enough for them
+    room: int = 0  # tokens of branches that the rows hold beside a whole answer
+
+    @property
+    def branching(self) -> bool:
+        return self.rows > 1 and self.worth <= 1.0
+
+
+def branches(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> Ahead:
+    """Branches beside a chain of `drafts`, in steps of `most` prefixes at most.
+
+    Seconds: `own` and `other` are both sides' decode steps, `trip` is how long a rejection waits for the network, `row`
+    what one prefix more adds to this side's step.
+    """
+    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, as the slower side sees it
+    slower = max(own, other)
+    if drafts < 2 or most < 2 or waits <= 0.0 or row > slower or slower <= 0.0:
+        return Ahead(drafts)
+    if row <= 0.0:
+        return Ahead(drafts, most, FAINT, most)
+    return Ahead(drafts, most, max(FAINT, row / slower), int(min(max(0.0, other - own) / row, most)))
+
+
+class Allowance:
+    """Branches per second that a connection carries: more and more, until round trips grow by it.
+
+    A queue is seen late, and is long then. So what was too much once is approached slowly the next time, and what may
+    have been too much, as the way has become another one, as well.
+    """
+
+    def __init__(self) -> None:
+        self.rate = _FIRST
+        self._enough = _MOST
+        self._next = 0.0
+        self._changes = 0
+
+    def observe(self, now: float, trip: float, usual: float, changes: int) -> None:
+        """Take in a smoothed round trip and the `usual` one, at `now`, all in seconds, after so many `changes` of the
+        way.
+        """
+        if changes != self._changes:
+            self._changes = changes
+            self._too_much(min(_FIRST, self.rate))
+        if now < self._next:
+            return
+        self._next = now + max(trip, 0.05)
+        if trip > _INFLATED * usual + _NOISE:
+            self._too_much(max(1.0, 0.25 * self.rate))
+        else:
+            self.rate = min(_MOST, self.rate * (2.0 if self.rate < self._enough else _CAREFUL))
+
+    def _too_much(self, rate: float) -> None:
+        self._enough = max(_FIRST, 0.5 * self.rate)
+        self.rate = rate
+
+
+# --- model
+# Estimates of both sides' speed and agreement over one connection, from one side's measurements (DRAGON §5.2).
+#
+# The daemons and the simulator feed the same object, so that both decide by the same estimates.
+
+#
+
+DIGEST_PERIOD: Final = 0.1  # seconds between two looks at what was measured
+TYPICAL_CONTEXT: Final = 256.0  # tokens; where a line without a measured context is pinned
+
+SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
+
+
+class PeerModel:
+    """Decode times of both sides and acceptance rates of their drafts, as `role` sees them. One thread feeds it."""
+
+    def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
+        """`own` is this side's decode time, which all its connections share; `remote` the other side's profile."""
+        self.role: Side = role
+        self._own = own
+        self._remote = DecodeDelay(remote)
+        self._context = TYPICAL_CONTEXT
+        self._acceptance = Acceptance()
+
+    def decoded(self, context: int) -> None:
+        """Note a decode step of this side for this connection, at `context` tokens in its longest row."""
+        self._context = float(context)
+
+    def remote_decoded(self, seconds: float) -> None:
+        """Take in the step time that the other side reports. Raises `ValueError` for an impossible number."""
+        # Its context is not told; the two sides' rows are about equally long.
+        self._remote.observe(self._context, seconds)
+
+    def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
+        """Take in a decided position: Eq. 5 of (device, cloud) if there is one, else outcomes of the known drafts."""
+        alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
+        for side, alpha in alphas.items():
+            self._acceptance.observe(side, float(alpha))
+
+    def estimates(self, rtt: float = 0.0) -> Estimates:
+        """The current inputs of Eq. 7."""
+        own, remote = self._own.predict(self._context), self._remote.predict(self._context)
+        device, cloud = (own, remote) if self.role == "device" else (remote, own)
+        return Estimates(device, cloud, rtt, self._acceptance.of("device"), self._acceptance.of("cloud"))
+
+    def run_ahead(self, longest: float | None, maximum: int) -> int:
+        """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way.
+
+        `longest` is a round trip that is seldom exceeded, None as long as nothing is known of it.
+        """
+        own, other = self._own.predict(self._context), self._remote.predict(self._context)
+        if longest is None or own <= 0.0:
+            return maximum
+        # The verdict on a draft comes no sooner than the slower side's draft for the same position.
+        return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self.role))
+
+    def ahead(
+        self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
+    ) -> Ahead:
+        """Bounds of decoding ahead for this side: `maximum` drafts and `most` prefixes per step at most.
+
+        `trip` is how long a rejection waits for the network, None where branches are of no use; `row` what one prefix
+        more adds to a step, both in seconds; `rate` are branches per second that the connection carries.
+        """
+        drafts = self.run_ahead(longest, maximum)
+        if trip is None or longest is None:
+            return Ahead(drafts)
+        own, other = self._own.predict(self._context), self._remote.predict(self._context)
+        carried = rate * own if own > 0.0 else 0.0  # of a step; a rate without a bound has no product with 0
+        return branches(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)

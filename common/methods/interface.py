@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from common.answer.values import Commit
     from common.daemon.side import Scope, SideRuntime
     from common.engine.jobs import Prompt
-    from common.estimates.peer import PeerEstimates
+    from common.estimates.profiler import PeerEstimates
 
 
 # Messages that every session has, whatever its method; of them a half gets `Ready` only.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 
 from common.answer.request import Request, own_options
-from common.estimates.cost import Estimates
-from common.estimates.policy import first_aggregator
+from common.estimates.policy import Estimates, first_aggregator
 from common.methods.interface import Method, codec_of, top_p_of
 from common.processors.calls import travelling
 from proto.messages import DRAWN_SEEDS, Open

@@ -20,8 +20,7 @@ from proto.messages import Open
 # --- adjustment
 # One position's changes to a side's mixture, such that both sides' together change the answer's law as meant.
 #
-# With a factor g for each token, the answer's law is to be g · p, renormalised, where p = Σ_s η^s p^s mixes both
-# sides.
+# With a factor g for each token, the answer's law is to be g · p, renormalised, where p = Σ_s η^s p^s mixes both sides.
 # Each side can do its part alone, since
 #
 #     Σ_s h^s g p^s  =  Σ_s (h^s Z^s) (g p^s / Z^s),   Z^s = Σ_i g_i p_i^s

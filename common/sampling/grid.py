@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from common.sampling.certificate import WHOLE
-from common.sampling.view import Logprobs, RaceView
+from common.sampling.certificate import WHOLE, Logprobs, RaceView
 from proto.codes import decode
 
 GRID: Final = 2.0**-10

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.certificate import WHOLE, JointToken, Logprobs, eta_fixed
 from common.sampling.grid import of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
 from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
-from common.sampling.view import JointToken, Logprobs
 from proto.codes import decode
 from proto.messages import Open
 

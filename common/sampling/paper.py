@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.certificate import WHOLE, Decision, eta_fixed
+from common.sampling.compiled import Draws, Purpose, SeededDraws
 from common.sampling.mixture import sharpened
-from common.sampling.noise import Draws, Purpose, SeededDraws
-from common.sampling.view import Decision
+from proto.codes import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 from proto.errors import malformed
 from proto.messages import Side
-from proto.payloads.race import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 
 # --- truncation
 # The distributions of the paper's sampler: exactly what travels, nothing that was cut away before.

@@ -23,23 +23,39 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.certificate import WHOLE, Certified, certify, eta_fixed, lower_bound_winner
+from common.sampling.certificate import (
+    WHOLE,
+    Certified,
+    Decision,
+    JointToken,
+    Logprobs,
+    MissingHere,
+    MissingThere,
+    Outcome,
+    RaceView,
+    certify,
+    eta_fixed,
+    lower_bound_winner,
+)
 from common.sampling.compiled import (
     IMPOSSIBLE,
     LINEAR_EXCESS,
     SLACK,
+    VocabularyNoise,
+    exponential_from_key,
     fastest_tokens,
+    floor_log2,
     nearest_codes,
+    position_key,
     race_bounds,
+    race_noise,
     race_speeds,
+    raised,
 )
 from common.sampling.grid import logprobs
-from common.sampling.noise import VocabularyNoise, exponential_from_key, floor_log2, position_key, race_noise, raised
-from common.sampling.view import Decision, JointToken, Logprobs, MissingHere, MissingThere, Outcome, RaceView
-from proto.codes import TABLE, decode
+from proto.codes import TABLE, RaceEntries, decode, decode_race, encode_race
 from proto.errors import malformed
 from proto.messages import MOST_NAMED, Side
-from proto.payloads.race import RaceEntries, decode_race, encode_race
 
 # --- fastest
 # The fastest tokens of races over a whole vocabulary, without knowing every token's speed.

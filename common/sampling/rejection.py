@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.noise import Draws, Purpose
+from common.sampling.compiled import Draws, Purpose
 from common.sampling.paper import Distribution, nucleus_places, renormalised
 from proto.codes import decode, nearest
 from proto.messages import MOST_RESOLUTION

@@ -1,21 +1,36 @@
-"""The answers of one request, merged: each one starts when there is a place for it."""
+"""The answers of one request: each starts when there is a place for it, and one response carries all of them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any, Protocol
+
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from common.answer.request import AnswerFailed, Request, RequestError
 from common.process.log_lines import AnswerName, CodePlace
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
 from device.http.places import Place
-from device.interface import AnswerEvent, Engine, Finished, Generation, Provisional, TokenEvent, Unmatched, Waiting
+from device.interface import (
+    AnswerEvent,
+    Engine,
+    Finished,
+    Generation,
+    Provisional,
+    TokenChance,
+    TokenEvent,
+    Unmatched,
+    Waiting,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -280,3 +295,220 @@ class Answers:
         name, where = AnswerName.of(self._number), CodePlace.of(error)
         logger.error("request %s: the engine raised %s%s", name, type(error).__name__, where)
         return engine_failed()
+
+
+# --- rendering
+# Rendering of answers as JSON: one implementation for each of OpenAI's formats.
+
+DONE = b"data: [DONE]\n\n"
+REPLACEMENT = "�"  # stands for bytes that are not a character by themselves
+_LINE_ENDINGS = "\x85\u2028\u2029"  # that JSON leaves as they are
+
+
+Aside = Provisional | Waiting | Unmatched
+
+
+class Rendering(Protocol):
+    """Makes the JSON of one request's answers: of all at once, or as server-sent events."""
+
+    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
+        """The response without `stream`."""
+        ...
+
+    def opening(self) -> Iterable[bytes]:
+        """The events before the first token."""
+        ...
+
+    def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
+        """The events of text that became final in the answer `index`, and of the tokens that it took."""
+        ...
+
+    def aside(self, index: int, told: Aside) -> Iterable[bytes]:
+        """The events of what is no text of the answer `index`; the next piece of it, or its end, takes it back."""
+        ...
+
+    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+        """The events after the last token of the answer `index`."""
+        ...
+
+    def closing(self) -> Iterable[bytes]:
+        """The events after the last token of all answers."""
+        ...
+
+    def failed(self, failure: ApiError) -> Iterable[bytes]:
+        """The last events of a stream that ends by `failure`."""
+        ...
+
+
+def aside_json(told: Aside) -> dict[str, Any]:
+    """The extra field `dragon` of an event without text."""
+    match told:
+        case Provisional(text):
+            return {"provisional": text}
+        case Waiting():
+            return {"waiting": True}
+        case Unmatched():
+            return {"doubt": asdict(told)}
+
+
+def event(value: dict[str, Any], name: str | None = None) -> bytes:
+    """A server-sent event, on one line also for clients to whom U+0085, U+2028 and U+2029 end one, as Python's do."""
+    head = "" if name is None else f"event: {name}\n"
+    data = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not data.isascii():
+        for ending in _LINE_ENDINGS:
+            data = data.replace(ending, f"\\u{ord(ending):04x}")
+    return f"{head}data: {data}\n\n".encode()
+
+
+def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any]]:
+    """An entry for each token with its `count` most probable alternatives, for chats and responses."""
+    return [
+        _entry(event.chances[0]) | {"top_logprobs": [_entry(chance) for chance in event.chances[1 : count + 1]]}
+        for event in events
+        if event.chances
+    ]
+
+
+def completion_lists(events: Sequence[TokenEvent], count: int, offset: int) -> dict[str, Any]:
+    """Lists with an item for each token, the first of which begins `offset` characters after the answer does."""
+    told = [event for event in events if event.chances]
+    offsets = []
+    for event in events:
+        if event.chances:
+            offsets.append(offset)
+        offset += len(event.text)
+    return {
+        "tokens": [event.chances[0].text for event in told],
+        "token_logprobs": [event.chances[0].logprob for event in told],
+        "top_logprobs": [
+            {chance.text: chance.logprob for chance in reversed(event.chances[1 : count + 1])} for event in told
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _entry(chance: TokenChance) -> dict[str, Any]:
+    whole = REPLACEMENT not in chance.text
+    return {
+        "token": chance.text,
+        "logprob": chance.logprob,
+        "bytes": list(chance.text.encode()) if whole else None,
+    }
+
+
+# --- reply
+# The response that carries answers: whole or as server-sent events, cancelled when its client is gone.
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class WholeReply(Response):
+    """Waits for the answers and sends one JSON object."""
+
+    def __init__(self, answers: Answers, rendering: Rendering, headers: dict[str, str]) -> None:
+        self._answers = answers
+        self._rendering = rendering
+        self._extra = headers
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _while_connected(self._write(scope, receive, send), receive, self._answers)
+
+    async def _write(self, scope: Scope, receive: Receive, send: Send) -> None:
+        value = self._rendering.whole(await self._answers.whole())
+        await JSONResponse(value, headers=self._extra)(scope, receive, send)
+
+
+class StreamedReply(Response):
+    """Sends every piece of text as it becomes final, and what may follow; a late failure is an error event.
+
+    `keep_alive` (seconds): silence after which a comment is sent. `stall_limit` (seconds): how long one
+    write may wait for the reader before the answers are given up.
+    """
+
+    def __init__(
+        self, answers: Answers, rendering: Rendering, headers: dict[str, str], keep_alive: float, stall_limit: float
+    ) -> None:
+        self._answers = answers
+        self._rendering = rendering
+        self._extra = headers
+        self._keep_alive = keep_alive
+        self._stall_limit = stall_limit
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _while_connected(self._write(send), receive, self._answers)
+
+    async def _write(self, send: Send) -> None:
+        await self._answers.begun()
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+        }
+        raw = [(name.encode(), value.encode()) for name, value in (headers | self._extra).items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        try:
+            await self._events(send)
+        except ApiError as failure:
+            await self._send(send, self._rendering.failed(failure))
+        except TimeoutError:
+            # Nothing can be told to a client that doesn't read: the server drops the connection.
+            self._answers.cancel(reader_too_slow())
+            return
+        await self._send(send, [b""], more=False)
+
+    async def _events(self, send: Send) -> None:
+        count = self._answers.count
+        tokens: list[list[TokenEvent]] = [[] for _ in range(count)]
+        sent = [0] * count  # of them
+        await self._send(send, self._rendering.opening())
+        open_answers = count
+        while open_answers:
+            following = await self._answers.next(self._keep_alive)
+            if following is None:
+                await self._send(send, [KEEP_ALIVE])
+                continue
+            index, event = following
+            if isinstance(event, Finished):
+                open_answers -= 1
+                told = Told(event, tuple(tokens[index]))
+                left = tokens[index][sent[index] :]
+                if told.held_back or any(token.chances for token in left):
+                    await self._send(send, self._rendering.piece(index, told.held_back, left))
+                await self._send(send, self._rendering.finished(index, told))
+                continue
+            if not isinstance(event, TokenEvent):
+                await self._send(send, self._rendering.aside(index, event))
+                continue
+            tokens[index].append(event)
+            if event.text:
+                await self._send(send, self._rendering.piece(index, event.text, tokens[index][sent[index] :]))
+                sent[index] = len(tokens[index])
+        await self._send(send, self._rendering.closing())
+
+    async def _send(self, send: Send, events: Iterable[bytes], more: bool = True) -> None:
+        for body in events:
+            async with asyncio.timeout(self._stall_limit):
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _while_connected(writing: Any, receive: Receive, answers: Answers) -> None:
+    """Run `writing` until it is done or the client disconnects; either way the answers are let go."""
+    work = asyncio.create_task(writing)
+    gone = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        answers.close()
+        work.cancel()
+        gone.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

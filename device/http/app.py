@@ -22,7 +22,7 @@ from common.configuration.settings import is_loopback
 from common.process.lifetime import Startup
 from device.doctor.checks import Finding
 from device.http import openapi
-from device.http.answers import Answers, Patience
+from device.http.answers import Answers, Patience, Rendering, StreamedReply, WholeReply
 from device.http.bodies import body_too_large, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
@@ -43,8 +43,6 @@ from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
 from device.http.places import Places
 from device.http.prompts import Asked, chat_asked, completion_asked
-from device.http.rendering import Rendering
-from device.http.reply import StreamedReply, WholeReply
 from device.http.request_guard import NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody

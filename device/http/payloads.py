@@ -11,10 +11,9 @@ from common.answer.citations import citations, sentences
 from common.answer.report import Report, SideReport, Source
 from common.process.version import VERSION
 from common.processors.calls import CallShape
-from device.http.answers import Told
+from device.http.answers import DONE, Aside, Told, aside_json, chat_entries, completion_lists, event
 from device.http.calls import Argued, CallReader, Opened, Part, Said
 from device.http.errors import ApiError
-from device.http.rendering import DONE, Aside, aside_json, chat_entries, completion_lists, event
 from device.interface import EngineStatus, TokenEvent
 from device.sent_words import sent_in_words
 

@@ -17,11 +17,21 @@ import numpy as np
 
 from common.methods.coupled.scheme import decode_tokens, encode_tokens
 from common.methods.drafted.payloads import FORMATS, decode_lattice, decode_sparse, encode_lattice, encode_sparse
-from proto.codes import decode_ids, decode_number, encode_ids, encode_number
+from proto.codes import (
+    decode_ids,
+    decode_number,
+    decode_race,
+    decode_raw,
+    decode_top_p,
+    encode_ids,
+    encode_number,
+    encode_race,
+    encode_raw,
+    encode_top_p,
+)
 from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode
 from proto.payloads.kv import KvShape, decode_kv, encode_kv
-from proto.payloads.race import decode_race, decode_raw, decode_top_p, encode_race, encode_raw, encode_top_p
 from proto.payloads.trace import decode_spans, encode_spans
 
 Target = Callable[[bytes], None]

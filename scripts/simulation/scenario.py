@@ -16,14 +16,10 @@ import numpy as np
 
 from common.answer.patience import Patience
 from common.answer.values import Commit, View
-from common.estimates.ahead import Ahead
-from common.estimates.cost import Estimates
-from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import DIGEST_PERIOD, PeerModel
-from common.estimates.policy import first_aggregator, placement_policy
-from common.estimates.round_trip import Pace, RoundTripTime
+from common.estimates.estimators import DIGEST_PERIOD, Ahead, DecodeDelay, DecodeLine, Pace, PeerModel, RoundTripTime
+from common.estimates.policy import Estimates, first_aggregator, placement_policy
 from common.methods.aggregate.session import Session, SessionConfig
-from common.sampling.view import Decision
+from common.sampling.certificate import Decision
 from proto.errors import malformed
 from proto.messages import Draft, Message, Placement, Side
 from scripts.simulation.world import Clock, Fate, SimulatedLink, SimulatedSide

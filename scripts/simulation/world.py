@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from common.answer.patience import Patience, Watch
 from common.answer.values import Commit, Finish, Send, View, Withdraw
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.drafts import DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, LookUp, PlacementPolicy, Session, SessionConfig, SessionSampler
 from proto.messages import Message, Ready, Side

@@ -27,7 +27,7 @@ def towns_as_before() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def unhurried(towns_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports wait for the cloud's part as long as a busy machine may be late with it."""
-    monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", AT_ONCE)
+    monkeypatch.setattr("device.cloud_connection.CLOSING_PATIENCE", AT_ONCE)
 
 
 @pytest.fixture

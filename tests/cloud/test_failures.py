@@ -21,8 +21,8 @@ from common.library.errors import LibraryError
 from common.library.library import Library
 from common.methods.aggregate.driver import SessionDriver
 from common.scoring.worker import ScoringError
+from device.active_request import ShownAnswer
 from device.interface import Finished
-from device.shown import ShownAnswer
 from proto.messages import Cancel, Close, Message, Open, Ready, Side, Welcome
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Town, finished

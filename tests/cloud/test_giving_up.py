@@ -18,7 +18,7 @@ from common.daemon.model_runtime import Rereading
 from common.methods.aggregate.device import AggregateDevice
 from common.sampling.race import RaceSampler
 from common.transport.sending import Peer
-from device.cloud_view import NEVER, CloudView
+from device.cloud_connection import NEVER, CloudView
 from device.interface import Finished
 from proto.errors import malformed
 from proto.messages import Busy, Cancel, Close, Closed, Draft, Error, Fetch, Fetched, Message, Open, Ready, Sync
@@ -72,7 +72,7 @@ def stranger(town: Town) -> Stranger:
 def unanswered(town: Town, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sessions whose part of the report the cloud is asked for. It tells none, and devices never lose patience."""
     closing = list[int]()
-    monkeypatch.setattr("device.cloud_view.CLOSING_PATIENCE", NEVER)
+    monkeypatch.setattr("device.cloud_connection.CLOSING_PATIENCE", NEVER)
     monkeypatch.setattr(town.sessions, "_close", lambda peer, told: closing.append(told.session))
     return closing
 

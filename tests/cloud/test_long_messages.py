@@ -69,7 +69,7 @@ def held_up(judge: type[LatticeJudge], patch: pytest.MonkeyPatch) -> Iterator[Ca
         return read(self, message)
 
     patch.setattr(judge, "read", slowly)
-    patch.setattr("device.cloud_view.CLOSING_PATIENCE", 3.0)  # reports are made without what comes behind it
+    patch.setattr("device.cloud_connection.CLOSING_PATIENCE", 3.0)  # reports are made without what comes behind it
     try:
         yield lambda: len(begun)
     finally:

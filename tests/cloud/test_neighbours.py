@@ -15,12 +15,12 @@ import pytest
 
 from common.answer.request import AnswerFailed
 from common.engine.jobs import AnswerJob
-from common.estimates.link_meter import LinkMeter
+from common.estimates.profiler import LinkMeter
 from common.methods.aggregate.cloud import AggregateCloud
 from common.methods.aggregate.drafts import BRANCHES, MOST
 from device.interface import Finished, TokenEvent
+from proto.codes import RaceEntries, encode_race
 from proto.messages import Cancel, Draft, Error, Open, Ready, Resolve
-from proto.payloads.race import RaceEntries, encode_race
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 from tests.cloud.test_giving_up import OPEN
 from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished

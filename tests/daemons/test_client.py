@@ -13,7 +13,7 @@ import pytest
 from openai import OpenAI
 
 from common.library.embedder import SentenceTransformerEmbedder
-from device.shown import REFUSAL, SHORTEST_RUN
+from device.active_request import REFUSAL, SHORTEST_RUN
 from scripts.daemons import PATIENTLY, Pair, dragon
 from tests.daemons.streaming import asked_again, late
 

@@ -14,7 +14,7 @@ from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed, Request
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.cloud import CloudAnswer
 from common.transport.sending import Peer
 from device.engine import DeviceEngine

@@ -17,7 +17,7 @@ import pytest
 from common.answer.request import AnswerFailed
 from common.sampling.certificate import NO_EVIDENCE
 from device.interface import Finished, TokenEvent
-from proto.codes import EMPTY
+from proto.codes import EMPTY, RaceEntries, encode_race
 from proto.messages import (
     Close,
     Closed,
@@ -36,7 +36,6 @@ from proto.messages import (
     Target,
     Verdict,
 )
-from proto.payloads.race import RaceEntries, encode_race
 from tests.cloud.town import Resident
 from tests.daemons.conftest import fresh_data, libraries
 from tests.device.scripted_cloud import (
@@ -73,7 +72,7 @@ by_method = pytest.mark.parametrize("method", METHODS)
 @pytest.fixture(autouse=True)
 def lower_ceilings(cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, seconds in (("PREFILL_PATIENCE", 0.5), ("MOST_READING", 1.0), ("MOST_STEP", 0.2)):
-        monkeypatch.setattr(f"device.cloud_view.{name}", seconds)
+        monkeypatch.setattr(f"device.cloud_connection.{name}", seconds)
     monkeypatch.setattr("common.answer.patience.MOST_STEP", 0.2)
     monkeypatch.setattr("common.methods.aggregate.device.CLOUD_PATIENCE", PATIENCE)
     yield

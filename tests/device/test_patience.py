@@ -11,7 +11,7 @@ from common.answer.report import Report, untold
 from common.answer.request import AnswerFailed
 from common.draft_policy.times import RoundEstimates
 from common.engine.loop import MinimumTimes
-from common.estimates.link_meter import LinkMeter
+from common.estimates.profiler import LinkMeter
 from common.transport.sending import Peer
 from device.active_request import ActiveRequest
 from device.interface import Finished, TokenEvent, Waiting

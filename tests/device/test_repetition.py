@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from device.shown import FEWEST_CYCLES, LONGEST_CYCLE, SHORTEST_RUN, Repetition
+from device.active_request import FEWEST_CYCLES, LONGEST_CYCLE, SHORTEST_RUN, Repetition
 
 
 def ends_at(tokens: list[int]) -> int | None:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from common.answer.recorder import MOST_PARTS, MOST_SPANS, Recorder, span_messages
-from common.estimates.cost import Estimates
-from common.estimates.link_meter import LinkMeter
+from common.estimates.policy import Estimates
+from common.estimates.profiler import LinkMeter
 from common.tracing.trace import Trace
 from common.transport.probe import answer
 from device.tracing import Tracing

@@ -25,6 +25,17 @@ from common.methods.drafted.payloads import (
 )
 from proto import codes as digest
 from proto import codes as logcode
+from proto.codes import (
+    RaceEntries,
+    RawEntries,
+    TopPEntries,
+    decode_race,
+    decode_raw,
+    decode_top_p,
+    encode_race,
+    encode_raw,
+    encode_top_p,
+)
 from proto.errors import Refusal
 from proto.framing import (
     HEADER_LIMIT,
@@ -38,17 +49,6 @@ from proto.framing import (
 )
 from proto.messages import MOST_RESOLUTION, Bytes, Count, Message, Real, Text
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
-from proto.payloads.race import (
-    RaceEntries,
-    RawEntries,
-    TopPEntries,
-    decode_race,
-    decode_raw,
-    decode_top_p,
-    encode_race,
-    encode_raw,
-    encode_top_p,
-)
 from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text("utf-8")

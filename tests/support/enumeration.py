@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.sampling.noise import Draws, Purpose
+from common.sampling.compiled import Draws, Purpose
 
 EXACT = 1e-12
 Result = TypeVar("Result", bound=Hashable)

@@ -376,8 +376,7 @@ class Guarded:
 # Prompts by the chat template that a model brings, the document before everything else.
 #
 # The template is rendered with a mark in the place of every text. Between the marks stands what the template says
-# itself:
-# there, and nowhere else, a control token's name means that token.
+# itself: there, and nowhere else, a control token's name means that token.
 
 _APART = "\n\n"
 _MARK = "\ue000{}\ue001"

@@ -9,7 +9,7 @@ from common.answer.driver import Observer, Preview
 from common.answer.report import Attribution, MethodReport, SideReport, of_both_sides
 from common.answer.request import AnswerFailed, RequestError
 from common.daemon.model_runtime import PromptRows, Start
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.drafts import ROOM
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.aggregate.method import branches_of

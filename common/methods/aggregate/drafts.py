@@ -17,7 +17,7 @@ from math import exp, log
 from typing import Final
 
 from common.answer.values import ROOT, TreeWork, View
-from common.estimates.ahead import FAINT, Ahead
+from common.estimates.estimators import FAINT, Ahead
 from proto.codes import EMPTY, extend
 
 # --- foresight

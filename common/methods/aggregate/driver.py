@@ -14,9 +14,8 @@ from common.answer.recorder import Recorder
 from common.answer.values import Commit, Drawn, Mixing, Send
 from common.daemon.handshake import proper_eos
 from common.engine.model.decoder import Decoder
-from common.estimates.ahead import Ahead
-from common.estimates.cost import Estimates
-from common.estimates.policy import placement_policy
+from common.estimates.estimators import Ahead
+from common.estimates.policy import Estimates, placement_policy
 from common.methods.aggregate.drafts import DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig
 from common.sampling.paper import PaperSampler

@@ -51,7 +51,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 from common.answer.values import Commit, Finish, FinishReason, Prefix, Send, View, Withdraw
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.drafts import (
     ENOUGH_BYTES,
     DraftTree,
@@ -60,8 +60,7 @@ from common.methods.aggregate.drafts import (
     RemoteDraft,
     RemoteDrafts,
 )
-from common.sampling.certificate import has_documents
-from common.sampling.view import Decision, Logprobs, MissingHere, MissingThere, Outcome
+from common.sampling.certificate import Decision, Logprobs, MissingHere, MissingThere, Outcome, has_documents
 from proto.errors import ProtocolError, malformed
 from proto.messages import OTHER, Draft, Message, Placement, Ready, Resolve, Resolved, Side, Sync, Target
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from common.answer.values import View
 from common.draft_policy.times import Plan
 from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from common.sampling.race import RaceWinner, Racing
 from common.sampling.rejection import Warp
 from proto.codes import BitReader, BitWriter, decode_number, encode_number

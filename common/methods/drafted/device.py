@@ -16,7 +16,7 @@ from common.answer.request import RequestError
 from common.answer.values import Action, Commit
 from common.daemon.model_runtime import PromptRows, Start
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
-from common.estimates.peer import PeerEstimates
+from common.estimates.profiler import PeerEstimates
 from common.methods.drafted.cloud import Passage, PassageReading
 from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
 from common.methods.drafted.eager import make_drafting

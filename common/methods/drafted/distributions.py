@@ -32,7 +32,7 @@ from common.methods.drafted.payloads import (
     largest_sparse,
     lattice_claims,
 )
-from common.sampling.noise import Draws, DrawsAt, Place
+from common.sampling.compiled import Draws, DrawsAt, Place
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, propose, quantise, rounded

@@ -41,7 +41,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, Self
 
 from common.answer.values import Action, Commit, Finish, FinishReason, Prefix, Send, View, Work
 from common.draft_policy.times import Extension, Plan
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Decided, Defer, Open, Propose, Side, Sync, Verdict
 

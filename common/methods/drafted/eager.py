@@ -16,7 +16,7 @@ from typing import Final
 from common.answer.values import Action, Send, View, Work
 from common.methods.drafted.drafting import Drafting, Drafts, Judge, Lengths, RoundsConfig
 from common.methods.drafted.verifying import MOST_JUDGED, Pending, Verifying, commit_of
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Sync, Verdict

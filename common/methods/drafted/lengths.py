@@ -32,7 +32,7 @@ from common.draft_policy.times import (
     TokenSizes,
     undrafted_seconds,
 )
-from common.estimates.peer import PeerEstimates
+from common.estimates.profiler import PeerEstimates
 from common.methods.drafted.drafting import RoundsConfig
 from common.methods.drafted.method import DraftRequest
 from proto.framing import encode, wire_size

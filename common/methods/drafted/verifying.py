@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 from common.answer.driver import Driver, Machine, Part
 from common.answer.values import Action, Commit, Drawn, Prefix, Send, View, Work
 from common.methods.drafted.drafting import Judge, Proposed, RoundsConfig
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Side, Sync, Verdict

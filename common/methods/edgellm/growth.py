@@ -198,9 +198,8 @@ def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
 # The threshold of branches' probabilities: a tree is verified when none of its branches reaches it (EdgeLLM §III-C).
 #
 # The probability α that is enough follows how good the drafts were: where all of them were right it is halved,
-# otherwise
-# it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below α as
-# a rule, so that a tree of which nothing was right would lead to more than 1.
+# otherwise it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below
+# α as a rule, so that a tree of which nothing was right would lead to more than 1.
 
 FIRST: Final = 0.01  # α of a new answer, §III-C
 LEAST: Final = 1e-4
@@ -326,10 +325,8 @@ class Nothing(Whole):
 # Probability that the verifier draws what the draft model holds probable, learnt from what it drew.
 #
 # The draft model tells each candidate's share of the speeds, s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T, in the race that
-# the
-# verifier will run with the same noise E on its own distribution p. If both distributions were the same, the first
-# one
-# would win. If ln p_i is ln q_i off by Gumbel noise of the scale 1/κ, candidate i wins with probability
+# the verifier will run with the same noise E on its own distribution p. If both distributions were the same, the first
+# one would win. If ln p_i is ln q_i off by Gumbel noise of the scale 1/κ, candidate i wins with probability
 #
 #     s_i^κ / Σ_j s_j^κ
 #
@@ -436,18 +433,14 @@ class TreeTimes:
 # Trees that give the most expected tokens per second: best first, for as long as it is worth the time.
 #
 # A tree whose nodes hold with probabilities C_i (of the branches up to them) decides 1 + Σ C_i tokens in expectation,
-# and
-# a round takes
+# and a round takes
 #
 #     T = draft steps · T_S + T_L + nodes · T_N
 #
 # A node is verified while C > (1 + Σ C) / T · T_N: it gives more tokens per second than the round without it. Nodes
-# enter
-# in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft step
-# is
-# worth it while what it is expected to add is more than (1 + Σ C) / T · T_S; and where it leads to the end of the
-# answer,
-# which needs no further pass, while that and the tokens on the way to it are.
+# enter in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft
+# step is worth it while what it is expected to add is more than (1 + Σ C) / T · T_S; and where it leads to the end of
+# the answer, which needs no further pass, while that and the tokens on the way to it are.
 
 
 @dataclass(frozen=True, slots=True)

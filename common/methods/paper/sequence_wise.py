@@ -29,10 +29,8 @@ from proto.messages import Cancel, Closed, Fetch, Generated, Message, Open, Read
 # --- choice
 # Sequence-wise aggregation (DRDG/SW): the choice between two whole answers.
 #
-# RAG-Sequence (Lewis et al. 2020) with "fast decoding": an answer y has the mass p(y) = Σ_s η^s Π_t p^s(y_t | y_<t),
-# a
-# sum over the sides s that generated y themselves. η is computed from the question alone (Appendix A.1 before the
-# first
+# RAG-Sequence (Lewis et al. 2020) with "fast decoding": an answer y has the mass p(y) = Σ_s η^s Π_t p^s(y_t | y_<t), a
+# sum over the sides s that generated y themselves. η is computed from the question alone (Appendix A.1 before the first
 # token).
 
 

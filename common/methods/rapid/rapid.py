@@ -21,7 +21,7 @@ from common.daemon.side import Scope, SideRuntime
 from common.engine.draw import Drafter
 from common.engine.kv.memory import Claim
 from common.engine.model.tokenizer import Tokenizer
-from common.estimates.peer import PeerEstimates
+from common.estimates.profiler import PeerEstimates
 from common.methods.drafted.cloud import Passage, PassageReading, Retrieved, VerifyingCloud
 from common.methods.drafted.device import DraftingDevice
 from common.methods.drafted.distributions import (
@@ -50,7 +50,7 @@ from common.methods.drafted.payloads import IndexCode, decode_lattice, decode_sp
 from common.methods.interface import CloudContext, DeviceContext
 from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
-from common.sampling.noise import DrawsAt, Place, seeded
+from common.sampling.compiled import DrawsAt, Place, seeded
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
@@ -155,10 +155,8 @@ def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> lis
 # The mathematics of rapid: proposals are judged by p̂, the verifier's distribution moved towards the drafter's.
 #
 # For an answer to follow p̂, whatever was proposed, the residual is that of p̂, and the bonus comes from p̂ as well,
-# which
-# takes the drafter's distribution at its position: proposals have one more distribution than tokens. At temperature 0
-# the
-# shift is that of temperature 1, and what is most probable then is the answer.
+# which takes the drafter's distribution at its position: proposals have one more distribution than tokens. At
+# temperature 0 the shift is that of temperature 1, and what is most probable then is the answer.
 
 
 @dataclass(frozen=True, slots=True)

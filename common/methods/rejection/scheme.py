@@ -36,7 +36,7 @@ from common.methods.drafted.method import (
 )
 from common.methods.drafted.payloads import IndexCode, SparseEntries, decode_lattice, decode_sparse, encode_sparse
 from common.methods.rejection.method import QsvRequest, SplitRequest
-from common.sampling.noise import DrawsAt, Place, seeded
+from common.sampling.compiled import DrawsAt, Place, seeded
 from common.sampling.paper import renormalised
 from common.sampling.rejection import Warp, accepts, bonus, coded, replacement
 from common.transport.sending import largest_payload

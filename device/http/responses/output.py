@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from device.http.answers import Told
+from device.http.answers import Told, chat_entries
 from device.http.calls import Argued, CallReader, Opened, Part, Said
-from device.http.rendering import chat_entries
 from device.interface import TokenEvent
 
 Fields = dict[str, Any]

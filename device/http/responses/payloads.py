@@ -11,11 +11,10 @@ from typing import Any
 from common.answer.request import Request
 from common.methods.interface import top_p_of
 from common.processors.calls import CallShape
-from device.http.answers import Told
+from device.http.answers import DONE, Aside, Told, aside_json, event
 from device.http.calls import CallReader
 from device.http.errors import ApiError
 from device.http.payloads import Served
-from device.http.rendering import DONE, Aside, aside_json, event
 from device.http.responses.output import Event, Output
 from device.http.responses.schema import ResponsesBody
 from device.http.tools import Choice, FlatToolBody

@@ -22,7 +22,7 @@ from common.answer.values import Commit, Drawn
 from common.engine.draw import Sample, draw
 from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, Tokenizer
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver, make_sampler

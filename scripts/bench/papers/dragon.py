@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, default_model, default_models
 from common.engine.model.gguf import imported
-from common.estimates.cost import speed_up
+from common.estimates.policy import speed_up
 from common.figures import line_style
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.scoring.choice import STATIC_SCALE

@@ -25,12 +25,12 @@ from common.answer.request import Request
 from common.answer.values import Commit, Drawn
 from common.daemon.side import SideRuntime
 from common.engine.draw import Drafter
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
-from common.sampling.noise import race_noise
+from common.sampling.compiled import race_noise
 from common.transport.device_link import DeviceLink
 from common.transport.sending import Peer
 from device.settings import DeviceSettings

@@ -19,7 +19,7 @@ from common.answer.values import View
 from common.engine.jobs import AnswerRows, Prompt
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Feed
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer

@@ -10,9 +10,9 @@ from common.answer.values import Drawn
 from common.engine.draw import Sample, draw
 from common.methods.aggregate.driver import make_sampler
 from common.processors.processor import Adjustment
+from common.sampling.certificate import Decision, JointToken, Logprobs
 from common.sampling.joint import make_joint
 from common.sampling.race import RaceKernel, RaceSampler
-from common.sampling.view import Decision, JointToken, Logprobs
 from proto.messages import Open, Side
 
 VOCABULARY, DOCUMENTS = 60, 3

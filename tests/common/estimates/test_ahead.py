@@ -14,10 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.ahead import FAINT, Ahead, Allowance, branches
-from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import PeerModel
-from common.estimates.round_trip import RoundTripTime
+from common.estimates.estimators import (
+    FAINT,
+    Ahead,
+    Allowance,
+    DecodeDelay,
+    DecodeLine,
+    PeerModel,
+    RoundTripTime,
+    branches,
+)
 
 MOST = 8
 USUAL, NORMAL, INFLATED = 0.1, 0.12, 0.5  # seconds of round trips

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.cost import Estimates, best_aggregator, delta_z, latency_per_token, speed_up
-from common.estimates.policy import greedy_aggregator
+from common.estimates.policy import Estimates, best_aggregator, delta_z, greedy_aggregator, latency_per_token, speed_up
 from proto.messages import Side
 
 seconds = st.floats(1e-4, 2.0)

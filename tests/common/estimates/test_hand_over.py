@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.cost import Estimates, latency_per_token
-from common.estimates.policy import OUTCOMES, best_after, best_first, relative_value, wait_for_next
+from common.estimates.policy import (
+    OUTCOMES,
+    Estimates,
+    best_after,
+    best_first,
+    latency_per_token,
+    relative_value,
+    wait_for_next,
+)
 from proto.messages import Placement, Side
 from scripts.simulation.scenario import Rates, Scatter, Scenario, Way, simulate
 

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.estimates import link_meter
+from common.estimates import profiler as module
 from common.estimates.estimators import DecodeDelay, DecodeLine
-from common.estimates.peer import PeerEstimates
-from common.estimates.profiler import Profiler
+from common.estimates.profiler import PeerEstimates, Profiler
 from proto.messages import Hello, Probe, ProbeReply, Side
 from tests.daemons.streaming import wait_until
 
@@ -41,7 +40,7 @@ class TestProbes:
     ) -> None:
         now, sent = 0.0, list[Probe]()
         clock = SimpleNamespace(monotonic=lambda: now, monotonic_ns=lambda: round(1e9 * now))
-        monkeypatch.setattr(link_meter, "time", clock)
+        monkeypatch.setattr(module, "time", clock)
         peer = PeerEstimates("device", DecodeDelay(LINE), LINE, sent.append)
 
         def probes(seconds: int) -> int:

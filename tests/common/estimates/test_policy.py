@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.cost import Estimates
-from common.estimates.policy import Greedy, Random, first_aggregator, placement_policy, run_ahead
+from common.estimates.policy import Estimates, Greedy, Random, first_aggregator, placement_policy, run_ahead
 from proto.messages import Placement, Side
 
 SIDES: tuple[Side, Side] = ("device", "cloud")

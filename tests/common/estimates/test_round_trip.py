@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.round_trip import Pace, RoundTripTime
+from common.estimates.estimators import Pace, RoundTripTime
 
 TICK = 0.1  # seconds between two looks of the thread that probes
 HOLD = 15.0  # seconds between two changes of the link
@@ -83,7 +83,7 @@ class TestChangingLink:
 
     def test_averages_alone_are_too_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The counter-example: without the new start, 20 ms after 300 ms are 30 ms for longer than five seconds."""
-        monkeypatch.setattr("common.estimates.round_trip._SURPRISE_SHARE", math.inf)
+        monkeypatch.setattr("common.estimates.estimators._SURPRISE_SHARE", math.inf)
         found = errors((0.3, 0.02), 0.0, 0)
         assert any(error > TOLERANCE for since, error in found if SOON <= since < SOON + 1)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.noise import Draws, Purpose, SeededDraws
+from common.sampling.compiled import Draws, Purpose, SeededDraws
 from common.sampling.paper import Distribution, aggregate, draw_draft, expected_acceptance, most_probable, renormalised
 from proto.messages import Side
 from tests.support.enumeration import EXACT, Step, Walk, law_of

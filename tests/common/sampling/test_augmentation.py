@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.noise import Draws
+from common.sampling.compiled import Draws
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.rejection import LEAST, accepts, augmented, likeliest, paper_replacement, propose, replacement
 from tests.support.enumeration import EXACT, law_of

@@ -24,16 +24,15 @@ from common.sampling.certificate import (
     WHOLE,
     Certified,
     Contested,
+    RaceView,
     certify,
     eta_fixed,
     lower_bound_winner,
 )
-from common.sampling.noise import exponential
+from common.sampling.compiled import exponential
 from common.sampling.race import RaceSampler
-from common.sampling.view import RaceView
-from proto.codes import decode, encode, nearest
+from proto.codes import RaceEntries, decode, encode, nearest
 from proto.messages import Side
-from proto.payloads.race import RaceEntries
 
 Certificate = Callable[[RaceView, RaceView, int], Certified | Contested]
 SIDES: tuple[Side, Side] = ("device", "cloud")

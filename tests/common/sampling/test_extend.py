@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.sampling.certificate import RaceView
 from common.sampling.race import LocalRace, RaceSampler
-from common.sampling.view import RaceView
+from proto.codes import RaceEntries
 from proto.errors import ProtocolError
-from proto.payloads.race import RaceEntries
 
 Told = tuple[int, RaceEntries]  # depth, 0 for values by name
 

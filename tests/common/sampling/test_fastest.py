@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from common.sampling import compiled
 from common.sampling import race as module
-from common.sampling.compiled import LINEAR_EXCESS
-from common.sampling.noise import exponential, floor_log2, race_noise
+from common.sampling.compiled import LINEAR_EXCESS, exponential, floor_log2, race_noise
 from common.sampling.race import Found, Race, RaceKernel, Speeds, codes_in, codes_of, fastest, noise_of
 from proto.codes import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from common.methods.aggregate.driver import make_sampler
-from common.sampling.certificate import NO_EVIDENCE
+from common.sampling.certificate import NO_EVIDENCE, Decision
 from common.sampling.joint import make_joint
 from common.sampling.mixture import Weights, mix, weigh
-from common.sampling.view import Decision
 from proto.messages import Open
 
 VOCABULARY = 300

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.sampling.compiled import LINEAR_EXCESS, race_bounds
-from common.sampling.noise import (
+from common.sampling.compiled import (
+    LINEAR_EXCESS,
     Purpose,
     VocabularyNoise,
     exponential,
     exponential_from_key,
     floor_log2,
     position_key,
+    race_bounds,
     race_noise,
     raised,
     uniform,

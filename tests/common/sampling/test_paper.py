@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 
 from common.sampling.paper import Distribution, Outcome, PaperDraft, PaperSampler
+from proto.codes import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 from proto.errors import ProtocolError
 from proto.messages import Side
-from proto.payloads.race import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 
 
 def mixture(vocabulary: int, seed: int, spread: float = 2.0) -> torch.Tensor:

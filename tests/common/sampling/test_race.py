@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.noise import race_noise
+from common.sampling.certificate import RaceView
+from common.sampling.compiled import race_noise
 from common.sampling.race import LocalRace, RaceKernel, RaceSampler
-from common.sampling.view import RaceView
-from proto.codes import decode, nearest
+from proto.codes import RaceEntries, decode, decode_race, encode_race, nearest
 from proto.errors import ProtocolError
-from proto.payloads.race import RaceEntries, decode_race, encode_race
 
 SEED = 0xFEDCBA9876543210
 

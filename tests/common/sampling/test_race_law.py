@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.sampling.certificate import WHOLE, Certified, certify
-from common.sampling.noise import exponential_from_key, position_key, raised
+from common.sampling.compiled import exponential_from_key, position_key, raised
 from common.sampling.paper import PaperSampler, expected_acceptance, renormalised
 from common.sampling.race import RaceSampler
 from proto.codes import decode, encode

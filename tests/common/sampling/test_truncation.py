@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.sampling.paper import renormalised, truncate
-from proto.payloads.race import TopPEntries, decode_top_p, encode_top_p
+from proto.codes import TopPEntries, decode_top_p, encode_top_p
 
 
 class TestTruncate:

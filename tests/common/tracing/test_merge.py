@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from common.estimates.cost import delta_z
+from common.estimates.policy import delta_z
 from common.tracing.trace import Notes, Trace, from_json, judged, merge
 from common.transport.probe import ClockOffset, RoundTrip
 from proto.payloads.trace import Span

@@ -6,7 +6,7 @@ from itertools import count
 
 from common.answer.recorder import Recorder
 from common.answer.values import Commit, Send, Withdraw
-from common.estimates.cost import Estimates
+from common.estimates.policy import Estimates
 from proto.messages import Close, Draft, Sync, Target
 from proto.payloads.trace import Span, decode_spans, encode_spans
 

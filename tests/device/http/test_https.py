@@ -13,9 +13,8 @@ import openai
 import pytest
 
 from device.access.tls import trusting
-from device.http import listening
-from device.http.listening import MOST_HANDSHAKES
-from device.http.server import HttpServer
+from device.http import server as listening
+from device.http.server import MOST_HANDSHAKES, HttpServer
 from device.settings import TlsFiles
 from tests.device.access.certificates import tls_files
 from tests.device.conftest import Serve

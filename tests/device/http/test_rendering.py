@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.http.rendering import event
+from device.http.answers import event
 
 
 @given(st.text(st.sampled_from('a\\"\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029é𝄞')))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proto.codes import RaceEntries, decode_race, encode_race
 from proto.errors import ProtocolError
 from proto.framing import encode, wire_size
 from proto.messages import Draft
-from proto.payloads.race import RaceEntries, decode_race, encode_race
 
 VOCABULARY = 151_936
 

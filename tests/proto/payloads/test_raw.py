@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.codes import COMPRESSED
+from proto.codes import COMPRESSED, RawEntries, decode_raw, encode_raw
 from proto.errors import ProtocolError
 from proto.framing import LARGEST_PAYLOAD
-from proto.payloads.race import RawEntries, decode_raw, encode_raw
 
 
 def entries(probabilities: list[float], token: int = 0) -> RawEntries:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proto.codes import COMPRESSED, encode_ids
+from proto.codes import BITMAP, COMPRESSED, VARINTS, TopPEntries, decode_top_p, encode_ids, encode_top_p
 from proto.errors import ProtocolError
-from proto.payloads.race import BITMAP, VARINTS, TopPEntries, decode_top_p, encode_top_p
 
 VOCABULARY = 151_936
 

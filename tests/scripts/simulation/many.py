@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from common.estimates.ahead import FAINT, Ahead
+from common.estimates.estimators import FAINT, Ahead
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 

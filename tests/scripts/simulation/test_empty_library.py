@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from proto.messages import Draft, Message, Sampler, Side
 from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel

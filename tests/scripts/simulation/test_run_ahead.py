@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from common.answer.patience import Patience
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import SURVIVAL, run_ahead
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from common.answer.patience import Patience
-from common.estimates.ahead import Ahead
-from common.estimates.cost import Estimates
-from common.estimates.estimators import DecodeLine
-from common.estimates.policy import placement_policy
+from common.estimates.estimators import Ahead, DecodeLine
+from common.estimates.policy import Estimates, placement_policy
 from proto.messages import Placement, Sampler, Side
 from scripts.simulation.scenario import SimulatedProfiler
 from scripts.simulation.world import Fate, Network, Outage, World

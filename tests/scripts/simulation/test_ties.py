@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from common.answer.patience import Patience
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from proto.messages import Side
 from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel

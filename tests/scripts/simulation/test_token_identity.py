@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from common.answer.patience import Patience
-from common.estimates.ahead import FAINT, Ahead
+from common.estimates.estimators import FAINT, Ahead
 from common.methods.aggregate.drafts import DraftTree, DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, Session
 from proto.messages import Draft

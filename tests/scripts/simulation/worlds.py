@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.answer.patience import Patience
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.methods.aggregate.session import PlacementPolicy, SessionConfig
 from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.noise import race_noise
+from common.sampling.compiled import race_noise
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.codes import decode, nearest

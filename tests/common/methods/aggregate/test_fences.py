@@ -10,7 +10,7 @@ import torch
 
 from common.answer.driver import NullObserver
 from common.answer.values import Commit, Send
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver

@@ -20,17 +20,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.answer.values import View
-from common.estimates.ahead import FAINT, Ahead
+from common.estimates.estimators import FAINT, Ahead
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
-from common.sampling.certificate import WHOLE, eta_fixed
-from common.sampling.noise import SeededDraws
+from common.sampling.certificate import WHOLE, Outcome, RaceView, eta_fixed
+from common.sampling.compiled import SeededDraws
 from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
-from common.sampling.view import Outcome, RaceView
-from proto.codes import decode, encode
+from proto.codes import RaceEntries, TopPEntries, decode, encode
 from proto.messages import Draft, Placement, Side
-from proto.payloads.race import RaceEntries, TopPEntries
 from tests.common.methods.aggregate.pump import run
 
 VOCABULARY = 4

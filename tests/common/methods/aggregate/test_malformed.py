@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.race import RaceSampler

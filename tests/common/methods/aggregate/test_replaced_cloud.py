@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from common.answer.values import View
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Session, SessionConfig, draft_message

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common.answer.values import Send
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import (
@@ -20,8 +20,8 @@ from common.methods.aggregate.session import (
     SessionConfig,
     draft_message,
 )
+from common.sampling.certificate import Decision, MissingHere, MissingThere, RaceView
 from common.sampling.race import ENTRY_BYTES, LocalRace, RaceSampler
-from common.sampling.view import Decision, MissingHere, MissingThere, RaceView
 from proto.codes import EMPTY
 from proto.errors import ProtocolError
 from proto.framing import encode

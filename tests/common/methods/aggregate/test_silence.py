@@ -19,7 +19,7 @@ from common.answer.patience import (
     Patience,
     Silence,
 )
-from common.estimates.cost import Estimates
+from common.estimates.policy import Estimates
 
 LOOK = 0.02  # seconds between two looks
 LIMITS = Patience(0.5, 2.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.estimates.ahead import FAINT, Ahead
+from common.estimates.estimators import FAINT, Ahead
 from common.methods.aggregate.drafts import (
     BRANCHES,
     MOST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from common.estimates.cost import Estimates
+from common.estimates.policy import Estimates
 from common.methods.catalog import METHODS
 from common.methods.drafted.method import DraftRequest, DraftVerify, Scheme
 from common.methods.open_message import open_message

@@ -19,7 +19,7 @@ from scipy import stats
 
 from common.methods.drafted.method import Scheme
 from common.methods.rapid.rapid import RapidScheme
-from common.sampling.noise import Purpose, uniform
+from common.sampling.compiled import Purpose, uniform
 from common.sampling.rejection import augmented
 from tests.common.methods.drafted.pump import Model, mixture
 from tests.common.methods.drafted.schemes import scheme_and_request
@@ -104,7 +104,7 @@ class TestLengthsLearntFromDiscardedDrafts:
         def by_position(seed: int, position: int, purpose: Purpose, prefix: int) -> float:
             return uniform(seed, position, purpose, 0 if purpose == Purpose.PROPOSE else prefix)
 
-        monkeypatch.setattr("common.sampling.noise.uniform", by_position)
+        monkeypatch.setattr("common.sampling.compiled.uniform", by_position)
         assert p_value_of_coins(method, rate, **fields) < FALSE_ALARM
 
 
@@ -206,7 +206,7 @@ class TestEveryPolicy:
         def one_for_both(seed: int, position: int, purpose: Purpose, prefix: int) -> float:
             return uniform(seed, position, Purpose.ACCEPT if purpose == Purpose.RESIDUAL else purpose, prefix)
 
-        monkeypatch.setattr("common.sampling.noise.uniform", one_for_both)
+        monkeypatch.setattr("common.sampling.compiled.uniform", one_for_both)
         assert p_value_of_answers(method, "goodput", top_k=0)[0] < FALSE_ALARM
 
 

@@ -16,7 +16,7 @@ from common.answer.values import Action
 from common.methods.coupled.scheme import encode_tokens
 from common.methods.drafted.drafting import Drafting
 from common.methods.drafted.verifying import Verifying
-from common.sampling.noise import Purpose, SeededDraws
+from common.sampling.compiled import Purpose, SeededDraws
 from common.sampling.race import RaceWinner
 from proto.codes import digest
 from proto.errors import ProtocolError

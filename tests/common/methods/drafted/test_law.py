@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from common.methods.drafted.distributions import Judging
 from common.methods.drafted.method import Scheme
 from common.methods.rejection import scheme as judges
-from common.sampling.noise import Draws, Place, Purpose
+from common.sampling.compiled import Draws, Place, Purpose
 from common.sampling.paper import Distribution
 from common.sampling.rejection import accepts
 from proto.errors import ProtocolError

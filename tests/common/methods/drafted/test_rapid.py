@@ -16,7 +16,7 @@ from common.methods.drafted.method import Scheme
 from common.methods.drafted.payloads import decode_sparse
 from common.methods.rapid.method import RapidRequest, check_rapid
 from common.methods.rapid.rapid import RapidJudge, RapidScheme, chosen
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from common.sampling.paper import Distribution
 from common.sampling.rejection import augmented, likeliest, replacement
 from proto.framing import decode

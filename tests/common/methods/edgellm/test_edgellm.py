@@ -17,7 +17,7 @@ from common.engine.kv.memory import Rows
 from common.methods.catalog import METHODS
 from common.methods.edgellm.device import TreeHistory
 from common.methods.edgellm.growth import TreeTimes
-from device.cloud_view import CloudView
+from device.cloud_connection import CloudView
 from proto.messages import Fetch, Message
 from tests.cloud.town import Resident, Town
 from tests.common.methods.edgellm.edge_device import (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from common.answer.values import View
 from common.draft_policy.times import Plan
 from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.sampling.noise import Place
+from common.sampling.compiled import Place
 from common.sampling.race import Found, Race, Racing
 from common.sampling.rejection import Warp
 from proto.errors import malformed

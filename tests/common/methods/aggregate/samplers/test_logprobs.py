@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from common.methods.aggregate.driver import make_sampler
-from common.sampling.certificate import WHOLE, eta_fixed
+from common.sampling.certificate import WHOLE, Decision, MissingHere, MissingThere, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
-from common.sampling.view import Decision, MissingHere, MissingThere
 from proto.messages import Open
 
 VOCABULARY = 40

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from common.answer.values import Send
-from common.estimates.ahead import Ahead
+from common.estimates.estimators import Ahead
 from common.estimates.policy import Fixed
 from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft
 from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.paper import PaperSampler
+from proto.codes import RawEntries
 from proto.messages import Side
-from proto.payloads.race import RawEntries
 
 VOCABULARY = 151_936
 FLAT = torch.full((VOCABULARY,), 1 / VOCABULARY)
