@@ -20,6 +20,7 @@ from common.library.errors import LibraryError, LibraryLocked, PathError
 from common.library.ingest import AddReport, Progress
 from common.library.library import Library
 from common.library.places import is_within
+from common.library.readers.encodings import is_of_text
 from common.library.readings import Reading
 from common.library.removal import named_uploads
 from common.library.snapshots import forget_unread
@@ -59,15 +60,18 @@ def add(
     rebuild: bool = False,
     watch: bool = False,
     tags: Sequence[str] | None = None,
+    encoding: str | None = None,
 ) -> int:
     """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first, `watch` lets
     daemons do the same whenever something changes. `tags` replace those of the folders or documents; None: they keep
-    theirs.
+    theirs. `encoding` is that of texts that do not say theirs; empty: what their bytes tell, None: as before.
     """
     try:
         given = None if tags is None else [checked_tag(tag) for tag in tags]
     except ValueError as error:
         return _refuse(str(error))
+    if encoding and not is_of_text(encoding):
+        return _refuse(f"{encoding} is no encoding of texts that is known: cp1252, big5 and koi8-r are some")
 
     def work(library: Library) -> int:
         _limit_threads(settings)
@@ -80,7 +84,7 @@ def add(
         for path in paths:
             try:
                 with progress_bar("reading", in_bytes=True) as reached:
-                    report = bring_up_to_date(library, settings, path, reached, watch, given)
+                    report = bring_up_to_date(library, settings, path, reached, watch, given, encoding=encoding)
             except PathError as error:
                 outcome = _refuse(str(error))  # the other paths are taken in all the same
                 continue
@@ -102,11 +106,12 @@ def bring_up_to_date(
     tags: Sequence[str] | None = None,
     first: Collection[str] = (),
     again: bool = False,
+    encoding: str | None = None,
 ) -> AddReport:
     """`Library.add`, and forget the keys and values of what was replaced or removed. Raises `LibraryError`."""
     replaced = True  # as long as an interruption hides it
     try:
-        report = library.add(path, progress, watch, tags, first, again)
+        report = library.add(path, progress, watch, tags, first, again, encoding)
         replaced = bool(report.updated or report.removed)
     except REFUSALS:
         replaced = False
@@ -159,6 +164,8 @@ def status(settings: Settings) -> int:
             print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {age}")
             for path, reason in reading.skipped:
                 print(f"  skipped {printable(path)}: {reason}")
+            for path, remark in ((file.path, remark) for file in own for remark in file.remarks):
+                print(f"  about {printable(path)}: {printable(remark)}")
         return INCOMPLETE if any(reading.skipped for reading in readings) else DONE
 
     return _with_library(settings, work)
@@ -279,6 +286,8 @@ def _limit_threads(settings: Settings) -> None:
 def _tell(path: Path, report: AddReport) -> None:
     for name, reason in report.skipped:
         say(f"skipped {name}: {reason}")
+    for name, remark in report.remarks:
+        say(f"about {name}: {remark}")
     for name, first in report.duplicates:
         say(f"passed over {name}: it has the content of {first}")
     counts = (

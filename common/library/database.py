@@ -21,7 +21,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 LOCK = "writer.lock"
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 8  # of the tables
+FORMAT = 9  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -30,10 +30,11 @@ _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 _SUMMED = {
     "model": "embedder, dimension",
     "commits": "generation, name",
-    "contents": "id, sha256, chunking, title, named, chunks",
+    "contents": "id, sha256, chunking, title, named, chunks, remarks",
     "paths": "id, path, root, content, size, mtime",
     "tags": "root, tag",
     "watched": "root",
+    "encodings": "root, encoding",
     "readings": "root, process, began, ended, done, total, path",
     "skipped": "root, path, reason",
 }
@@ -55,11 +56,12 @@ _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
     # Every content that this library had, since its vectors were last replaced, by a random name.
     "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
-    # What files hold, each content once; `named`: its title is the name of the file that shows it.
+    # What files hold, each content once; `named`: its title is the name of the file that shows it; `remarks`: what the
+    # user is told of it, in lines, see `Content`.
     (
         "CREATE TABLE contents (id INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL UNIQUE,"
         " chunking TEXT NOT NULL, title TEXT NOT NULL, named INTEGER NOT NULL, chunks INTEGER NOT NULL,"
-        " checksum INTEGER NOT NULL)"
+        " remarks TEXT NOT NULL, checksum INTEGER NOT NULL)"
     ),
     # Where files are. The first of those that have one content shows it: it is a document, the others are copies.
     # AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
@@ -94,6 +96,8 @@ _SCHEMA = (
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
     # Tags of folders, and of documents that were added by themselves.
     "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag)) WITHOUT ROWID",
+    # Encodings, named by the user, of texts in folders, and of documents, that do not say theirs.
+    "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL) WITHOUT ROWID",
     # The index of words reads what it has to forget from the chunks themselves, so that it holds no text.
     (
         "CREATE VIEW passages AS SELECT chunks.id AS id, content, title, text FROM chunks"

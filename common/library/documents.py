@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
 from common.library.places import suffix_of
-from common.library.readers.content import Content, Unreadable, as_typed, in_lines
-from common.library.readers.formats import CONVERTIBLE, SUFFIXES, TEXT, refusal
+from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
+from common.library.readers.encodings import in_utf8
+from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, refusal
 from common.library.readers.isolated import IsolatedReader
 
 if TYPE_CHECKING:
@@ -134,17 +135,26 @@ def has_content(record: FileRecord) -> bool:
         return False
 
 
-def text_of(file: File, reader: IsolatedReader) -> Content:
-    """The text of a document, read by `reader` where it is more than text. Raises `UnusableDocument`."""
+def content_of(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
+    """The text of a document, read by `reader` where it is more than text; `encoding` is that of files that do not say
+    theirs, if somebody named it. Raises `UnusableDocument`.
+    """
     try:
         read = TEXT.get(file.suffix)
-        content = reader.read(file.suffix, file.content) if read is None else read(file.content)
+        given = in_utf8(file.content, encoding) if encoding and file.suffix in GUESSED else file.content
+        content = reader.read(file.suffix, given) if read is None else read(given)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)
+    remarks = tuple(map(_in_a_line, content.remarks))
     if not any(section.text.strip() for section in sections):
-        raise UnusableDocument("it is empty")
-    return Content(sections, " ".join(as_typed(content.title).split()))
+        raise UnusableDocument("; ".join(["it is empty", *remarks]))
+    title = _in_a_line(content.title)
+    return Content(sections, title if is_chosen(title) else "", remarks)
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(as_typed(text).split())
 
 
 def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:

@@ -19,13 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.chunks import Chunk, Chunker, title_of
-from common.library.documents import File, FoundFile, Scan, Skipped, UnusableDocument, has_content, load, scan, text_of
+from common.library.documents import (
+    File,
+    FoundFile,
+    Scan,
+    Skipped,
+    UnusableDocument,
+    content_of,
+    has_content,
+    load,
+    scan,
+)
 from common.library.embedder import Embedder, unit_vectors
 from common.library.errors import EmbedderChanged
 from common.library.passed_over import is_hidden
 from common.library.places import has_left, is_gone, is_read_alike, is_within, suffix_of
 from common.library.readers.content import as_typed, storable
-from common.library.readers.formats import REVISIONS
+from common.library.readers.formats import GUESSED, REVISIONS
 from common.library.readers.isolated import IsolatedReader
 from common.library.store import READING, FileRecord, Intake, Store
 
@@ -44,8 +54,8 @@ class AddReport:
     """Result of an `add`, in documents; `chunks` counts those written by it.
 
     `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
-    the content of another one; `ignored` counts files of other types, by the endings of their names, and `passed_over`
-    folders that were not looked into, by their names.
+    the content of another one, `remarks` (path, remark) of those that were read; `ignored` counts files of other types,
+    by the endings of their names, and `passed_over` folders that were not looked into, by their names.
     """
 
     added: int
@@ -56,6 +66,7 @@ class AddReport:
     chunks: int
     skipped: tuple[tuple[str, str], ...]
     duplicates: tuple[tuple[str, str], ...]
+    remarks: tuple[tuple[str, str], ...]
     ignored: Mapping[str, int]
     passed_over: Mapping[str, int]
 
@@ -79,15 +90,16 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
 class Order:
     """The way in which a folder is to be read.
 
-    `first` has the absolute paths of documents or folders that are read before all others; `watch` and `tags` are noted
-    before anything is read, see `Library.add`. What was added as `written`, which has since become a link to the
-    folder, goes on there, with what was added in it.
+    `first` has the absolute paths of documents or folders that are read before all others; `watch`, `tags` and
+    `encoding` are noted before anything is read, see `Library.add`. What was added as `written`, which has since become
+    a link to the folder, goes on there, with what was added in it.
     """
 
     first: Collection[str] = ()
     watch: bool = False
     tags: Sequence[str] | None = None
     written: str = ""
+    encoding: str | None = None
 
     def is_first(self, path: str) -> bool:
         """Whether a document is read before all others."""
@@ -114,6 +126,7 @@ class Ingestion:
         self._writer = _Writer(store, embedder, storable(str(root)), progress)
         self._named: list[str] = []  # what was added by its own name, and is passed over here
         self._unread: set[str] = set()  # files that have changed, or may have
+        self._encodings: dict[str, str] = {}  # that were named, by folder or document
 
     def run(self) -> AddReport:
         """Read, embed and commit what changed, then forget what is gone."""
@@ -126,6 +139,10 @@ class Ingestion:
             with self._store.writing():
                 self._store.relocate(self._order.written, self._writer.name, str(self._base), has_content)
                 records, roots = self._store.paths(), self._store.readings.roots()
+        with self._store.reading():
+            self._encodings = self._store.readings.encodings()
+        if self._order.encoding is not None:
+            self._encodings[self._writer.name] = self._order.encoding
         # What was added by its own name stays where it is, if it would be passed over here.
         self._named = [root for root in roots if self._passes_over(root, found)]
         known = {record.path: record for record in records if self._is_here(record.path)}
@@ -162,6 +179,8 @@ class Ingestion:
         self._store.readings.begin(name, self._writer.total)
         if order.watch:
             self._store.readings.watch(name)
+        if order.encoding is not None:
+            self._store.readings.name_encoding(name, order.encoding)
         if order.tags is not None and self._store.tags.put(name, order.tags):
             self._store.advance()
 
@@ -191,7 +210,15 @@ class Ingestion:
     def _chunking(self, path: str) -> str:
         """Name of the way in which a document becomes chunks; by another one it is read again."""
         revision = REVISIONS.get(suffix_of(path))
-        return self._chunker.identity if revision is None else f"{self._chunker.identity}:{revision}"
+        parts = self._chunker.identity, "" if revision is None else str(revision), self._named_encoding(path)
+        return ":".join(filter(None, parts))
+
+    def _named_encoding(self, path: str) -> str:
+        """The encoding that was named for a document that does not say its own, or for the innermost folder around it;
+        else empty.
+        """
+        around = [root for root in self._encodings if suffix_of(path) in GUESSED and is_within(path, root)]
+        return self._encodings[max(around, key=len)] if around else ""
 
     def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
         record = FileRecord(
@@ -208,10 +235,10 @@ class Ingestion:
         if self._is_known(record):
             self._writer.put(record, None)
             return
-        content = text_of(file, reader)
+        content = content_of(file, reader, self._named_encoding(path))
         chunks = self._chunker.chunks_of(content)
         title = title_of(Path(as_typed(path)), content)
-        self._writer.put(replace(record, title=title, chunks=len(chunks)), chunks)
+        self._writer.put(replace(record, title=title, chunks=len(chunks), remarks=content.remarks), chunks)
 
     def _is_known(self, record: FileRecord) -> bool:
         """Whether the library has the content of a file, read as this file is, or shows it elsewhere and goes on to."""
@@ -221,7 +248,8 @@ class Ingestion:
             shown = self._store.document_of(record.sha256)
         if shown is None:
             return False
-        if is_read_alike(shown.path, record.path):
+        encodings = self._named_encoding(shown.path), self._named_encoding(record.path)
+        if is_read_alike(shown.path, record.path) and encodings[0] == encodings[1]:
             return shown.chunking == record.chunking
         return shown.path not in self._unread and not has_left(shown.path)
 
@@ -259,9 +287,11 @@ class Ingestion:
             if first is not record and record.path in read:
                 duplicates.append((self._relative(record.path), self._relative(first.path)))
         counts: Counter[str] = Counter()
+        remarks: list[tuple[str, str]] = []
         for record in documents.values():
             if record.content not in had or had[record.content].chunking != record.chunking:
                 counts["updated" if record.path in was else "added"] += 1
+                remarks += [(self._relative(record.path), remark) for remark in record.remarks]
             elif was.get(record.path) == record.content:
                 counts["unchanged"] += record.path in read
             else:
@@ -277,6 +307,7 @@ class Ingestion:
             self._writer.chunks,
             tuple((self._relative(item.path), item.reason) for item in skipped),
             tuple(sorted(duplicates)),
+            tuple(sorted(remarks)),
             found.ignored,
             Counter(os.path.basename(folder) for folder in found.passed_over),
         )

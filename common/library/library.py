@@ -154,6 +154,7 @@ class Library:
         tags: Sequence[str] | None = None,
         first: Collection[str] = (),
         again: bool = False,
+        encoding: str | None = None,
     ) -> AddReport:
         """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
         from now on, whenever something changes there. `tags` replace those of the folder or document, None: it keeps
@@ -161,14 +162,15 @@ class Library:
 
         Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
         are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
-        paths of what is read before all else. `again`: raise `NotWatched` unless the folder is watched.
+        paths of what is read before all else. `again`: raise `NotWatched` unless the folder is watched. `encoding`
+        is that of texts there that do not say theirs, from now on; empty: what their bytes tell.
         """
         root, written = Path(on_disk(documents)), storable(as_written(documents))
         with self._changing() as store:
             with store.reading():
                 if again and written not in store.readings.watched():
                     raise NotWatched(f"{documents} is not watched any more")
-            order = Order(first, watch, tags, written)
+            order = Order(first, watch, tags, written, encoding)
             report = Ingestion(store, self._embedder, self._cutter(), root, progress, order).run()
             with store.writing():
                 if (report.updated or report.removed) and store.count() <= _FORGOTTEN_AT_ONCE:

@@ -51,6 +51,16 @@ class Readings:
         rows = [(root, storable(path), reason) for path, reason in skipped]
         self._database.run_many("INSERT INTO skipped VALUES (?, ?, ?)", rows)
 
+    def name_encoding(self, root: str, encoding: str) -> None:
+        """Read the texts of a folder or document in this encoding; empty: in what their bytes tell."""
+        self._database.run("DELETE FROM encodings WHERE root = ?", (root,))
+        if encoding:
+            self._database.run("INSERT INTO encodings VALUES (?, ?)", (root, encoding))
+
+    def encodings(self) -> dict[str, str]:
+        """The encodings that were named, by the folders and documents."""
+        return dict(self._database.all("SELECT root, encoding FROM encodings"))
+
     def watch(self, root: str) -> None:
         """Let daemons read what changes in `root`, until it is forgotten."""
         self._database.run("INSERT OR IGNORE INTO watched VALUES (?)", (root,))
@@ -65,7 +75,7 @@ class Readings:
 
     def forget(self, root: str) -> None:
         """Remove the entry of a folder that was removed."""
-        for table in ("readings", "skipped", "watched"):
+        for table in ("readings", "skipped", "watched", "encodings"):
             self._database.run(f"DELETE FROM {table} WHERE root = ?", (root,))
 
     def all(self) -> list[Reading]:

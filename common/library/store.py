@@ -15,7 +15,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,13 @@ _REMOVED = 2**20  # chunks that are no more are remembered, at most
 # Columns of paths, except those of files.
 _PLACES = (
     *(("readings", "root"), ("readings", "path"), ("skipped", "root"), ("skipped", "path")),
-    *(("watched", "root"), ("tags", "root")),
+    *(("watched", "root"), ("tags", "root"), ("encodings", "root")),
 )
 _FILES = (
-    "SELECT paths.id, path, root, title, sha256, size, mtime, chunking, chunks, content, paths.checksum, named,"
-    " contents.checksum FROM paths JOIN contents ON contents.id = content"
+    "SELECT paths.id, path, root, title, sha256, size, mtime, chunking, chunks, content, remarks,"
+    " paths.checksum, named, contents.checksum FROM paths JOIN contents ON contents.id = content"
 )
+_CONTENT = "sha256, chunking, title, named, chunks, remarks, checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class FileRecord:
     chunking: str
     chunks: int
     content: int = 0  # id of what it holds
+    remarks: tuple[str, ...] = ()  # see `Content`
 
     @property
     def relative_path(self) -> str:
@@ -466,10 +468,10 @@ class Store:
     def _records(self, query: str, values: Sequence[object] = ()) -> list[FileRecord]:
         """Files by a query that begins as `_FILES`. Raises `LibraryDamaged` where one is not what was written."""
         found = []
-        for *row, stated, named, content_sum in self._database.all(query, values):
-            record = FileRecord(*row)
+        for *row, remarks, stated, named, content_sum in self._database.all(query, values):
+            record = replace(FileRecord(*row), remarks=tuple(str(remarks).splitlines()))
             of_path = checksum(record.path, record.root, record.content, record.size, record.mtime)
-            of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks)
+            of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks, remarks)
             if (of_path, of_content) != (stated, content_sum) or not is_within(record.path, record.root):
                 raise self._database.damaged(f"document {record.id} is not what was written")
             found.append(record)
@@ -506,12 +508,12 @@ class Store:
             named = self._database.all("SELECT 1 FROM contents WHERE id = ? AND named", (content,))
             if named:
                 self.keywords.remove(content)
-                self._describe(content, (document.sha256, document.chunking, title, 1, document.chunks))
+                self._describe(content, replace(document, title=title))
                 self.keywords.add(content)
 
     def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
         """Write a content, in place of what is known of it."""
-        known = (record.sha256, record.chunking, record.title, int(record.title == stem(record.path)), len(chunks))
+        known = replace(record, chunks=len(chunks))
         shown = self.document_of(record.sha256)
         if shown is not None and not is_read_alike(shown.path, record.path):
             self._delete_paths(self._records(f"{_FILES} WHERE content = ?", (shown.content,)))
@@ -519,8 +521,7 @@ class Store:
             shown = None
         if shown is None:
             content = self._database.run(
-                "INSERT INTO contents (sha256, chunking, title, named, chunks, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-                (*known, checksum(*known)),
+                f"INSERT INTO contents ({_CONTENT}) VALUES (?, ?, ?, ?, ?, ?, ?)", _content_row(known)
             )
         else:
             content = shown.content
@@ -535,11 +536,10 @@ class Store:
             self._put_vectors([(identifier, vector.tobytes())])
         self.keywords.add(content)
 
-    def _describe(self, content: int, values: Sequence[object]) -> None:
+    def _describe(self, content: int, document: FileRecord) -> None:
         """Change what is known of a content."""
         self._database.run(
-            "UPDATE contents SET (sha256, chunking, title, named, chunks, checksum) = (?, ?, ?, ?, ?, ?) WHERE id = ?",
-            (*values, checksum(*values), content),
+            f"UPDATE contents SET ({_CONTENT}) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?", (*_content_row(document), content)
         )
 
     def _remove_chunks(self, content: int) -> None:
@@ -569,6 +569,14 @@ class Store:
             "INSERT INTO vectors VALUES (?, ?, ?)",
             ((chunk, vector, zlib.crc32(vector)) for chunk, vector in rows),
         )
+
+
+def _content_row(document: FileRecord) -> tuple[object, ...]:
+    """The columns `_CONTENT` of what a document holds."""
+    named = int(document.title == stem(document.path))
+    remarks = "\n".join(document.remarks)
+    values = (document.sha256, document.chunking, document.title, named, document.chunks, remarks)
+    return *values, checksum(*values)
 
 
 def _is_vector(vector: object, stated: int) -> bool:

@@ -25,6 +25,9 @@ def add(
         list[str] | None, typer.Option("--tag", metavar="<tag>", help="Tag them, in place of the tags they have")
     ] = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Take their tags away")] = False,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", metavar="<name>", help="Encoding of texts that do not say theirs")
+    ] = None,
     role: Role = "device",
 ) -> None:
     """Bring the library up to date with folders or documents."""
@@ -34,7 +37,7 @@ def add(
     from common.library import commands
 
     tags = [] if no_tags else tag or None
-    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch, tags))
+    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch, tags, encoding))
 
 
 @app.command("list")

@@ -112,6 +112,7 @@ def _document(file: FileRecord, tags: Sequence[str]) -> dict[str, Any]:
         "chunks": file.chunks,
         "bytes": file.size,
         "tags": list(tags),
+        "remarks": list(file.remarks),
     }
 
 

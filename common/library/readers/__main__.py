@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def answer(suffix: str, content: bytes) -> dict[str, object]:
-    """Title and sections of a document, or the reason why there are none."""
+    """Title, sections and remarks of a document, or the reason why there are none."""
     try:
         found = parser_of(suffix)(content)
     except Unreadable as error:
@@ -44,6 +44,7 @@ def answer(suffix: str, content: bytes) -> dict[str, object]:
     return {
         "title": storable(found.title),
         "sections": [(storable(part.text), storable(part.place), part.unit) for part in found.sections],
+        "remarks": [storable(remark) for remark in found.remarks],
     }
 
 

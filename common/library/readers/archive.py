@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
+from collections.abc import Iterator
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from lxml import etree
 
-from common.library.readers.content import NEEDS_PASSWORD, Unreadable
+from common.library.readers.content import NEEDS_PASSWORD, Unreadable, is_chosen
 
 # Around what newer office programs write, and what older ones show in its place.
 COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 MOST_UNPACKED = 400_000_000  # bytes
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
 _ENCRYPTED = 0x1
+_RELATIONS = "_rels/.rels"
+_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
+_TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 # In titles that the program gives to slides, in whatever language: «Presentación de PowerPoint».
 _UNCHOSEN = "PowerPoint"
 _MOST_WORDS_UNCHOSEN = 3
@@ -50,15 +55,51 @@ def parsed_part(content: bytes) -> Any:
     return etree.fromstring(content, etree.XMLParser(**_PARSER))
 
 
-def related(archive: ZipFile, name: str, kind: str, default: str) -> str:
-    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
+def open_office(content: bytes) -> tuple[ZipFile, bytes]:
+    """The archive that a document of Office is, to be closed by the caller, and the document. Raises `Unreadable`.
+
+    In «Strict Open XML» everything has other names: it is rewritten with those that libraries know.
+    """
+    archive = open_archive(content)
+    if _RELATIONS not in archive.namelist() or _STRICT.search(archive.read(_RELATIONS)) is None:
+        return archive, content
+    rewritten = io.BytesIO()
+    with archive, ZipFile(rewritten, "w", ZIP_STORED) as written:
+        for name in archive.namelist():
+            part = archive.read(name)
+            written.writestr(name, _STRICT.sub(_TRANSITIONAL, part) if name.endswith((".xml", ".rels")) else part)
+    return ZipFile(rewritten), rewritten.getvalue()
+
+
+def relations(archive: ZipFile, name: str) -> dict[str, tuple[str, str]]:
+    """Kind and part of each reference of a part within the archive, by its name there."""
     folder, last = posixpath.split(name)
     references = posixpath.join(folder, "_rels", last + ".rels")
-    if references in archive.namelist():
-        for each in parsed(archive, references).iter("{*}Relationship"):
-            if each.get("Type", "").endswith(f"/{kind}"):
-                return posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/")
-    return default
+    if references not in archive.NameToInfo:
+        return {}
+    return {
+        each.get("Id", ""): (
+            posixpath.basename(each.get("Type", "")),
+            posixpath.normpath(posixpath.join("/", folder, each.get("Target", ""))).lstrip("/"),
+        )
+        for each in parsed(archive, references).iter("{*}Relationship")
+        if each.get("TargetMode") != "External"
+    }
+
+
+def related(archive: ZipFile, name: str, kind: str, default: str) -> str:
+    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
+    return next((part for of, part in relations(archive, name).values() if of == kind), default)
+
+
+def objects(archive: ZipFile) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each object that a document of Office embeds, without the numbers of charts."""
+    names = archive.namelist()
+    for name in names:
+        if "/charts/" not in name:
+            for kind, part in relations(archive, name).values():
+                if kind in ("oleObject", "package") and part in names:
+                    yield posixpath.basename(part), archive.read(part)
 
 
 def description(archive: ZipFile) -> str:
@@ -77,4 +118,4 @@ def title_of_slides(archive: ZipFile, name: str, heading: str) -> str:
     """The title in a part that describes slides, if somebody chose it; else the `heading` of the first one."""
     title = title_in(archive, name)
     unchosen = _UNCHOSEN in title and len(title.split()) <= _MOST_WORDS_UNCHOSEN
-    return heading if not title or unchosen else title
+    return title if is_chosen(title) and not unchosen else heading

@@ -39,9 +39,24 @@ _UNSEEN = "\u00ad\u200b\u2060\ufeff"  # soft hyphen, zero-width space, word join
 _ALIKE = {"\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2007": " ", "\u202f": " "}
 _TYPESET = str.maketrans(_LIGATURES | _ALIKE | dict.fromkeys(_UNSEEN, ""))
 
+_UNTITLED = (
+    r"\(?(?:anonymous|unspecified|untitled|unnamed|no title|title|unbenannt|ohne titel|sans titre|sin t[ií]tulo"
+    r"|senza titolo|sem t[ií]tulo|naamloos|bez tytułu|bez názvu|无标题|無題)\)?"
+)
+# Titles that programs give: those of no document, of any first one, and the names of files and programs.
+_UNCHOSEN = re.compile(
+    rf"(?:{_UNTITLED}(?: (?:document|dokument|page|presentation|spreadsheet))?"
+    r"|(?:document|dokument|presentation|präsentation|présentation|book|mappe|workbook|binder|scan|img)"
+    r")[ _-]?\d*(?:\.\w{1,5})?"
+    r"|microsoft (?:word|excel|powerpoint)\b.*|(?:file|https?)://\S*|about:blank|"
+    r".*\.(?:docx?|xlsx?|pptx?|od[tsp]|rtf|pdf|tex|dvi|indd|qxp|qxd|pages|pub|pmd|html?|md|txt|ps|ai|cdr|wpd|fm|mif)",
+    re.IGNORECASE,
+)
 _MOST_DIGITS = 10  # of a number that is counted to
 
 MOST_TEXT: Final = 20_000_000  # characters of a document
+MOST_REMARKS: Final = 20  # of a document
+LONGEST_REMARK: Final = 300  # characters
 
 NEEDS_PASSWORD = "it needs a password: save it without one"
 TOO_MUCH_TEXT = f"it has too much text: at most {MOST_TEXT:,} characters are read"
@@ -110,10 +125,22 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A document's sections in order; `title` is empty where the document itself names none."""
+    """A document's sections in order; `title` is empty where the document itself names none.
+
+    `remarks` are short sentences for the user: what a person sees in the document and the sections lack, and what was
+    guessed.
+    """
 
     sections: tuple[Section, ...]
     title: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def unread(count: int, thing: str) -> tuple[str, ...]:
+    """The remark that so many things of a kind are not read; none for 0."""
+    if not count:
+        return ()
+    return (f"1 {thing} is not read" if count == 1 else f"{count} {thing}s are not read",)
 
 
 def headings(markdown: str) -> Iterator[tuple[int, str]]:
@@ -197,3 +224,8 @@ def in_lines(text: str) -> str:
 def storable(text: str) -> str:
     """`text` without what UTF-8 can't hold, which PDFs and names of files may have, and without NUL characters."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def is_chosen(title: str) -> bool:
+    """Whether somebody chose a title; programs give the name of a file, or say that there is none."""
+    return bool(title) and not _UNCHOSEN.fullmatch(title.strip())

@@ -98,17 +98,41 @@ _ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never a part of another
 
 def decoded(content: bytes) -> str:
     """The text of a file that is nothing but text. Raises `Unreadable`."""
+    return text_and_remarks(content)[0]
+
+
+def text_and_remarks(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """The text of a file that is nothing but text, and what the user is told where it was guessed. Raises
+    `Unreadable`.
+    """
     marked = _marked(content)
     if marked is not None:
         if "\0" in marked:
             raise Unreadable(_WITH_NUL)
-        return marked
+        return marked, ()
     if b"\0" in content:
-        return _wide(content)
+        return _wide(content), ()
     try:
-        return content.decode()
+        return content.decode(), ()
     except UnicodeDecodeError:
-        return _damaged(content) or _narrow(content)
+        damaged = _damaged(content)
+    if damaged:
+        return damaged, ()
+    text, encoding = _narrow(content)
+    return text, (f"its encoding was guessed: {encoding}; --encoding names another one",)
+
+
+def in_utf8(content: bytes, encoding: str) -> bytes:
+    """A file whose encoding somebody named, unless its first bytes tell another one. Raises `Unreadable`."""
+    return content if _marked(content) is not None else content.decode(encoding, "replace").encode()
+
+
+def is_of_text(encoding: str) -> bool:
+    """Whether texts are written in an encoding of this name."""
+    try:
+        return codecs.lookup(encoding).name.startswith((*_NAMED, "utf"))
+    except (LookupError, ValueError):
+        return False
 
 
 def decoded_as(content: bytes, said: str) -> str:
@@ -180,14 +204,15 @@ def _is_likely(sample: bytes, encoding: str, upper: bytes, text: str) -> bool:
     return len(upper) >= _FEWEST and _likeliest(sample, (encoding.replace("-", "_"),)) is not None
 
 
-def _narrow(content: bytes) -> str:
+def _narrow(content: bytes) -> tuple[str, str]:
+    """The text, and in which encoding it is likeliest."""
     if _CONTROL_BYTES.search(content):
         raise Unreadable("it is not text: it contains control characters, and is not UTF-8")
     sample = _sample(content)
     found = _latin(sample) or _likeliest(sample, _NARROW)
     if found is None:
         raise Unreadable("it is not text, or in an encoding that can't be told: save it as UTF-8")
-    return content.decode(found, "replace")  # the sample was right; a damaged byte later on is one character
+    return content.decode(found, "replace"), found  # the sample was right; a damaged byte later on is one character
 
 
 def _sample(content: bytes) -> bytes:

@@ -22,9 +22,9 @@ TEXT: Final[dict[str, Reader]] = {
 }
 # Everything else is parsed, by libraries of which any could meet a document that is too much for it.
 PARSED: Final = {
-    ".pdf": "office:read_pdf",
-    ".pptx": "office:read_pptx",
-    ".xlsx": "office:read_xlsx",
+    ".pdf": "pdf:read_pdf",
+    ".pptx": "slides:read_pptx",
+    ".xlsx": "sheets:read_xlsx",
     ".odt": "opendocument:read_odt",
     ".odp": "opendocument:read_odp",
     ".ods": "opendocument:read_ods",
@@ -38,11 +38,17 @@ PARSED: Final = {
     ".csv": "tables:read_csv",
     ".tsv": "tables:read_csv",
     ".ipynb": "plain:read_notebook",
-    ".eml": "plain:read_mail",
+    ".eml": "mail:read_mail",
+    ".mbox": "mail:read_mbox",
+    ".ics": "mail:read_calendar",
+    ".mht": "mail:read_web_archive",
+    ".mhtml": "mail:read_web_archive",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
+# Files that do not say how their characters are encoded.
+GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
-REVISIONS: Final = dict.fromkeys(SUFFIXES, 6)
+REVISIONS: Final = dict.fromkeys(SUFFIXES, 7)
 # Documents that are not read, and what the program that wrote them can save them as.
 CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
 # The same for people.

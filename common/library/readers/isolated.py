@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import psutil
 
-from common.library.readers.content import Content, Section, Unit, Unreadable
+from common.library.readers.content import LONGEST_REMARK, MOST_REMARKS, Content, Section, Unit, Unreadable
 from common.process.machine import child_command, python_environment
 
 UNITS = get_args(Unit)
@@ -115,4 +115,5 @@ def _content(answer: dict[str, Any]) -> Content:
     if "reason" in answer:
         raise Unreadable(str(answer["reason"]))
     sections = [Section(str(text), str(place), unit) for text, place, unit in answer["sections"] if unit in UNITS]
-    return Content(tuple(sections), str(answer["title"]))
+    remarks = (str(remark)[:LONGEST_REMARK] for remark in answer["remarks"][:MOST_REMARKS])
+    return Content(tuple(sections), str(answer["title"]), tuple(remarks))

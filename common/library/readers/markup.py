@@ -16,13 +16,14 @@ from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
-from common.library.readers.content import Content, Section, Unreadable, whole
+from common.library.readers.content import Content, Section, Unreadable, unread, whole
 from common.library.readers.encodings import decoded_as
 from common.library.readers.formulas import page_in_line
+from common.library.readers.hidden import remove_hidden
 from common.library.readers.tables import OF_TEXTS, table_text
 
 # What nobody reads on the page, and how words are spoken.
-_SILENT = ("script", "style", "noscript", "template", "iframe", "svg", "head", "rt", "rtc", "rp")
+_SILENT = ("script", "style", "noscript", "template", "iframe", "head", "rt", "rtc", "rp")
 # Which the converter takes for parts of a line, whose words would run together.
 _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
@@ -30,6 +31,7 @@ _BLOCKS = (
 )
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _CELLS = ("td", "th")
+_NO_FIELDS = ("hidden", "password", "submit", "button", "reset", "image", "file", "color", "range")
 # Which no drawn formula has, but panels do that a page folds.
 _APART = (
     *("p", "div", *_HEADINGS, "ul", "ol", "li", "dl", "dt", "dd", "table", "tr", *_CELLS),
@@ -49,7 +51,10 @@ def read_html(content: bytes) -> Content:
     """A page as Markdown. Raises `Unreadable`."""
     page = _parsed_page(content)
     title = page.title.get_text(" ", strip=True) if page.title else ""
-    return Content((Section(markdown(page), unit="heading"),), title)
+    within = _named(page, "iframe", "video", "audio")
+    framed = unread(sum(each.name == "iframe" and not each.get("srcdoc") for each in within), "embedded page")
+    films = unread(sum(each.name != "iframe" for each in within), "recording")
+    return Content((Section(markdown(page), unit="heading"),), title, (*framed, *films))
 
 
 def read_epub(content: bytes) -> Content:
@@ -59,16 +64,17 @@ def read_epub(content: bytes) -> Content:
         root = parsed(archive, package)
         title = next((element.text or "" for element in root.iter("{*}title")), "")
         locked = _encrypted(archive)
-        sections = []
+        sections, missing = list[Section](), 0
         for name in _chapters(root, posixpath.dirname(package)):
             if name in locked:
                 raise Unreadable("it is protected against copying: its text is encrypted")
             try:
                 page = _parsed_page(archive.read(name))
-            except KeyError:
-                continue  # a book that names a chapter it does not have
+            except KeyError:  # a book that names a chapter it does not have
+                missing += 1
+                continue
             sections.append(Section(markdown(page), unit="heading"))
-        return Content(tuple(sections), title.strip())
+        return Content(tuple(sections), title.strip(), unread(missing, "chapter that is missing"))
 
 
 def markdown_of_page(content: bytes, said: str = "") -> str:
@@ -96,24 +102,23 @@ class _Converter(MarkdownConverter):
 
 def markdown(page: BeautifulSoup) -> str:
     """The words of a page as Markdown."""
-    for base in page("rb"):
+    remove_hidden(page)
+    _show_fields(page)
+    _show_pictures(page)
+    there = {element.name for element in page.descendants if isinstance(element, Tag)}
+    for base in page("rb") if "rb" in there else ():
         if spoken := base.find_parent("rt"):  # which nothing ended before it
             spoken.insert_after(base)
-    for element in page(_SILENT):
+    for element in page(_SILENT) if there.intersection(_SILENT) else ():
         element.decompose()
-    for element in page(_BLOCKS):
+    for element in page(_BLOCKS) if there.intersection(_BLOCKS) else ():
         element.name = "div"
-    for drawn in page(True, {"aria-hidden": "true"}):
-        if not drawn.decomposed and _shows_formula(drawn):
-            drawn.decompose()
-    for formula in page("math"):
-        formula.replace_with(page_in_line(formula))
-    for box in page("input", type="checkbox"):
-        box.replace_with("[x] " if box.has_attr("checked") else "[ ] ")
+    if "math" in there:
+        _show_formulas(page)
     converter = _Converter(
         heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False, escape_misc=False
     )
-    for table in page("table"):
+    for table in page("table") if "table" in there else ():
         _complete(table, page)
         rows = _rows(table)
         if not _lays_out(table, rows):
@@ -122,6 +127,66 @@ def markdown(page: BeautifulSoup) -> str:
             for part in [*(each for each in table(_PARTS) if each.find_parent("table") is table), table]:
                 part.name = "div"
     return _SPACE.sub("\n\n", _TRAILING.sub("", converter.convert_soup(page))).strip()
+
+
+def _show_formulas(page: BeautifulSoup) -> None:
+    """Put formulas into the line that they are in, without the drawings of them."""
+    for drawn in page(True, {"aria-hidden": "true"}):
+        if not drawn.decomposed and _shows_formula(drawn):
+            drawn.decompose()
+    for formula in page("math"):
+        formula.replace_with(page_in_line(formula))
+
+
+def _named(page: BeautifulSoup, *names: str) -> list[Tag]:
+    """Elements of some names, of which most pages have none."""
+    return [element for element in page.descendants if isinstance(element, Tag) and element.name in names]
+
+
+def _show_fields(page: BeautifulSoup) -> None:
+    """Put the values of fields, and the selected options, into the text."""
+    fields = _named(page, "input", "select", "datalist")
+    for field in (each for each in fields if each.name == "input"):
+        kind = str(field.get("type", "text")).lower()
+        if kind in ("checkbox", "radio"):
+            field.replace_with("[x] " if field.has_attr("checked") else "[ ] ")
+        elif kind not in _NO_FIELDS and (value := str(field.get("value", "")).strip()):
+            _put_words(field, value)
+    for choice in (each for each in fields if each.name == "select"):
+        options = choice("option")
+        if options and not choice.has_attr("multiple") and whole(str(choice.get("size", "")), 1) < 2:
+            chosen = next((option for option in options if option.has_attr("selected")), options[0])
+            for option in options:
+                if option is not chosen:
+                    option.decompose()
+    for suggestions in (each for each in fields if each.name == "datalist"):
+        suggestions.decompose()
+
+
+def _show_pictures(page: BeautifulSoup) -> None:
+    """Put the alternative texts of pictures, the words of drawings, and pages within the page in their places."""
+    drawn = _named(page, "img", "area", "svg", "iframe")
+    for picture in (each for each in drawn if each.name in ("img", "area")):
+        words = " ".join(str(picture.get("alt", "")).split())
+        if words and words != posixpath.basename(str(picture.get("src", ""))):
+            _put_words(picture, words)
+    for drawing in (each for each in drawn if each.name == "svg" and not each.find_parent("svg")):
+        parts = [drawing.get("aria-label"), *(part.get_text(" ", strip=True) for part in drawing(("text", "title")))]
+        words = " ".join(dict.fromkeys(str(part) for part in parts if part))
+        _put_words(drawing, words)
+    for frame in (each for each in drawn if each.name == "iframe" and each.has_attr("srcdoc")):
+        inner = BeautifulSoup(str(frame["srcdoc"]), "lxml").body
+        if inner is not None:
+            inner.name = "div"
+            frame.replace_with(inner)
+
+
+def _put_words(element: Tag, words: str) -> None:
+    """Put words in an element's place, apart from those beside it."""
+    before, after = element.previous_sibling, element.next_sibling
+    left = " " if isinstance(before, Tag) or (before and not before.get_text()[-1:].isspace()) else ""
+    right = " " if isinstance(after, Tag) or (after and after.get_text()[:1].isalnum()) else ""
+    element.replace_with(f"{left}{words}{right}")
 
 
 def _shows_formula(drawn: Tag) -> bool:

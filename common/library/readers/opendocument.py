@@ -12,9 +12,9 @@ from zipfile import ZipFile
 from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in, title_of_slides
-from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, whole
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, unread, whole
 from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
-from common.library.readers.tables import OF_TEXTS, filled_down, table_text
+from common.library.readers.tables import OF_TEXTS, filled_down, sheet_text, table_text
 
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -22,6 +22,8 @@ _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"  # of what a slide has in a frame
 _FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
+_MIME: Final = _DRAWING + "mime-type"
+_FILMS: Final = ("video/", "audio/", "application/vnd.sun.star.media")
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
 _PARAGRAPHS: Final = TEXT + "p", TEXT + "h", TEXT + "list"
 _STYLES: Final = "styles.xml"
@@ -30,11 +32,10 @@ _MOST_COLUMNS: Final = 16_384  # of a spreadsheet
 _MOST_SPACES: Final = 1_000  # that one element stands for
 _MOST_OF_NAME: Final = 31  # characters of a sheet's, as other programs have it: a place has room for its row, too
 _MOST_ROWS: Final = 1_048_576
-# What was deleted, what nobody sees, how words are spoken, and what others said of the text.
-_SILENT: Final = {
-    *(TEXT + name for name in ("tracked-changes", "sequence-decls", "variable-decls", "ruby-text")),
-    _OFFICE + "annotation",
-}
+# What was deleted, what nobody sees, and how words are spoken.
+_SILENT: Final = {TEXT + name for name in ("tracked-changes", "sequence-decls", "variable-decls", "ruby-text")}
+_COMMENT: Final = _OFFICE + "annotation"  # what others said of the text
+_OF_COMMENT: Final = ("creator", "creator-initials", "date", "date-string", "sender-initials")
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
 
 
@@ -49,7 +50,7 @@ def read_odt(content: bytes) -> Content:
         top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
         blocks = [*top, *_blocks(body), *bottom]
         text = "\n\n".join(filter(None, (block.strip() for block in blocks)))
-        return Content((Section(text, unit="heading"),), title_in(archive, "meta.xml"))
+        return Content((Section(text, unit="heading"),), title_in(archive, "meta.xml"), _unread(body))
 
 
 def read_odp(content: bytes) -> Content:
@@ -63,7 +64,7 @@ def read_odp(content: bytes) -> Content:
             if text:
                 sections.append(Section(text, f"slide {number}"))
         title = title_of_slides(archive, "meta.xml", next(map(_heading, slides), ""))
-        return Content(tuple(sections), title)
+        return Content(tuple(sections), title, _unread(body))
 
 
 def _heading(slide: Any) -> str:
@@ -76,11 +77,22 @@ def read_ods(content: bytes) -> Content:
     """Sheet by sheet, a line for each row, as it is shown. Raises `Unreadable`."""
     sections = []
     with _opened(content) as archive:
-        for sheet in _body(archive, "spreadsheet").iterchildren(_TABLE + "table"):
-            text = table_text(filled_down(_rows(sheet), _spans(sheet)))
+        body = _body(archive, "spreadsheet")
+        for sheet in body.iterchildren(_TABLE + "table"):
+            text = sheet_text(filled_down(_rows(sheet), _spans(sheet)))
             if text.strip():
                 sections.append(Section(text, f"sheet {sheet.get(_TABLE + 'name', '')[:_MOST_OF_NAME]}", "row"))
-        return Content(tuple(sections), title_in(archive, "meta.xml"))
+        drawn = sum(True for _ in body.iter(_DRAWING + "object"))
+        return Content(
+            tuple(sections), title_in(archive, "meta.xml"), (*unread(drawn, "chart or object"), *_unread(body))
+        )
+
+
+def _unread(body: Any) -> tuple[str, ...]:
+    """Remarks on what is embedded and is of other programs."""
+    objects = sum(True for _ in body.iter(_DRAWING + "object-ole"))
+    films = sum(each.get(_MIME, "").startswith(_FILMS) for each in body.iter(_DRAWING + "plugin"))
+    return (*unread(objects, "embedded object"), *unread(films, "recording"))
 
 
 def _opened(content: bytes) -> ZipFile:
@@ -153,10 +165,18 @@ def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
             yield from _framed(child)
         elif child.tag == TEXT + "list":
             yield _list(child, depth)
+        elif child.tag == _COMMENT:
+            yield f"({comment})" if (comment := _comment(child)) else ""
         elif child.tag == _TABLE + "table":
             yield table_text(filled_down(_rows(child), _spans(child)), OF_TEXTS)
         elif isinstance(child.tag, str):
             yield from _blocks(child, depth)
+
+
+def _comment(element: Any) -> str:
+    """A comment, beginning with that word, on one line."""
+    words = " ".join(_blocks(each for each in element if etree.QName(each).localname not in _OF_COMMENT))
+    return f"Comment: {words}" if words else ""
 
 
 def _framed(element: Any) -> Iterator[str]:
@@ -164,7 +184,7 @@ def _framed(element: Any) -> Iterator[str]:
     for child in element:
         if child.tag == _DRAWING + "text-box" or (_is_drawn(child) and any(each.tag in _PARAGRAPHS for each in child)):
             yield from _blocks(child)
-        elif child.tag not in _SILENT and child.tag != TEXT + "note":
+        elif child.tag not in (*_SILENT, TEXT + "note", _COMMENT):
             yield from _framed(child)
 
 
@@ -253,8 +273,8 @@ def _write(element: Any, out: io.StringIO) -> None:
             out.write("\t")
         elif child.tag == TEXT + "line-break":
             out.write("\n")
-        elif child.tag == TEXT + "note":
-            note = " ".join(_blocks(child))
+        elif child.tag in (TEXT + "note", _COMMENT):
+            note = _comment(child) if child.tag == _COMMENT else " ".join(_blocks(child))
             out.write(f" ({note})" if note else "")
         elif child.tag not in _SILENT and not _is_drawn(child) and isinstance(child.tag, str):
             _write(child, out)

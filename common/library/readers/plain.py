@@ -1,39 +1,38 @@
-"""Readers of files that are text: plain and Markdown, source code, rich text, notebooks, mail."""
+"""Readers of files that are text: plain and Markdown, source code, rich text, notebooks."""
 
 from __future__ import annotations
 
-import email
-import email.policy
 import json
 import re
-from codecs import BOM_UTF8
-from collections.abc import Iterator
-from email.headerregistry import HeaderRegistry, UnstructuredHeader
-from email.message import EmailMessage, MIMEPart
-from email.policy import EmailPolicy
-from itertools import chain, groupby, islice
+from itertools import groupby
 from typing import Any, Final
 
-from common.library.readers.content import Content, Section, TooMuchText, Unreadable, front_title, in_lines
-from common.library.readers.encodings import decoded, decoded_as
+from common.library.readers.content import Content, Section, Unreadable, front_title, in_lines, unread
+from common.library.readers.encodings import decoded, text_and_remarks
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
-_HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _RICH = b"{\\rtf"
 _OF_MAC: Final = re.compile(r"(\{\\rtf\d*\s*)\\mac(?![a-z])(?:\s*\\ansicpg10000)?")  # a page that Python has not
+_UNREAD_RICH: Final = (
+    (r"\\footnote(?![a-z])", "footnote"),
+    (r"\\objdata(?![a-z])", "embedded object"),
+    (r"\\shptxt(?![a-z])", "text box"),
+    (r"\\(?:header|footer)[lrf]?(?![a-z])", "page margin"),
+)
 _PICTURE: Final = re.compile(r"data:[\w.+/-]+(?:;[\w=-]+)*;base64,[A-Za-z0-9+/=]{64,}")  # all of its bytes
-_HAS_WORDS = re.compile(r"\w")
 
 
 def read_text(content: bytes) -> Content:
     """Text whose places are lines. Raises `Unreadable`."""
-    return Content((Section(decoded(content), unit="line"),))
+    text, remarks = text_and_remarks(content)
+    return Content((Section(text, unit="line"),), remarks=remarks)
 
 
 def read_markdown(content: bytes) -> Content:
     """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
-    text = _PICTURE.sub("", in_lines(decoded(content)))
-    return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text))
+    text, remarks = text_and_remarks(content)
+    text = _PICTURE.sub("", in_lines(text))
+    return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text), remarks)
 
 
 def read_rtf(content: bytes) -> Content:
@@ -47,7 +46,8 @@ def read_rtf(content: bytes) -> Content:
     written, of_mac = _OF_MAC.subn(r"\1", content.decode("latin-1"), count=1)
     text = rtf_to_text(written, "mac_roman" if of_mac else "cp1252", "replace")  # type: ignore[no-untyped-call]
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters are put together
-    return Content((Section(_rich_with_rows_named(text).strip()),))
+    left = (remark for sign, thing in _UNREAD_RICH for remark in unread(len(re.findall(sign, written)), thing))
+    return Content((Section(_rich_with_rows_named(text).strip()),), remarks=tuple(left))
 
 
 def _rich_with_rows_named(text: str) -> str:
@@ -69,63 +69,8 @@ def read_notebook(content: bytes) -> Content:
     joined = ("".join(source) if isinstance(source, list) else str(source) for source in sources)
     texts = [_PICTURE.sub("", text) for text in joined]
     sections = tuple(Section(text, f"cell {number}") for number, text in enumerate(texts, 1) if text.strip())
-    return Content(sections, _first_heading(cells, texts))
-
-
-def read_mail(content: bytes) -> Content:
-    """A message with who wrote it to whom, when and about what; attachments are left out. Raises `Unreadable`."""
-    message = email.message_from_bytes(content.removeprefix(BOM_UTF8), _class=EmailMessage, policy=_policy())
-    headers = _headers(message)
-    if not headers:
-        raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
-    texts = (text.strip("\r\n") for text in _texts(message))
-    return Content((Section("\n".join([*headers, *(f"\n{text}" for text in texts)])),), str(message["Subject"] or ""))
-
-
-def _headers(message: MIMEPart) -> list[str]:
-    """Lines that say who wrote a message to whom, when and about what."""
-    return [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
-
-
-def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
-    """Headers as they are written: addresses that are taken apart and put together lose what no standard allows."""
-    registry = HeaderRegistry()
-    for name in _HEADERS:
-        registry.map_to_type(name.lower(), UnstructuredHeader)  # type: ignore[arg-type]  # it need not be a whole one
-    return email.policy.default.clone(header_factory=registry)
-
-
-def _texts(part: MIMEPart) -> Iterator[str]:
-    """The texts that a mail program shows: of alternatives the first one that has words, of a message within with whose
-    it is, and no files.
-    """
-    kind = part.get_content_type()
-    undivided = kind.startswith("multipart/") and not part.is_multipart()
-    if kind in ("text/plain", "text/html") or undivided:
-        payload, said = part.get_payload(decode=True), part.get_content_charset("")
-        if isinstance(payload, bytes):
-            try:
-                text = _page_of_mail(payload, said) if kind == "text/html" else decoded_as(payload, said)
-            except TooMuchText:  # then the mail has it, too
-                raise
-            except Unreadable:  # a part that is no text takes no other one along
-                return
-            yield text
-        return
-    parts = [each for each in part.iter_parts() if isinstance(each, MIMEPart) and not each.get_filename()]
-    shown = (list(_texts(each)) for each in parts if not each.is_attachment())
-    if kind == "message/rfc822":
-        yield from ("\n".join(_headers(each)) for each in parts if _headers(each))
-    if kind == "multipart/alternative":
-        yield from next((texts for texts in shown if any(map(_HAS_WORDS.search, texts))), [])
-    else:
-        yield from chain.from_iterable(islice(shown, 1) if kind == "multipart/related" else shown)
-
-
-def _page_of_mail(content: bytes, said: str) -> str:
-    from common.library.readers.markup import markdown_of_page  # with which most mails can do without
-
-    return markdown_of_page(content, said)
+    shown = sum(bool(cell.get("outputs")) for cell in cells if isinstance(cell, dict))
+    return Content(sections, _first_heading(cells, texts), unread(shown, "cell output"))
 
 
 def _first_heading(cells: list[Any], texts: list[str]) -> str:

@@ -11,8 +11,8 @@ from docutils.core import publish_parts
 from docutils.parsers.rst import Directive, directives, roles
 from docutils.parsers.rst.languages import en
 
-from common.library.readers.content import Content, Section, in_lines
-from common.library.readers.encodings import decoded
+from common.library.readers.content import Content, Section, in_lines, unread
+from common.library.readers.encodings import text_and_remarks
 from common.library.readers.markup import markdown
 
 _SETTINGS: Final = {
@@ -29,6 +29,7 @@ _SETTINGS: Final = {
     "_disable_config": True,
 }
 _DIRECTIVE: Final = re.compile(r"^[ \t]*\.\.[ \t]+([\w:.+-]+?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
+_INCLUDED: Final = re.compile(r"^[ \t]*\.\.[ \t]+(?:literal)?include[ \t]?::", re.MULTILINE)
 _ROLE: Final = re.compile(r":([\w:.+-]+):`|`:([\w:.+-]+):")
 _TARGET: Final = re.compile(r"[ \t\n]*<[^<>]*>$")
 # Of a Python Enhancement Proposal.
@@ -39,7 +40,7 @@ def read_rst(content: bytes) -> Content:
     """All that is written, what directives hold that docutils does not know included, but what is raw for other
     programs; nothing that it includes from elsewhere is read. Raises `Unreadable`.
     """
-    text = decoded(content)
+    text, guessed = text_and_remarks(content)
     for name in {found.lower() for found in _DIRECTIVE.findall(text)}:
         directives.register_directive(name, _with_any_option(name) if name in en.directives else _Unknown)
     for name in {found.lower() for pair in _ROLE.findall(text) for found in pair if found} - en.roles.keys():
@@ -53,7 +54,8 @@ def read_rst(content: bytes) -> Content:
         message.replace_with(*[source] if source else [])
     for emptied in page(class_="system-messages"):
         emptied.decompose()
-    return Content((Section(markdown(page), unit="heading"),), title)
+    included = unread(len(_INCLUDED.findall(text)), "included file")
+    return Content((Section(markdown(page), unit="heading"),), title, (*guessed, *included))
 
 
 class _Any(dict[str, Any]):

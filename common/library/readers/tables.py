@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, repeat, zip_longest
+from itertools import chain, islice, pairwise, repeat, zip_longest
 from typing import Final, Literal
 
 from common.library.readers.content import (
@@ -17,7 +17,7 @@ from common.library.readers.content import (
     in_lines,
     outside_code,
 )
-from common.library.readers.encodings import decoded
+from common.library.readers.encodings import text_and_remarks
 
 _SAMPLE = 64 * 1024  # characters that tell a file's delimiter
 _DELIMITERS: Final = "\t;|,"  # the fewer of them there are in numbers and texts, the earlier
@@ -27,6 +27,7 @@ _BY_COMMAS: Final = re.compile(r"^(?=.*(?:(?<!\d),\S|,[^\s\d]))[^\t;|\n]+$", re.
 _TORN: Final = re.compile(r'[\t;|,]"|"[\t;|,]')  # a value between quotes begins or ends in a value
 _STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
 OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
+_FIRST_ROWS: Final = 64  # in which a table begins
 _LONGEST_FIELD = 10_000_000
 _BAR: Final = re.compile(r"(?<!\\)\|")
 
@@ -38,14 +39,15 @@ _NUMBER: Final = re.compile(r"\W{0,3}\d[\d.,'\u2019 e+-]*\W{0,3}")
 
 def read_csv(content: bytes) -> Content:
     """A file of values separated by commas, semicolons or tabs. Raises `Unreadable`."""
-    text = in_lines(decoded(content))
+    text, remarks = text_and_remarks(content)
+    text = in_lines(text)
     stated = _STATED.match(text)
     if stated:
         text = text[stated.end() :]
     csv.field_size_limit(_LONGEST_FIELD)
     sample = text[:_SAMPLE].rpartition("\n")[0] if len(text) > _SAMPLE else text
     rows = _divided(text, stated[1] if stated else _delimiter(sample or text[:_SAMPLE]))
-    return Content((Section(table_text(rows), unit="row"),))
+    return Content((Section(sheet_text(rows), unit="row"),), remarks=remarks)
 
 
 def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
@@ -102,6 +104,29 @@ def _cells(line: str) -> list[str]:
     if not cells[-1].strip():
         cells.pop()
     return [cell.replace("\\|", "|") for cell in cells]
+
+
+def sheet_text(rows: Iterable[Sequence[str]]) -> str:
+    """The `table_text` of a sheet, also of one that has other lines directly above a wider table."""
+    listed = iter(rows)
+    first = list(islice(listed, _FIRST_ROWS))
+    start = _start_of_wider(first)
+    rest = table_text(chain(first[start:], listed))
+    if not start:
+        return rest
+    above = table_text(first[:start], OF_TEXTS).split("\n")
+    return "\n".join([*above, *[""] * (start - len(above)), rest])
+
+
+def _start_of_wider(rows: Sequence[Sequence[str]]) -> int:
+    """The row with the headings of a table that has more columns than any row above; 0 where none has."""
+    widths = [max((number for number, value in enumerate(row, 1) if value.strip()), default=0) for row in rows]
+    before = 0
+    for number in range(1, len(rows) - 1):
+        before = max(before, widths[number - 1])
+        if 1 < before < widths[number] <= widths[number + 1] and _are_headings(rows[number], rows[number + 1]):
+            return number
+    return 0
 
 
 def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False, most: int = MOST_TEXT) -> str:

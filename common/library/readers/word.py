@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from zipfile import ZIP_STORED, ZipFile
 
@@ -12,16 +13,31 @@ import mammoth
 from bs4 import BeautifulSoup
 from lxml import etree
 
-from common.library.readers.archive import COMPATIBILITY, description, open_archive, parsed, related, title_in
-from common.library.readers.content import Content, Section, margin_lines, whole
+from common.library.readers.archive import (
+    COMPATIBILITY,
+    description,
+    objects,
+    open_office,
+    parsed,
+    related,
+    relations,
+    title_in,
+)
+from common.library.readers.charts import CHART, DIAGRAM, OF_OUTLINE, of_chart, of_diagram
+from common.library.readers.content import Content, Section, Unreadable, margin_lines, whole
 from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
 from common.library.readers.numbering import WORDS, Numbering
+from common.library.readers.within import read_within
 
 # Parts where nothing says that they have other names.
 _BODY: Final = "word/document.xml"
 _STYLES: Final = "word/styles.xml"
 _NUMBERING: Final = "word/numbering.xml"
+_REFERENCE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_FALLBACK: Final = COMPATIBILITY + "Fallback"
+_SIGN: Final = "\ue0f0{}\ue0f1"  # which no text has: where a document stands within another one
+_MOST_COMMENTED: Final = 200  # characters that a comment is said to be about
 _PICTURES: Final = "word/media/"  # which nobody opens
 _BETWEEN: Final = {WORDS + "tab": " ", WORDS + "ptab": " ", WORDS + "br": "\n", WORDS + "cr": "\n"}
 
@@ -30,14 +46,89 @@ def read_docx(content: bytes) -> Content:
     """Headings, paragraphs, lists with their numbers, tables, text boxes, formulas in a line, and what stands at the
     top and the bottom of pages; pictures are left out. Raises `Unreadable`.
     """
-    with open_archive(content) as archive:
+    archive, content = open_office(content)
+    with archive:
         title = title_in(archive, description(archive))
         top, bottom = (margin_lines(_margins(archive, part)) for part in ("header", "footer"))
         body = related(archive, "", "officeDocument", _BODY)
-        prepared = _prepared(archive, body) if body in archive.namelist() else content
+        there = body in archive.NameToInfo
+        chunks = _Chunks(archive, body)
+        comments = list(_comments(archive, body)) if there else []
+        prepared = _prepared(archive, body, chunks) if there else content
+        within = read_within(objects(archive), "object")
     page = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda image: []).value
-    text = "\n\n".join(filter(None, ["\n".join(top), markdown(BeautifulSoup(page, "lxml")), "\n".join(bottom)]))
-    return Content((Section(text, unit="heading"),), title)
+    words = "\n\n".join(filter(None, [chunks.put_into(markdown(BeautifulSoup(page, "lxml"))), *comments]))
+    remarks = (*chunks.remarks, *within.remarks)
+    if not words and not within.sections:
+        raise Unreadable("; ".join(["it is empty, apart from what stands above and below its pages", *remarks]))
+    text = "\n\n".join(filter(None, ["\n".join(top), words, "\n".join(bottom)]))
+    return Content((Section(text, unit="heading"), *within.sections), title, remarks)
+
+
+class _Chunks:
+    """Documents of other formats that Word shows within the text."""
+
+    def __init__(self, archive: ZipFile, body: str) -> None:
+        self._archive = archive
+        self._parts = relations(archive, body)
+        self._texts = list[str]()
+        self.remarks = list[str]()
+
+    def mark(self, root: Any) -> None:
+        """Put a sign into each one's place, which the converter leaves there."""
+        for chunk in list(root.iter(WORDS + "altChunk")):
+            _, name = self._parts.get(chunk.get(_REFERENCE), ("", ""))
+            found = read_within([(posixpath.basename(name), self._archive.read(name))], "part") if name else Content(())
+            self.remarks += found.remarks
+            chunk.getparent().replace(chunk, _paragraph(_SIGN.format(len(self._texts))))
+            self._texts.append("\n\n".join(section.text for section in found.sections))
+
+    def put_into(self, text: str) -> str:
+        """The text with the documents in the places of their signs."""
+        for number, chunk in enumerate(self._texts):
+            text = text.replace(_SIGN.format(number), chunk, 1)
+        return text
+
+
+def _paragraph(text: str) -> Any:
+    paragraph = etree.Element(WORDS + "p")
+    etree.SubElement(etree.SubElement(paragraph, WORDS + "r"), WORDS + "t").text = text
+    return paragraph
+
+
+def _comments(archive: ZipFile, body: str) -> Iterator[str]:
+    """Comments of others, and the words that these are about."""
+    name = related(archive, body, "comments", "")
+    if name not in archive.NameToInfo:
+        return
+    about = _commented(parsed(archive, body))
+    for comment in parsed(archive, name).iter(WORDS + "comment"):
+        said = " ".join("".join(_letters(each)) for each in comment.iter(WORDS + "p")).strip()
+        words, author = about.get(comment.get(WORDS + "id"), ""), comment.get(WORDS + "author", "")
+        if said:
+            yield "".join(
+                ["Comment", f" by {author}" if author else "", f" on «{words}»" if words else "", f": {said}"]
+            )
+
+
+def _commented(root: Any) -> dict[str | None, str]:
+    """The words that comments are about, by the comments' numbers."""
+    found, open_now = dict[str | None, str](), set[str | None]()
+    for element in root.iter(*(WORDS + name for name in ("commentRangeStart", "commentRangeEnd", "t", "p"))):
+        number = element.get(WORDS + "id")
+        if element.tag == WORDS + "commentRangeStart":
+            open_now.add(number)
+        elif element.tag == WORDS + "commentRangeEnd":
+            open_now.discard(number)
+        else:
+            for each in open_now:
+                words = found.get(each, "") + (" " if element.tag == WORDS + "p" else element.text or "")
+                found[each] = words[:_MOST_COMMENTED]
+    return {number: " ".join(words.split()) for number, words in found.items()}
+
+
+def _letters(paragraph: Any) -> Iterator[str]:
+    return (each.text or "" for each in paragraph.iter(WORDS + "t"))
 
 
 def _margins(archive: ZipFile, part: str) -> Iterator[str]:
@@ -54,14 +145,17 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
                 yield from "".join(_BETWEEN.get(part.tag) or part.text or "" for part in parts).split("\n")
 
 
-def _prepared(archive: ZipFile, body: str) -> bytes:
+def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
     """The document with what the converter leaves out: formulas, numbers, and words in what it does not know."""
     root = parsed(archive, body)
     for formula in list(root.iter(MATHS + "oMath")):
         run = etree.Element(WORDS + "r")
         etree.SubElement(run, WORDS + "t").text = office_in_line(formula)
         formula.getparent().replace(formula, run)
+    chunks.mark(root)
+    _show_drawings(root, archive, relations(archive, body))
     _show_boxes(root)
+    _join_initials(root)
     etree.strip_elements(root, *(WORDS + name for name in ("rt", "rubyPr")), with_tail=False)
     etree.strip_tags(
         root, *(WORDS + name for name in ("fldSimple", "ruby", "rubyBase", "bdo", "dir")), MATHS + "oMathPara"
@@ -109,6 +203,45 @@ def _show_boxes(root: Any) -> None:
             etree.strip_elements(alternatives, COMPATIBILITY + "Choice", with_tail=False)
     for drawing in list(root.iter(WORDS + "drawing")):
         _show_box(drawing)
+
+
+def _show_drawings(root: Any, archive: ZipFile, parts: Mapping[str, tuple[str, str]]) -> None:
+    """Put charts and diagrams as text behind the paragraphs that they stand in."""
+    for kind, attribute, text_of in (
+        (CHART + "chart", _REFERENCE, of_chart),
+        (DIAGRAM + "relIds", OF_OUTLINE, _outline),
+    ):
+        for drawn in list(root.iter(kind)):
+            _, name = parts.get(drawn.get(attribute), ("", ""))
+            above = next(drawn.iterancestors(WORDS + "p"), None)
+            if (
+                name not in archive.NameToInfo
+                or above is None
+                or next(drawn.iterancestors(_FALLBACK), None) is not None
+            ):
+                continue
+            for text in list(text_of(parsed(archive, name)))[::-1]:
+                for line in text.split("\n")[::-1]:
+                    above.addnext(_paragraph(line))
+
+
+def _outline(root: Any) -> Iterator[str]:
+    return of_diagram(root.iter(DIAGRAM + "pt"))
+
+
+def _join_initials(root: Any) -> None:
+    """Put a large letter at the beginning of a text back to its word."""
+    for frame in list(root.iter(WORDS + "framePr")):
+        paragraph = next(frame.iterancestors(WORDS + "p"), None)
+        if paragraph is None or frame.get(WORDS + "dropCap") not in ("drop", "margin"):
+            continue
+        below = paragraph.getnext()
+        if below is not None and below.tag == WORDS + "p":
+            properties = below.find(WORDS + "pPr")
+            place = 0 if properties is None else 1
+            for run in list(paragraph.iterchildren(WORDS + "r"))[::-1]:
+                below.insert(place, run)
+            paragraph.getparent().remove(paragraph)
 
 
 def _show_box(element: Any) -> None:

@@ -144,6 +144,7 @@ function Documents({ documents, refresh }) {
                         <td class="path">
                           <bdi>${line(each.path)}</bdi>
                           ${roots > 1 && html`<small><bdi>${line(each.root)}</bdi></small>`}
+                          ${each.remarks.map((remark) => html`<small key=${remark}>${line(remark)}</small>`)}
                         </td>
                         <td class="number">${each.chunks}</td>
                         <td class="number">${bytes(each.bytes)}</td>

@@ -158,6 +158,7 @@ class TestDatabase:
             "UPDATE chunks SET content = 1",
             "UPDATE contents SET title = upper(title)",
             "UPDATE contents SET chunks = chunks + 1",
+            "UPDATE contents SET remarks = 'another'",
             "UPDATE paths SET path = path || 'x'",
             "UPDATE paths SET root = '/elsewhere'",
             "UPDATE paths SET path = CAST(path AS BLOB)",
@@ -182,6 +183,7 @@ class TestDatabase:
             "DELETE FROM watched",
             "DELETE FROM skipped",
             "UPDATE tags SET tag = 'play'",
+            "UPDATE encodings SET encoding = 'big5'",
             "UPDATE readings SET ended = 0",
             "UPDATE commits SET name = 'x' || name",
             "DELETE FROM sums",
@@ -194,7 +196,7 @@ class TestDatabase:
     ) -> None:
         fill(write, "first")
         write("skipped.txt", b"\0")
-        library.add(documents, watch=True, tags=["work"])
+        library.add(documents, watch=True, tags=["work"], encoding="cp1252")
         Library(library.folder, ToyEmbedder()).close()
         edit(library, f"PRAGMA foreign_keys = OFF; {statement}")
         with pytest.raises(LibraryDamaged, match="is damaged"):

@@ -76,7 +76,8 @@ def test_a_document_comes_is_found_opened_and_forgotten(
     client: httpx.Client, settings: DeviceSettings, library: Library, tmp_path: Path
 ) -> None:
     """One watcher for all: it is a process that imports for seconds."""
-    (tmp_path / "bicycle.txt").write_text("The bicycle has six gears.")
+    words = "The bicycle has six gears, très bien."
+    (tmp_path / "bicycle.txt").write_bytes(words.encode("latin-1"))
     watcher = FolderWatcher(settings, library)
     try:
         made = client.post(
@@ -88,7 +89,7 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         until(lambda: client.post("/library/folders", json=folder).status_code, 202)
         until(lambda: sorted(names(client)), ["bicycle.txt", "viola.md"])
         (hit,) = client.get("/library/search", params={"query": "gears of a bicycle", "count": 1}).json()["hits"]
-        assert (hit["path"], hit["text"]) == ("bicycle.txt", "The bicycle has six gears.")
+        assert (hit["path"], hit["text"]) == ("bicycle.txt", words)
         passage = client.get(f"/library/passages/{hit['chunk']}").json()
         assert passage == {name: hit[name] for name in ("chunk", "title", "path", "place", "text")}
 
@@ -98,6 +99,9 @@ def test_a_document_comes_is_found_opened_and_forgotten(
             str(settings.uploads): [],
             str(tmp_path): [],
         }
+        remarks = {document["path"]: document["remarks"] for document in listed["documents"]}
+        guessed = "its encoding was guessed: cp1252; --encoding names another one"
+        assert remarks == {"bicycle.txt": [guessed], "viola.md": []}
         numbers = {document["path"]: document["id"] for document in listed["documents"]}
         watched = f"/library/documents/{numbers['bicycle.txt']}"
         # Busy while the watcher is reading.

@@ -9,7 +9,24 @@ from collections.abc import Sequence
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from pypdf import PdfWriter
-from pypdf.generic import ArrayObject, NameObject, StreamObject
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, StreamObject
+
+
+def page_of(content: bytes) -> bytes:
+    """A PDF of one page with this content, and a font named F1."""
+    writer = PdfWriter()
+    page = writer.add_blank_page(600, 800)
+    stream = StreamObject()
+    stream[NameObject("/Filter")] = NameObject("/FlateDecode")
+    stream._data = zlib.compress(content)
+    page[NameObject("/Contents")] = writer._add_object(stream)
+    named = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+    font = DictionaryObject({NameObject(name): NameObject(value) for name, value in named.items()})
+    fonts = DictionaryObject({NameObject("/F1"): font})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
 
 
 def inflated_pdf(size: int) -> bytes:

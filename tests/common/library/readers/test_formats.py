@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from common.library.documents import File, UnusableDocument, text_of
-from common.library.readers.content import Unreadable
+from common.library.documents import File, UnusableDocument, content_of
+from common.library.readers.content import Unreadable, is_chosen
 from common.library.readers.isolated import IsolatedReader
+from common.library.readers.layout import _flowing
+from common.library.readers.mail import read_mail
 from common.library.readers.numbering import CountedList, Level, in_form
-from common.library.readers.office import _flowing
-from common.library.readers.plain import read_mail
 from tests.common.library.readers import files
 from tests.common.library.readers.test_golden import GOLDEN, read
 
@@ -34,8 +34,32 @@ def test_words_that_end_in_the_next_line(lines: str, text: str) -> None:
 
 def test_a_pdf_of_which_all_pages_are_damaged() -> None:
     one_page = (GOLDEN / "pdf/a-damaged-page-costs-no-other.pdf").read_bytes()
-    with pytest.raises(NotImplementedError):
-        read(".pdf", one_page.replace(b"/FlateDecode", b"/NobodyKnows"))
+    damaged = one_page.replace(b"/FlateDecode", b"/NobodyKnows")
+    with (
+        closing(IsolatedReader()) as reader,
+        pytest.raises(UnusableDocument, match=r"it is empty; pages 1, 2 \(2 in all\) were damaged"),
+    ):
+        content_of(File(".pdf", damaged, "", 0, 0), reader)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        *("untitled", "Untitled document", "(anonymous)", "Microsoft Word - lease 2.docx", "Binder1.pdf", "Document3"),
+        *("C:\\temp\\lease.doc", "file:///home/a/lease.html", "Unbenannt 2", "lease_final.indd"),
+    ],
+)
+def test_titles_that_nobody_chose(title: str) -> None:
+    """In all formats the first heading stands for them, or the file's name."""
+    assert not is_chosen(title)
+    page = f"<title>{title}</title><h1>The lease</h1>".encode()
+    with closing(IsolatedReader()) as reader:
+        assert content_of(File(".html", page, "", 0, 0), reader).title == ""
+
+
+@pytest.mark.parametrize("title", ["The lease", "Untitled poems", "Documents of 1911", "Title IX"])
+def test_titles_that_somebody_chose(title: str) -> None:
+    assert is_chosen(title)
 
 
 @pytest.mark.parametrize("kind", ["image/png", "image/svg+xml;charset=utf-8"])
@@ -105,7 +129,7 @@ def test_a_table_that_is_too_much_text_is_said_of_the_mail() -> None:
     with closing(IsolatedReader()) as reader:
         for suffix, content in mails:
             with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
-                text_of(File(suffix, content, "", 0, 0), reader)
+                content_of(File(suffix, content, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,14 @@ def lines_of(section: Section) -> list[str]:
 
 
 def shown(document: Path) -> str:
-    """The title, then each section below a line of its own; or the reason why there is none."""
+    """The title and the remarks, then each section below a line of its own; or the reason why there is none."""
     try:
         content = read(document.suffix, document.read_bytes())
     except Unreadable as error:
         return f"unreadable: {error.reason}\n"
     sections = ("\n".join(["-" * 20, *lines_of(section)]) for section in content.sections)
-    return "\n".join([f"title: {content.title}".rstrip(), *sections, ""])
+    remarks = (f"remark: {remark}" for remark in content.remarks)
+    return "\n".join([f"title: {content.title}".rstrip(), *remarks, *sections, ""])
 
 
 def expected_of(document: Path) -> Path:
@@ -54,7 +55,7 @@ def test_text_and_places(document: Path) -> None:
 
 
 def test_every_format_and_every_expected_text_has_a_document() -> None:
-    assert {path.suffix for path in DOCUMENTS} >= set(PARSED) - {".htm", ".xhtml", ".tsv"}
+    assert {path.suffix for path in DOCUMENTS} >= set(PARSED) - {".htm", ".xhtml", ".tsv", ".mhtml"}
     assert {expected_of(path) for path in DOCUMENTS} == set(GOLDEN.glob("*/*.expected.txt"))
 
 

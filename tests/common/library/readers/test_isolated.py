@@ -129,6 +129,34 @@ def test_an_encrypted_pdf_that_unpacks_to_too_much() -> None:
         goes_on(reader)
 
 
+WORDS = b"BT /F1 12 Tf 72 700 Td (The kettle is red.) Tj ET "
+FAR = b"BT /F1 6 Tf 1 0 0 1 1000000000 5 Tm (far) Tj 1 0 0 1 -900000000 99999 Tm (away) Tj ET "
+GRID = b"".join(b"0 %d m 600 %d l S %d 0 m %d 720 l S " % (12 * at, 12 * at, 10 * at, 10 * at) for at in range(60))
+CELLS = b"".join(b"1 0 0 1 %d %d Tm (%d) Tj " % (10 * x + 2, 12 * y + 3, x) for x in range(59) for y in range(59))
+SCATTERED = b"".join(b"1 0 0 1 %d %d Tm (w%d) Tj " % (at * 7919 % 590, at * 104729 % 790, at) for at in range(5000))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0 0 m 100 100 l S " * 200_000 + WORDS,
+        b"".join(b"%d %d m %d %d l S " % (at % 500, at % 700, at % 500 + 50, at % 700) for at in range(20_000)) + WORDS,
+        FAR + WORDS,
+        GRID + b"BT /F1 4 Tf " + CELLS + b"ET " + b"1 0 0 1 0 60 cm " + WORDS,
+        b"BT /F1 6 Tf " + SCATTERED + b"ET " + WORDS,
+        b"BT /F1 0.0001 Tf " + b"(aaa bbb) Tj 1 0 Td " * 1000 + b"ET " + WORDS,
+        b"q " * 100_000 + WORDS,
+    ],
+    ids=["one line", "many lines", "far away", "a large table", "scattered words", "no size", "nested"],
+)
+def test_a_page_that_is_a_lot_to_look_at(reader: IsolatedReader, content: bytes) -> None:
+    """It is read within the limits, with the words that a person sees."""
+    (section,) = reader.read(".pdf", files.page_of(content)).sections
+    for word in ("The", "kettle", "is", "red."):
+        assert word in section.text
+    goes_on(reader)
+
+
 def test_an_encrypted_pdf_whose_key_takes_for_ever() -> None:
     """A dictionary of encryption with numbers that nobody means."""
     good = STATEMENT.read_bytes()

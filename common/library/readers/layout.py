@@ -1,0 +1,586 @@
+"""The words of a page as text in the order in which a person reads it: columns, tables, paragraphs.
+
+Programs write a page's words in any order: a table row by row, columns one behind the other or line by line. So words
+are put together by where they stand, and by the order of writing only where that leaves several readings.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby, pairwise
+from statistics import median
+from typing import Final
+from unicodedata import bidirectional
+
+from common.library.readers.tables import OF_TEXTS, filled_down, table_text
+
+_HYPHEN: Final = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
+_WITHIN_PARAGRAPH: Final = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
+_APART: Final = 1.0  # sizes of a letter between words that belong to different columns
+_SAME_LINE: Final = 0.4  # part of the lower word's height that both have
+_NEW_PARAGRAPH: Final = 1.5  # usual distances of lines
+_HEADING: Final = 1.15  # usual sizes of letters
+_FEW_ROWS: Final = 3  # of a column or a table, at least
+_FEW_COLUMNS: Final = 3  # of a table without lines between them
+_CROSSING: Final = 0.25  # share of the rows beside a gutter that may cross it
+_FILLED: Final = 0.6  # part of a column's width that most lines of prose have
+_LETTERS: Final = 15  # that lines of prose have on average
+_MARGIN: Final = 2  # lines above or below a page
+_SNAP: Final = 3.0  # points between lines of a table that are the same
+_SHORTEST: Final = 6.0  # points of a line of a table
+MOST_RULES: Final = 3000  # more than that are a drawing
+_TALL: Final = 2.5  # usual sizes of what is no line of text
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A place on a page in points, from the lower left corner."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    @property
+    def height(self) -> float:
+        return self.top - self.bottom
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        return (self.left + self.right) / 2, (self.bottom + self.top) / 2
+
+    def holds(self, other: Box) -> bool:
+        """Whether the middle of another one is within."""
+        x, y = other.middle
+        return self.left <= x <= self.right and self.bottom <= y <= self.top
+
+    def beside(self, other: Box) -> bool:
+        """Whether both stand on one line."""
+        top, bottom = self.top, self.bottom
+        common = (top if top < other.top else other.top) - (bottom if bottom > other.bottom else other.bottom)
+        return common > _SAME_LINE * (top - bottom) or common > _SAME_LINE * (other.top - other.bottom)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Letters without a blank; `order` counts in the order in which they were written."""
+
+    box: Box
+    text: str
+    size: float
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Words of a line that nothing separates, or a table with its lines."""
+
+    box: Box
+    text: str
+    size: float
+    order: int
+    is_table: bool = False
+
+
+@dataclass(slots=True)
+class Grid:
+    """Lines between the cells of a table: places from left to right and from the top down, and the lines themselves."""
+
+    columns: list[float]
+    rows: list[float]
+    upright: list[Box] = field(default_factory=list)
+    level: list[Box] = field(default_factory=list)
+
+    @property
+    def box(self) -> Box:
+        return Box(self.columns[0], self.rows[-1], self.columns[-1], self.rows[0])
+
+    def cell(self, box: Box) -> tuple[int, int] | None:
+        """Row and column in which something stands."""
+        x, y = box.middle
+        if not (self.columns[0] <= x <= self.columns[-1] and self.rows[-1] <= y <= self.rows[0]):
+            return None
+        column = min(bisect_right(self.columns, x) - 1, len(self.columns) - 2)
+        row = next((number for number, below in enumerate(self.rows[1:]) if y >= below), len(self.rows) - 2)
+        return row, column
+
+    def parted_from_right(self, row: int, column: int) -> bool:
+        """Whether a line stands at the right of a cell."""
+        y = (self.rows[row] + self.rows[row + 1]) / 2
+        x = self.columns[column + 1]
+        return any(abs(each.left - x) <= _SNAP and each.bottom <= y <= each.top for each in self.upright)
+
+    def parted_from_below(self, row: int, column: int) -> bool:
+        """Whether a line stands below a cell."""
+        x = (self.columns[column] + self.columns[column + 1]) / 2
+        y = self.rows[row + 1]
+        return any(abs(each.top - y) <= _SNAP and each.left <= x <= each.right for each in self.level)
+
+
+class PageReader:
+    """Reads pages one behind the other: a table may go on from one to the next, without its headings."""
+
+    def __init__(self) -> None:
+        self._columns = list[float]()  # of the table that the last page ended with
+        self._headings = list[str]()
+
+    def text_of(self, words: Sequence[Word], rules: Sequence[Box]) -> str:
+        """The text of a page with these words and straight lines, in paragraphs and the rows of tables."""
+        if not words:
+            return ""
+        tables, left = list[Run](), list(words)
+        columns, headings = self._columns, self._headings
+        self._columns, self._headings = [], []
+        for grid in sorted(grids(rules), key=lambda grid: -grid.box.top):
+            within = [word for word in left if grid.cell(word.box) is not None]
+            rows = _rows_of_table(grid, within)
+            if not rows:
+                continue
+            left = [word for word in left if grid.cell(word.box) is None]
+            goes_on = (
+                not tables
+                and _alike(grid.columns, columns)
+                and _few(word for word in left if word.box.bottom > grid.rows[0])
+            )
+            named = headings if goes_on and rows[0] != headings else []
+            text = table_text([named, *rows] if named else rows, OF_TEXTS)
+            text = text.partition("\n")[2] if named else text
+            tables.append(Run(grid.box, text, 0, min(word.order for word in within), is_table=True))
+            if _few(word for word in left if word.box.top < grid.rows[-1]):
+                self._columns, self._headings = grid.columns, named or rows[0]
+        runs = runs_of(left)
+        usual = median([run.size for run in runs for _ in range(len(run.text))] or [10])
+        return "\n\n".join(filter(None, _blocks([*runs, *tables], usual)))
+
+
+def _alike(columns: Sequence[float], others: Sequence[float]) -> bool:
+    return len(columns) == len(others) and all(
+        abs(one - other) <= _SNAP for one, other in zip(columns, others, strict=True)
+    )
+
+
+def _few(words: Iterable[Word]) -> bool:
+    """Whether words are no more than a page's header or footer has."""
+    return len(rows_of(runs_of(words))) <= _MARGIN
+
+
+def heading_of(words: Sequence[Word]) -> str:
+    """The words in the largest letters of a page, if these are larger than others; empty where none are."""
+    runs = runs_of(words)
+    usual = median([run.size for run in runs for _ in range(len(run.text))] or [0])
+    large = max((run.size for run in runs if any(map(str.isalpha, run.text))), default=0)
+    if large < _HEADING * usual or large == usual:
+        return ""
+    first = [run for run in runs if run.size > 0.95 * large]
+    lines = [" ".join(run.text for run in row) for row in rows_of(first)]
+    return " ".join(lines[:_FEW_ROWS])
+
+
+def runs_of(words: Iterable[Word]) -> list[Run]:
+    """Words that follow each other on a line, in the order in which they were written."""
+    groups = list[list[Word]]()
+    for word in words:
+        last = groups[-1][-1] if groups else None
+        if last is not None and _follows(word, last):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    return [_run(group) for group in groups]
+
+
+def _follows(word: Word, last: Word) -> bool:
+    """Whether a word stands beside the one that was written before, at its right or, in some scripts, its left."""
+    box, other = word.box, last.box
+    gap = box.left - other.right
+    if gap < -last.size:
+        gap = other.left - box.right
+    return -0.5 * last.size < gap < _APART * word.size and box.beside(other)
+
+
+def _run(words: Sequence[Word]) -> Run:
+    box = _around(word.box for word in words)
+    return Run(box, " ".join(word.text for word in words), max(word.size for word in words), words[0].order)
+
+
+def _around(boxes: Iterable[Box]) -> Box:
+    left, bottom, right, top = zip(*((each.left, each.bottom, each.right, each.top) for each in boxes), strict=True)
+    return Box(min(left), min(bottom), max(right), max(top))
+
+
+def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs by the lines that they stand on, from the top down, each as it is read."""
+    rows = list[list[Run]]()
+    for run in sorted(runs, key=lambda run: (-run.box.top, run.box.left)):
+        row = next((row for row in rows[-3:] if _in_row(run, row)), None)
+        if row is None:
+            rows.append([run])
+        else:
+            row.append(run)
+    return [_as_read(row) for row in rows]
+
+
+def _in_row(run: Run, row: Sequence[Run]) -> bool:
+    return not run.is_table and not row[0].is_table and run.box.beside(row[0].box)
+
+
+def _as_read(row: list[Run]) -> list[Run]:
+    """The runs of a line from left to right, or from right to left where most of them are written so."""
+    leftwards = False
+    if not all(run.text.isascii() for run in row):
+        letters = [bidirectional(letter) for run in row for letter in run.text]
+        leftwards = sum(each in ("R", "AL") for each in letters) > letters.count("L")
+    return sorted(row, key=lambda run: -run.box.right if leftwards else run.box.left)
+
+
+def _blocks(runs: Sequence[Run], usual: float) -> Iterator[str]:
+    """The paragraphs and tables of a part of a page, column by column where it has columns."""
+    rows = rows_of(runs)
+    gutter = _gutter(rows, usual)
+    if gutter is None:
+        yield from _leaf(rows, usual)
+        return
+    for crossing, group in groupby(rows, lambda row: any(run.box.left < gutter < run.box.right for run in row)):
+        band = list(group)
+        if crossing:
+            yield from _leaf(band, usual)
+            continue
+        above, between, below = _edges(band, gutter, usual)
+        sides = [[run for row in between for run in row if (run.box.left > gutter) == right] for right in (False, True)]
+        yield from _leaf(above, usual)
+        if not all(sides) or not (_in_columns(sides) or all(_is_prose(side) for side in sides)):
+            yield from _leaf(between, usual)
+        else:
+            for side in sides:
+                yield from _blocks(side, usual)
+        yield from _leaf(below, usual)
+
+
+def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
+    """The place of a blank between two columns: rows have text beside it, and few go across."""
+    spans = [[(run.box.left, run.box.right) for run in row] for row in rows]
+    if len(rows) < _FEW_ROWS:
+        return None
+    first = min(left for row in spans for left, _ in row)
+    last = max(right for row in spans for _, right in row)
+    width = int(last - first) + 1
+    if not 0 < width < 20_000:
+        return None
+    across, before, behind = ([0] * (width + 2) for _ in range(3))
+    for row in spans:
+        for left, right in row:
+            across[int(left - first)] += 1
+            across[int(right - first) + 1] -= 1
+        before[int(min(right for _, right in row) - first) + 1] += 1  # a row has something at the left from here on
+        behind[int(max(left for left, _ in row) - first)] += 1  # and something at the right up to here
+    covered, lefts = list(accumulate(across)), list(accumulate(before))
+    rights = list(accumulate(behind[::-1]))[::-1]
+    beside = [min(pair) for pair in zip(lefts, rights, strict=True)]
+    enough = max(beside)
+    for most in sorted({count for count in covered if count <= _CROSSING * enough} if enough >= _FEW_ROWS else ()):
+        fits = [
+            rows_beside >= _FEW_ROWS and count <= most <= _CROSSING * rows_beside
+            for count, rows_beside in zip(covered, beside, strict=True)
+        ]
+        stretches = [list(group) for fit, group in groupby(range(width), fits.__getitem__) if fit]
+        wide = [each for each in stretches if len(each) >= _APART * usual]
+        if wide:
+            best = max(wide, key=lambda each: (beside[each[len(each) // 2]], len(each)))
+            return first + (best[0] + best[-1] + 1) / 2
+    return None
+
+
+def _edges(
+    band: list[list[Run]], gutter: float, usual: float
+) -> tuple[list[list[Run]], list[list[Run]], list[list[Run]]]:
+    """A band's rows with those at its ends apart that stand by themselves, as headers and footers do."""
+    above, below = list[list[Run]](), list[list[Run]]()
+    rows = list(band)
+    while len(rows) > _FEW_ROWS and _distance(rows[0], rows[1]) > 1.5 * usual:
+        above.append(rows.pop(0))
+    while len(rows) > _FEW_ROWS and _distance(rows[-2], rows[-1]) > 1.5 * usual:
+        below.insert(0, rows.pop())
+    return above, rows, below
+
+
+def _distance(row: Sequence[Run], below: Sequence[Run]) -> float:
+    return min(run.box.bottom for run in row) - max(run.box.top for run in below)
+
+
+def _in_columns(sides: Sequence[Sequence[Run]]) -> bool:
+    """Whether all at the left was written before all at the right, in several lines each."""
+    left, right = sides
+    if min(len(left), len(right)) < 2:
+        return False
+    return max(run.order for run in left) < min(run.order for run in right)
+
+
+def _is_prose(side: Sequence[Run]) -> bool:
+    """Whether lines are those of paragraphs: most are about as long as the longest."""
+    lines = [run for run in side if not run.is_table]
+    if len(lines) < _FEW_ROWS:
+        return False
+    whole = max(run.box.right for run in lines) - min(run.box.left for run in lines)
+    long = sum(run.box.right - run.box.left >= _FILLED * whole for run in lines)
+    return long >= _FILLED * len(lines) and sum(len(run.text) for run in lines) >= _LETTERS * len(lines)
+
+
+def _leaf(rows: Sequence[Sequence[Run]], usual: float) -> Iterator[str]:
+    """The paragraphs of rows that are read one behind the other; rows of several columns are a table."""
+    at = 0
+    pending = list[list[Run]]()
+    while at < len(rows):
+        end = _end_of_table(rows, at, usual)
+        if end > at:
+            yield from _paragraphs(pending, usual)
+            pending = []
+            yield _without_lines(rows[at:end])
+            at = end
+        elif (end := _end_of_blocks(rows, at)) > at:
+            yield from _paragraphs(pending, usual)
+            pending = []
+            yield from _paragraphs([row[:1] for row in rows[at:end]], usual)
+            yield from _paragraphs([row[1:] for row in rows[at:end]], usual)
+            at = end
+        else:
+            pending.append(list(rows[at]))
+            at += 1
+    yield from _paragraphs(pending, usual)
+
+
+def _end_of_blocks(rows: Sequence[Sequence[Run]], start: int) -> int:
+    """The row behind two blocks side by side, such as addresses, of which one was written before the other; `start`
+    where none begin.
+    """
+    end, left, right = start, 0, rows[start][-1].order
+    while end < len(rows) and len(rows[end]) == 2 and not any(run.is_table for run in rows[end]):
+        first, second = rows[end]
+        if end > start and not (left < first.order and right < second.order):
+            break
+        left, right, end = first.order, second.order, end + 1
+    return end if end - start >= 2 and left < rows[start][-1].order else start
+
+
+def _paragraphs(rows: Sequence[Sequence[Run]], usual: float) -> Iterator[str]:
+    distances = [above[0].box.bottom - below[0].box.bottom for above, below in pairwise(rows)]
+    normal = median([each for each in distances if each > 0] or [0])
+    lines = list[str]()
+    for number, row in enumerate(rows):
+        if lines and (
+            distances[number - 1] > _NEW_PARAGRAPH * max(normal, usual)
+            or _is_heading(row, usual) != _is_heading(rows[number - 1], usual)
+            or row[0].is_table
+        ):
+            yield _flowing("\n".join(lines))
+            lines = []
+        if row[0].is_table:
+            yield row[0].text
+            continue
+        lines.append(" ".join(run.text for run in row))
+    if lines:
+        yield _flowing("\n".join(lines))
+
+
+def _is_heading(row: Sequence[Run], usual: float) -> bool:
+    return row[0].size > _HEADING * usual
+
+
+def _end_of_table(rows: Sequence[Sequence[Run]], start: int, usual: float) -> int:
+    """The row behind a table without lines that begins at `start`; `start` where none does."""
+    if len(rows[start]) < _FEW_COLUMNS:
+        return start
+    columns, end = list[tuple[float, float]](), start
+    full = 0
+    for end in range(start, len(rows) + 1):
+        if end == len(rows) or any(run.is_table or run.box.height > _TALL * usual for run in rows[end]):
+            break
+        if end > start and _distance(rows[end - 1], rows[end]) > 2 * usual:
+            break
+        spans = [(run.box.left, run.box.right) for run in rows[end]]
+        merged = _merged([*columns, *spans])
+        if len(merged) < max(_FEW_COLUMNS, len(columns)) or (
+            len(spans) < 2 and end > start and not _fits(spans, columns)
+        ):
+            break
+        if any(len(set(_places(row, merged))) < len(row) for row in [*rows[start:end], rows[end]]):
+            break
+        columns = merged
+        full += len(spans) >= _FEW_COLUMNS
+    while end > start and len(rows[end - 1]) < 2:  # what follows a table is none of it
+        end -= 1
+    return end if full >= _FEW_ROWS else start
+
+
+def _fits(spans: Sequence[tuple[float, float]], columns: Sequence[tuple[float, float]]) -> bool:
+    return all(any(left <= start and end <= right for left, right in columns) for start, end in spans)
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans with those that overlap put together, from left to right."""
+    found = list[tuple[float, float]]()
+    for left, right in sorted(spans):
+        if found and left < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], right)
+        else:
+            found.append((left, right))
+    return found
+
+
+def _places(row: Sequence[Run], columns: Sequence[tuple[float, float]]) -> list[int]:
+    starts = [left for left, _ in columns]
+    return [bisect_right(starts, run.box.left) - 1 for run in row]
+
+
+def _without_lines(rows: Sequence[Sequence[Run]]) -> str:
+    """A table whose columns are told by the blanks between them alone."""
+    columns = _merged((run.box.left, run.box.right) for row in rows for run in row)
+    cells = list[list[str]]()
+    for row in rows:
+        values = [""] * len(columns)
+        for place, run in zip(_places(row, columns), row, strict=True):
+            values[place] = " ".join(filter(None, (values[place], run.text)))
+        cells.append(values)
+    return table_text(cells, OF_TEXTS)
+
+
+def _rows_of_table(grid: Grid, words: Sequence[Word]) -> list[list[str]]:
+    """The rows of a table with lines between its cells; none where it is no table but a frame."""
+    count_of_rows, count_of_columns = len(grid.rows) - 1, len(grid.columns) - 1
+    origin = _origins(grid)
+    held = dict[tuple[int, int], list[Word]]()
+    for word in words:
+        place = grid.cell(word.box)
+        if place is not None:
+            held.setdefault(origin[place], []).append(word)
+    if len({column for _, column in held}) < 2 or (len({row for row, _ in held}) < 2 and count_of_rows > 1):
+        return []
+    rows, spans = list[list[str]](), dict[tuple[int, int], int]()
+    for row in range(count_of_rows):
+        cells = [held.get((row, column), []) for column in range(count_of_columns)]
+        for column in range(count_of_columns):
+            tall = sum(origin[below, column] == (row, column) for below in range(row, count_of_rows))
+            if tall > 1:
+                spans[len(rows), column] = tall
+        rows += _lines_of_cells(cells)
+    return list(filled_down(rows, spans))
+
+
+def _origins(grid: Grid) -> dict[tuple[int, int], tuple[int, int]]:
+    """For each cell the first of those that no line parts it from."""
+    origin = dict[tuple[int, int], tuple[int, int]]()
+    for row in range(len(grid.rows) - 1):
+        for column in range(len(grid.columns) - 1):
+            if column and not grid.parted_from_right(row, column - 1):
+                origin[row, column] = origin[row, column - 1]
+            elif row and not grid.parted_from_below(row - 1, column):
+                origin[row, column] = origin[row - 1, column]
+            else:
+                origin[row, column] = row, column
+    return origin
+
+
+def _lines_of_cells(cells: Sequence[Sequence[Word]]) -> list[list[str]]:
+    """The texts of a row's cells; several rows where no lines part them but words stand in all of them alike."""
+    lines = [rows_of(runs_of(words)) for words in cells]
+    counts = {len(each) for each in lines if each}
+    if len(counts) == 1 and min(counts) >= _FEW_ROWS and sum(map(bool, lines)) > 1:
+        filled = [each for each in lines if each]
+        if all(row[0].box.beside(filled[0][number][0].box) for each in filled for number, row in enumerate(each)):
+            return [
+                [" ".join(run.text for run in each[number]) if each else "" for each in lines]
+                for number in range(counts.pop())
+            ]
+    return [[" ".join(run.text for row in each for run in row) for each in lines]]
+
+
+def grids(rules: Sequence[Box]) -> list[Grid]:
+    """The tables that straight lines make, each of two columns and two rows at least."""
+    if len(rules) > MOST_RULES:
+        return []
+    level = _joined([each for each in rules if each.right - each.left >= each.height], upright=False)
+    upright = _joined([each for each in rules if each.right - each.left < each.height], upright=True)
+    found = list[Grid]()
+    for levels, uprights in _crossing(level, upright):
+        across = [(each.left, each.right) for each in levels], [each.left for each in uprights]
+        down = [(each.bottom, each.top) for each in uprights], [each.top for each in levels]
+        columns, rows = _places_of_lines(*across), _places_of_lines(*down)[::-1]
+        if len(columns) > 2 and len(rows) > 2:
+            found.append(Grid(columns, rows, uprights, levels))
+    return found
+
+
+def _places_of_lines(along: Sequence[tuple[float, float]], at: Sequence[float]) -> list[float]:
+    """The places of lines that others go `along`, and the ends of these in a table whose sides are open."""
+    ends = min(start for start, _ in along), max(end for _, end in along)
+    first, last = min(at), max(at)
+    return _clustered([*at, *(end for end in ends if not first - 3 * _SNAP <= end <= last + 3 * _SNAP)])
+
+
+def _joined(rules: Sequence[Box], upright: bool) -> list[Box]:
+    """Lines with those that go on from each other put together."""
+
+    def along(box: Box) -> tuple[float, float]:
+        return (box.bottom, box.top) if upright else (box.left, box.right)
+
+    def at(box: Box) -> float:
+        return box.middle[0] if upright else box.middle[1]
+
+    found = list[tuple[float, float, float]]()  # where, from, to
+    for where, box in sorted(
+        ((at(box), box) for box in rules), key=lambda pair: (round(pair[0] / _SNAP), along(pair[1]))
+    ):
+        start, end = along(box)
+        if found and abs(found[-1][0] - where) <= _SNAP and start <= found[-1][2] + _SNAP:
+            found[-1] = found[-1][0], found[-1][1], max(found[-1][2], end)
+        else:
+            found.append((where, start, end))
+    kept = [each for each in found if each[2] - each[1] >= _SHORTEST]
+    return [Box(where, start, where, end) if upright else Box(start, where, end, where) for where, start, end in kept]
+
+
+def _crossing(level: Sequence[Box], upright: Sequence[Box]) -> Iterator[tuple[list[Box], list[Box]]]:
+    """Groups of lines that cross or touch each other, directly or by others."""
+    left = set(range(len(upright)))
+    unseen = set(range(len(level)))
+    while unseen:
+        levels, uprights, pending = [unseen.pop()], list[int](), list[int]()
+        pending.append(levels[0])
+        while pending:
+            number = pending.pop()
+            touching = [each for each in left if _touch(level[number], upright[each])]
+            left.difference_update(touching)
+            uprights += touching
+            for each in touching:
+                others = [other for other in unseen if _touch(level[other], upright[each])]
+                unseen.difference_update(others)
+                levels += others
+                pending += others
+        if uprights and len(levels) > 1:
+            yield [level[each] for each in levels], [upright[each] for each in uprights]
+
+
+def _touch(level: Box, upright: Box) -> bool:
+    across = level.left - _SNAP <= upright.left <= level.right + _SNAP
+    return across and upright.bottom - _SNAP <= level.top <= upright.top + _SNAP
+
+
+def _clustered(values: Iterable[float]) -> list[float]:
+    """Values that differ, from the least up."""
+    found = list[float]()
+    for value in sorted(values):
+        if not found or value - found[-1] > _SNAP:
+            found.append(value)
+    return found
+
+
+def _flowing(text: str) -> str:
+    """Lines of a paragraph, and the halves of a word, put together again."""
+    return _WITHIN_PARAGRAPH.sub(" ", _HYPHEN.sub(_joined_word, text))
+
+
+def _joined_word(hyphen: re.Match[str]) -> str:
+    """Nothing between halves of a word; a name or a number keeps its hyphen."""
+    text = hyphen.string
+    return "" if text[hyphen.start() - 1].islower() and text[hyphen.end()].islower() else "-"

@@ -1,0 +1,427 @@
+"""Reader of PDFs. Pages are places.
+
+PDFium gives characters, lines and annotations, in a fraction of the time that pypdf takes; the values of forms, which
+it gives only where it draws them, are pypdf's.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from ctypes import POINTER, byref, c_float, c_int, c_ushort, cast, create_string_buffer
+from itertools import pairwise
+from typing import Any, Final
+
+import pypdfium2
+from pypdfium2 import raw
+
+from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, is_chosen
+from common.library.readers.layout import MOST_RULES, Box, PageReader, Word, heading_of
+from common.library.readers.within import read_within
+
+_CUT: Final = re.compile(
+    r"(\w)[-\u2010\u00ad]((?:\n+[^\w\n]*\d{0,5}[^\w\n]*)?)\Z"
+)  # a word's first half, a page's number
+_REST: Final = re.compile(r"\w+\S*[ \n]*")
+_HYPHENS: Final = str.maketrans("\x02\ufffe", "--")  # at which PDFium sees a line end
+_WORD: Final = re.compile("[^\\s\0\x02\ufffe]+[\x02\ufffe]?")
+_FULL_TURN: Final = 2 * math.pi
+_ASKEW: Final = 0.2  # radians from upright that are none
+_MOST_PARTS: Final = 32  # of fields within fields
+_MOST_OBJECTS: Final = 50_000  # of a page that are looked at for lines
+_MOST_POINTS: Final = 400  # of a path of lines
+_THIN: Final = 3.0  # points of a line
+_LONGEST_NOTE: Final = 100_000  # bytes
+_PLACEHOLDER: Final = 2000  # characters of the page that a dynamic form shows in other programs
+_ONLY_ADOBE: Final = "it is a form (XFA) that only Adobe's programs show: print it to a PDF there"
+_SEVERAL: Final = 12  # numbers of pages in a remark
+
+
+def read_pdf(content: bytes) -> Content:
+    """Page by page: columns, tables and paragraphs, then notes and the values of forms, then attachments. Raises
+    `Unreadable`.
+    """
+    try:
+        document = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if getattr(error, "err_code", 0) == raw.FPDF_ERR_PASSWORD:
+            raise Unreadable(NEEDS_PASSWORD) from error
+        raise
+    with closing(document):
+        pages = list[str]()
+        scanned, blank, heading, widgets, layout = list[int](), list[int](), "", 0, PageReader()
+        for number in range(1, len(document) + 1):
+            page = _Page(document, number)
+            with closing(page):
+                words = page.words()
+                lines = [page.text(words, layout), *page.notes(words.get(0, []))]
+                widgets += page.widgets
+                pages.append("\n".join(filter(None, lines)))
+                if not words and page.has_pictures:
+                    scanned.append(number)
+                elif not words and page.is_empty:
+                    blank.append(number)
+                if number == 1:
+                    heading = heading_of(max(words.values(), key=len, default=[]))
+        kind = document.get_formtype()
+        title = document.get_metadata_value("Title").strip()
+        attached = read_within(_attachments(document))
+    dynamic = kind in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND) and not widgets
+    if dynamic and sum(map(len, pages)) < _PLACEHOLDER:
+        raise Unreadable(_ONLY_ADOBE)
+    remarks = list(attached.remarks)
+    if widgets or blank:
+        remarks += _with_pypdf(content, pages, blank)
+    _join_cut_words(pages)
+    sections = [Section(text, f"page {number}") for number, text in enumerate(pages, 1) if text.strip()]
+    if not sections and scanned:
+        raise Unreadable("it has no text: pages that were scanned are not read")
+    if scanned:
+        remarks.insert(0, f"{_pages(scanned)} scanned, which is not read")
+    return Content((*sections, *attached.sections), title if is_chosen(title) else heading, tuple(remarks))
+
+
+class _Page:
+    """A page of a document, to be closed."""
+
+    def __init__(self, document: Any, number: int) -> None:
+        self._page = document[number - 1]
+        self._text = self._page.get_textpage()
+        self.widgets = 0
+        self._kinds: set[int] | None = None
+
+    def close(self) -> None:
+        self._text.close()
+        self._page.close()
+
+    @property
+    def has_pictures(self) -> bool:
+        return bool(self._objects() & {raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING})
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._objects()
+
+    def _objects(self) -> set[int]:
+        """The kinds of what stands on the page."""
+        if self._kinds is None:
+            count = min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)
+            objects = (raw.FPDFPage_GetObject(self._page, each) for each in range(count))
+            self._kinds = {raw.FPDFPageObj_GetType(each) for each in objects}
+        return self._kinds
+
+    def words(self) -> dict[int, list[Word]]:
+        """The words of the page by the quarter turns in which they stand; 4 for what stands askew."""
+        text, found = self._text.raw, dict[int, list[Word]]()
+        count = raw.FPDFText_CountChars(text)
+        letters = _letters(text, count)
+        first, last = raw.FS_RECTF(), raw.FS_RECTF()
+        at_first, at_last = byref(first), byref(last)
+        box_of, angle_of, index_of = (
+            raw.FPDFText_GetLooseCharBox,
+            raw.FPDFText_GetCharAngle,
+            raw.FPDFText_GetCharIndexFromTextIndex,
+        )
+        for match in _WORD.finditer(letters):
+            start, end = match.start(), match.end() - 1
+            if len(letters) != count:
+                start, end = index_of(text, start), index_of(text, end)
+            if not (box_of(text, start, at_first) and box_of(text, end, at_last)):
+                continue
+            turn = _turn(angle_of(text, start))
+            left, bottom, right, top = first.left, first.bottom, first.right, first.top
+            box = _turned(
+                left if left < last.left else last.left,
+                bottom if bottom < last.bottom else last.bottom,
+                right if right > last.right else last.right,
+                top if top > last.top else last.top,
+                turn,
+            )
+            word = Word(box, _text_of(match[0]), box.height, start)
+            found.setdefault(turn, []).append(word)
+        return found
+
+    def text(self, words: dict[int, list[Word]], layout: PageReader) -> str:
+        """The page's text: first what stands as most of it does, by the document's `layout`, then what is turned."""
+        turns = sorted((turn for turn in words if turn < 4), key=lambda turn: -len(words[turn]))
+        rules = self._rules() if words else []
+        layouts = [layout, *(PageReader() for _ in turns[1:])]
+        texts = [
+            each.text_of(words[turn], [_turned(*rule, turn) for rule in rules])
+            for each, turn in zip(layouts, turns, strict=False)
+        ]
+        return "\n\n".join(filter(None, [*texts, " ".join(word.text for word in words.get(4, ()))]))
+
+    def _rules(self) -> list[tuple[float, float, float, float]]:
+        """The straight lines on the page, by left, bottom, right and top; none of a drawing of very many."""
+        found = list[tuple[float, float, float, float]]()
+        for each, matrix in self._paths():
+            found += _lines_of(each, matrix)
+            if len(found) > MOST_RULES:
+                return []
+        return found
+
+    def _paths(self) -> Iterator[tuple[Any, Any]]:
+        """The paths on the page, with the matrix of what they are parts of."""
+        for number in range(min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)):
+            each = raw.FPDFPage_GetObject(self._page, number)
+            kind = raw.FPDFPageObj_GetType(each)
+            if kind == raw.FPDF_PAGEOBJ_PATH:
+                yield each, None
+            elif kind == raw.FPDF_PAGEOBJ_FORM:
+                matrix = _matrix(each)
+                for inner in range(min(raw.FPDFFormObj_CountObjects(each), _MOST_OBJECTS)):
+                    part = raw.FPDFFormObj_GetObject(each, inner)
+                    if raw.FPDFPageObj_GetType(part) == raw.FPDF_PAGEOBJ_PATH:
+                        yield part, matrix
+
+    def notes(self, words: Sequence[Word]) -> Iterator[str]:
+        """Notes, stamps and typed words on the page, and remarks on words that somebody marked."""
+        for number in range(raw.FPDFPage_GetAnnotCount(self._page)):
+            annotation = raw.FPDFPage_GetAnnot(self._page, number)
+            if not annotation:
+                continue
+            try:
+                kind = raw.FPDFAnnot_GetSubtype(annotation)
+                self.widgets += kind == raw.FPDF_ANNOT_WIDGET
+                shown = not raw.FPDFAnnot_GetFlags(annotation) & raw.FPDF_ANNOT_FLAG_HIDDEN
+                if kind in _NOTES and shown and (line := self._note(annotation, kind, words)):
+                    yield line
+            finally:
+                raw.FPDFPage_CloseAnnot(annotation)
+
+    def _note(self, annotation: Any, kind: int, words: Sequence[Word]) -> str:
+        """A note with its author and the words that it marks; empty without a text of its own."""
+        said = _string(annotation, b"Contents").strip()
+        if kind == raw.FPDF_ANNOT_STAMP and not said:
+            said = _string(annotation, b"Name").strip()
+        if not said or kind == raw.FPDF_ANNOT_FREETEXT:
+            return said
+        author, marked = _string(annotation, b"T").strip(), _marked(annotation, words)
+        what = " ".join(
+            filter(None, [_NOTES[kind], f"by {author}" if author else "", f"on «{marked}»" if marked else ""])
+        )
+        return f"{what}: {said}"
+
+
+def _marked(annotation: Any, words: Sequence[Word]) -> str:
+    """The words under a highlight."""
+    found, points = list[str](), raw.FS_QUADPOINTSF()
+    for each in range(min(raw.FPDFAnnot_CountAttachmentPoints(annotation), _MOST_POINTS)):
+        if raw.FPDFAnnot_GetAttachmentPoints(annotation, each, byref(points)):
+            xs, ys = (points.x1, points.x2, points.x3, points.x4), (points.y1, points.y2, points.y3, points.y4)
+            area = Box(min(xs), min(ys), max(xs), max(ys))
+            found += (word.text for word in words if area.holds(word.box))
+    return " ".join(found)
+
+
+_NOTES: Final = {
+    raw.FPDF_ANNOT_TEXT: "Note",
+    raw.FPDF_ANNOT_FREETEXT: "",
+    raw.FPDF_ANNOT_HIGHLIGHT: "Note",
+    raw.FPDF_ANNOT_UNDERLINE: "Note",
+    raw.FPDF_ANNOT_SQUIGGLY: "Note",
+    raw.FPDF_ANNOT_STRIKEOUT: "Struck out",
+    raw.FPDF_ANNOT_STAMP: "Stamp",
+    raw.FPDF_ANNOT_CARET: "Note",
+    raw.FPDF_ANNOT_INK: "Note",
+    raw.FPDF_ANNOT_SQUARE: "Note",
+    raw.FPDF_ANNOT_CIRCLE: "Note",
+    raw.FPDF_ANNOT_LINE: "Note",
+    raw.FPDF_ANNOT_POLYGON: "Note",
+    raw.FPDF_ANNOT_POLYLINE: "Note",
+    raw.FPDF_ANNOT_FILEATTACHMENT: "Attached",
+}
+
+
+def _letters(page: Any, count: int) -> str:
+    """The text of a page as PDFium has it, in units of 16 bits."""
+    buffer = create_string_buffer(2 * (count + 1))
+    written = raw.FPDFText_GetText(page, 0, count, cast(buffer, POINTER(c_ushort)))
+    units = buffer.raw[: 2 * max(0, written - 1)]
+    text = units.decode("utf-16-le", "surrogatepass")
+    return text if 2 * len(text) == len(units) else "".join(map(chr, memoryview(units).cast("H")))
+
+
+def _text_of(letters: str) -> str:
+    """A word with the hyphens at which PDFium sees a line end as such, and characters beyond 16 bits whole."""
+    if letters.isascii() and letters.isprintable():
+        return letters
+    return letters.translate(_HYPHENS).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _turn(angle: float) -> int:
+    """Quarter turns to the left; 4 for an angle between two."""
+    turns = -angle / _FULL_TURN * 4
+    return round(turns) % 4 if abs(turns - round(turns)) < _ASKEW else 4
+
+
+def _turned(left: float, bottom: float, right: float, top: float, turn: int) -> Box:
+    """A box as it stands where the page is turned so that its text is upright."""
+    if turn == 1:
+        return Box(bottom, -right, top, -left)
+    if turn == 2:
+        return Box(-right, -top, -left, -bottom)
+    if turn == 3:
+        return Box(-top, left, -bottom, right)
+    return Box(left, bottom, right, top)
+
+
+def _lines_of(path: Any, outer: Any) -> Iterator[tuple[float, float, float, float]]:
+    """The straight lines of a path: of a frame its sides."""
+    count = raw.FPDFPath_CountSegments(path)
+    fill, stroke = c_int(), c_int()
+    if not 2 <= count <= _MOST_POINTS or not raw.FPDFPath_GetDrawMode(path, byref(fill), byref(stroke)):
+        return
+    matrix = _matrix(path)
+    for points in _subpaths(path, count):
+        placed = [_placed(_placed(point, matrix), outer) for point in points]
+        xs, ys = [x for x, _ in placed], [y for _, y in placed]
+        if min(max(xs) - min(xs), max(ys) - min(ys)) <= _THIN:
+            yield min(xs), min(ys), max(xs), max(ys)
+        elif stroke.value:
+            for (x, y), (other_x, other_y) in pairwise(placed):
+                if min(abs(x - other_x), abs(y - other_y)) <= 1:
+                    yield min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
+
+
+def _subpaths(path: Any, count: int) -> Iterator[list[tuple[float, float]]]:
+    points, x, y = list[tuple[float, float]](), c_float(), c_float()
+    for number in range(count):
+        segment = raw.FPDFPath_GetPathSegment(path, number)
+        kind = raw.FPDFPathSegment_GetType(segment)
+        if kind == raw.FPDF_SEGMENT_MOVETO and len(points) > 1:
+            yield points
+            points = []
+        elif kind == raw.FPDF_SEGMENT_MOVETO:
+            points = []
+        elif kind == raw.FPDF_SEGMENT_BEZIERTO:
+            return
+        raw.FPDFPathSegment_GetPoint(segment, byref(x), byref(y))
+        points.append((x.value, y.value))
+        if raw.FPDFPathSegment_GetClose(segment) and len(points) > 2:
+            points.append(points[0])
+    if len(points) > 1:
+        yield points
+
+
+def _matrix(element: Any) -> Any:
+    matrix = raw.FS_MATRIX()
+    return matrix if raw.FPDFPageObj_GetMatrix(element, byref(matrix)) else None
+
+
+def _placed(point: tuple[float, float], matrix: Any) -> tuple[float, float]:
+    if matrix is None:
+        return point
+    x, y = point
+    return matrix.a * x + matrix.c * y + matrix.e, matrix.b * x + matrix.d * y + matrix.f
+
+
+def _string(annotation: Any, key: bytes) -> str:
+    size = raw.FPDFAnnot_GetStringValue(annotation, key, None, 0)
+    if not 2 < size <= _LONGEST_NOTE:
+        return ""
+    buffer = create_string_buffer(size)
+    raw.FPDFAnnot_GetStringValue(annotation, key, _as_wide(buffer), size)
+    return buffer.raw[: size - 2].decode("utf-16-le", "replace").replace("\r", "\n")
+
+
+def _as_wide(buffer: Any) -> Any:
+    return cast(buffer, POINTER(raw.FPDF_WCHAR))
+
+
+def _attachments(document: Any) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each attached file."""
+    for number in range(document.count_attachments()):
+        attachment = document.get_attachment(number)
+        try:
+            yield attachment.get_name(), bytes(attachment.get_data())
+        except pypdfium2.PdfiumError:
+            yield attachment.get_name(), b""
+
+
+def _pages(numbers: Sequence[int]) -> str:
+    """The beginning of a sentence about some pages."""
+    named = ", ".join(map(str, numbers[:_SEVERAL])) + (", …" if len(numbers) > _SEVERAL else "")
+    return f"page {named} was" if len(numbers) == 1 else f"pages {named} ({len(numbers)} in all) were"
+
+
+def _join_cut_words(pages: list[str]) -> None:
+    """Put a word together that begins on one page and ends on the next."""
+    for number, text in enumerate(pages[:-1]):
+        below = pages[number + 1]
+        cut, rest = _CUT.search(text), _REST.match(below)
+        if cut and rest and cut[1].islower() and rest[0][0].islower():
+            pages[number] = f"{text[: cut.start()]}{cut[1]}{rest[0].rstrip()}{cut[2]}"
+            pages[number + 1] = below[rest.end() :]
+
+
+def _with_pypdf(content: bytes, pages: list[str], blank: Sequence[int]) -> list[str]:
+    """Add the values of forms to the texts of pages; remarks on those of the `blank` pages that are damaged."""
+    from pypdf import PdfReader
+
+    damaged = list[int]()
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        if reader.is_encrypted:
+            reader.decrypt("")
+        for number, page in enumerate(reader.pages, 1):
+            pages[number - 1] = "\n".join(filter(None, [pages[number - 1], *_filled_in(page)]))
+            if number in blank and _is_damaged(page):
+                damaged.append(number)
+    except MemoryError:
+        raise
+    except Exception:  # whatever the library makes of a damaged file
+        return ["the values of its form can't be read"]
+    return [f"{_pages(damaged)} damaged"] if damaged else []
+
+
+def _is_damaged(page: Any) -> bool:
+    try:
+        contents = page.get_contents()
+        return contents is not None and bool(contents.get_data().strip())
+    except MemoryError:
+        raise
+    except Exception:  # whatever the library makes of it
+        return True
+
+
+def _filled_in(page: Any) -> Iterator[str]:
+    """The values of a page's form."""
+    annotations = _entry(page, "/Annots")
+    fields = [each.get_object() for each in annotations] if isinstance(annotations, list) else []
+    lines = [_field(field) for field in fields if isinstance(field, dict)]
+    yield from (line for line in dict.fromkeys(lines) if line.strip())  # each part of a choice has its value
+
+
+def _field(field: Any) -> str:
+    """A form's field with its name; empty for what is none, and where nothing was filled in."""
+    kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
+    if field.get("/Subtype") != "/Widget" or kind not in ("/Tx", "/Ch", "/Btn"):
+        return ""
+    texts = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str) and each]
+    if kind == "/Btn":  # whose values are names
+        texts = [each.removeprefix("/") for each in texts if each != "/Off"]
+    name = _inherited(field, "/TU") or _inherited(field, "/T")
+    return ": ".join([str(name), ", ".join(texts)] if name else texts) if texts else ""
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """The entry of a form's field, its own or that of a field that it is a part of."""
+    for _ in range(_MOST_PARTS):
+        if key in field:
+            return field[key]
+        field = _entry(field, "/Parent")
+        if not isinstance(field, dict):
+            return None
+    return None
+
+
+def _entry(holder: Any, key: str) -> Any:
+    """An entry, also where a reference stands in its place, which `get` would give."""
+    if key in holder:
+        return holder[key]
+    return None

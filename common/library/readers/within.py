@@ -1,0 +1,62 @@
+"""Documents within documents: attachments of mails and PDFs, and objects in office documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from common.library.readers.content import Content, Section, Unreadable
+from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, parser_of, refusal
+
+_DEEPEST: Final = 3  # documents within each other: an archive may contain itself
+_MOST: Final = 64  # documents within one
+_LONGEST_NAME: Final = 31  # characters in a place, which has room for more
+_level: Final = ContextVar("level", default=0)
+
+
+def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment") -> Content:
+    """The sections of documents by (name, content), whose places begin with `kind` and name, and remarks on the others.
+
+    Raises `MemoryError` and `RecursionError`, which the document around has then, too.
+    """
+    sections, remarks = list[Section](), list[str]()
+    listed = iter(documents)
+    for name, content in islice(listed, _MOST):
+        try:
+            found = _read(name, content)
+        except Unreadable as error:
+            remarks.append(f"{kind} {name}: {error.reason}")
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:  # whatever a library makes of a damaged file
+            remarks.append(f"{kind} {name}: it is damaged")
+        else:
+            place = f"{kind} {name[:_LONGEST_NAME]}"
+            sections += (
+                replace(section, place=", ".join(filter(None, (place, section.place)))) for section in found.sections
+            )
+            remarks += (f"{kind} {name}: {remark}" for remark in found.remarks)
+    if next(listed, None) is not None:
+        remarks.append(f"of more than {_MOST} {kind}s the others are not read")
+    return Content(tuple(sections), "", tuple(remarks))
+
+
+def _read(name: str, content: bytes) -> Content:
+    """The content of a document within another one. Raises `Unreadable`, and what libraries raise."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix not in TEXT and suffix not in PARSED:
+        raise Unreadable(refusal(suffix) if suffix in CONVERTIBLE else "it is not read")
+    if _level.get() >= _DEEPEST:
+        raise Unreadable("it is within too many others to be read")
+    level = _level.set(_level.get() + 1)
+    try:
+        found = (TEXT.get(suffix) or parser_of(suffix))(content)
+    finally:
+        _level.reset(level)
+    if not any(section.text.strip() for section in found.sections):
+        raise Unreadable("; ".join(["it is empty", *found.remarks]))
+    return found
