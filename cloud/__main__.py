@@ -26,9 +26,9 @@ def main() -> None:
         settings = load_settings(CloudSettings, file, overrides)
         keep_caches(settings)
 
-        from cloud.daemon import run
+        from cloud.daemon import run_cloud
 
-        run(settings)
+        run_cloud(settings)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from statistics import median
 
 from cloud.settings import CloudSettings
 from proto.messages import Fetch, Open
-from proto.patterns import checked
+from proto.patterns import check_patterns
 
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
@@ -17,7 +17,7 @@ OVERDUE = 0.1  # of the typical duration: the time that a session which has last
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SessionLimits:
     """Sessions that this cloud serves at a time, and the KV memory for all of them."""
 
     sessions: int
@@ -26,11 +26,11 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class OpenSession:
     """The place of an open session."""
 
     age: float  # seconds since it began
-    owner: Hashable  # the device that it is of
+    tenant: Hashable  # the device that it is of
     kv_bytes: int = 0  # that it is expected to need
 
 
@@ -42,8 +42,10 @@ class Admission:
     ending: tuple[int, ...] = ()  # when these of the open sessions have ended, by index: they make room
 
 
-def admit(places: Places, owner: Hashable, kv_bytes: int, taken: Sequence[Taken], lasted: Sequence[float]) -> Admission:
-    """Decide about another session of `owner` that needs `kv_bytes`. `lasted` are the seconds that the latest sessions
+def admit(
+    places: SessionLimits, tenant: Hashable, kv_bytes: int, taken: Sequence[OpenSession], lasted: Sequence[float]
+) -> Admission:
+    """Decide about another session of `tenant` that needs `kv_bytes`. `lasted` are the seconds that the latest sessions
     took, from beginning to end.
 
     A device may have all that nobody else asks for. Where n devices have sessions or ask, the n-th part is a device's
@@ -53,15 +55,15 @@ def admit(places: Places, owner: Hashable, kv_bytes: int, taken: Sequence[Taken]
 
     One that would not even fit alone is admitted: its failure is its own, and no matter of waiting.
     """
-    own = [place for place in taken if place.owner == owner]
+    own = [place for place in taken if place.tenant == tenant]
     if len(own) >= places.per_key:
         return Admission(wait([place.age for place in own], lasted))
-    devices = len({owner, *(place.owner for place in taken)})
+    devices = len({tenant, *(place.tenant for place in taken)})
     left = dict(enumerate(taken))
     ending: list[int] = []
     within = (len(own) + 1) * devices <= places.sessions and _within(places, _memory(own) + kv_bytes, devices)
     while (lacking := _lacking(places, kv_bytes, list(left.values()))) is not None:
-        found = _surplus(left, owner, lacking, devices) if within else None
+        found = _surplus(left, tenant, lacking, devices) if within else None
         if found is None:
             holding = [place.age for place in taken if lacking.of(place)]
             return Admission(wait(holding, lasted))
@@ -75,10 +77,10 @@ class _Resource:
     """Amounts that sessions share."""
 
     limit: int
-    of: Callable[[Taken], int]  # what a session has of it
+    of: Callable[[OpenSession], int]  # what a session has of it
 
 
-def _lacking(places: Places, kv_bytes: int, taken: Sequence[Taken]) -> _Resource | None:
+def _lacking(places: SessionLimits, kv_bytes: int, taken: Sequence[OpenSession]) -> _Resource | None:
     """The amount of which there is not enough for another session."""
     if len(taken) >= places.sessions:
         return _Resource(places.sessions, lambda place: 1)
@@ -87,24 +89,24 @@ def _lacking(places: Places, kv_bytes: int, taken: Sequence[Taken]) -> _Resource
     return None
 
 
-def _surplus(left: Mapping[int, Taken], owner: Hashable, lacking: _Resource, devices: int) -> int | None:
+def _surplus(left: Mapping[int, OpenSession], tenant: Hashable, lacking: _Resource, devices: int) -> int | None:
     """The youngest session of the device that has most, if that is more than its share."""
     held: dict[Hashable, int] = {}
     for place in left.values():
-        if place.owner != owner:
-            held[place.owner] = held.get(place.owner, 0) + lacking.of(place)
+        if place.tenant != tenant:
+            held[place.tenant] = held.get(place.tenant, 0) + lacking.of(place)
     most = max(held, key=held.__getitem__, default=None)
     if most is None or held[most] * devices <= lacking.limit:
         return None
-    having = [index for index, place in left.items() if place.owner == most and lacking.of(place)]
+    having = [index for index, place in left.items() if place.tenant == most and lacking.of(place)]
     return min(having, key=lambda index: left[index].age)
 
 
-def _within(places: Places, kv_bytes: int, devices: int) -> bool:
+def _within(places: SessionLimits, kv_bytes: int, devices: int) -> bool:
     return places.kv_bytes is None or kv_bytes * devices <= places.kv_bytes
 
 
-def _memory(taken: Iterable[Taken]) -> int:
+def _memory(taken: Iterable[OpenSession]) -> int:
     return sum(place.kv_bytes for place in taken)
 
 
@@ -115,12 +117,12 @@ def wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
 
 
-def refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> str | None:
+def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> str | None:
     """The reason that this cloud does not serve `request`, in a sentence; None when it does."""
     if not request.question.strip():
         return "The question is empty."
     try:
-        checked(request.only)
+        check_patterns(request.only)
     except ValueError as error:
         return f"The patterns of the cloud's documents can't be followed: {error}."
     texts = {"question is": request.question, "questions before it are": request.earlier}

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloud.settings import CloudSettings
-from common.answer.request import starting
+from common.answer.request import starting_message
 from common.configuration.settings import is_loopback
 from common.daemon.start import THREADS_END, Ticker, Watchdog, allow_descriptors, cloud_keys, serving, stay_alone
 from common.engine.model.imports import importing_models
-from common.process.lifetime import ServiceManager, Startup, until_told, within
+from common.process.lifetime import ServiceManager, Startup, wait_until_stopped, within
 from common.process.machine import keep_loaded
 from common.process.threads import Died, end_process
 from common.transport.cloud_link import CloudLink
@@ -72,7 +72,7 @@ class Reception:
     def _tell(self, peer: Peer, doing: str) -> None:
         self._waiting[peer] = doing
         if self.link is not None:
-            self.link.send(peer, starting(doing))
+            self.link.send(peer, starting_message(doing))
 
 
 @contextmanager
@@ -101,7 +101,7 @@ log = logging.getLogger(__name__)
 DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allows, and the daemon's own
 
 
-def run(settings: CloudSettings) -> None:
+def run_cloud(settings: CloudSettings) -> None:
     """Serve devices until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
     with serving("dragon cloud", settings) as (stack, manager):
         _serve(settings, stack, manager)
@@ -145,7 +145,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     stack.enter_context(Watchdog(manager, side.threads | {"link": link.ask}, end_process))
     log.info("cloud ready on %s with %d chunks", link.address, side.library.count)
     side.measure_when_idle()
-    until_told()
+    wait_until_stopped()
 
 
 def _metered(address: str) -> MetricsServer:

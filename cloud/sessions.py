@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from cloud.admission import Admission, Places, Taken, admit, refusal, wait
+from cloud.admission import Admission, OpenSession, SessionLimits, admit, explain_refusal, wait
 from cloud.settings import CloudSettings
 from common.answer.report import SideReport
 from common.answer.request import (
@@ -19,7 +19,7 @@ from common.answer.request import (
     NoPlace,
     failure_message,
     no_handshake,
-    stopping,
+    stopping_message,
     unknown_session,
 )
 from common.daemon import handshake
@@ -31,12 +31,12 @@ from common.methods.catalog import METHODS, opened_by
 from common.methods.interface import CloudContext, CloudHalf
 from common.metrics import exposition
 from common.metrics.answers import BUSY, OTHER, AnswerMetrics
-from common.metrics.exposition import Reading, Readings
+from common.metrics.exposition import MetricValue, ValueCollector
 from common.metrics.state import link_readings, model_readings, models_of, note_build
 from common.process.log_lines import AnswerName
 from common.process.threads import QuietLog
 from common.transport.keys import fingerprint
-from common.transport.sending import CountersSnapshot, LinkToDevices, Peer, owner
+from common.transport.sending import CountersSnapshot, LinkToDevices, Peer, tenant_of
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -98,7 +98,7 @@ class Inbox:
             if self._find(key) is session:
                 self._guarded(key, session, run)
 
-        if not self._thread.submit(owner(key[0]), size, unless_over, partial(self._fail, key, session)):
+        if not self._thread.submit(tenant_of(key[0]), size, unless_over, partial(self._fail, key, session)):
             self._fail(key, session, NoPlace(CROWDED))
 
     def _guarded(self, key: Key, session: CloudHalf, run: Callable[[], object]) -> bool:
@@ -148,11 +148,11 @@ class CloudMetrics:
         self.answers = AnswerMetrics(
             registry, "From Open to the first draft, verdict or token", METHODS, REASONS, KINDS, ("cloud",)
         )
-        registry.register(Readings(self._readings))
+        registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.text(self._registry)
+        return exposition.format_metrics(self._registry)
 
     def sent(self, message: Message) -> None:
         """Note a refusal or a failure that a device is told."""
@@ -161,11 +161,11 @@ class CloudMetrics:
         elif isinstance(message, Error) and message.code != STOPPING:
             self.answers.failed(message.code)
 
-    def _readings(self) -> Iterator[Reading]:
-        yield Reading("dragon_num_requests_running", "Sessions that are open", float(self._sessions()))
+    def _readings(self) -> Iterator[MetricValue]:
+        yield MetricValue("dragon_num_requests_running", "Sessions that are open", float(self._sessions()))
         yield from model_readings(models_of(self._side))
         if self.link is not None:  # else it is the gateway's
-            yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
+            yield MetricValue("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
             yield from link_readings(self.link())
 
 
@@ -286,7 +286,7 @@ class Sessions:
             self._closing = True
             peers, keys = list(self._peers), list(self._sessions)
         for peer in peers:
-            self._send(peer, stopping())
+            self._send(peer, stopping_message())
         for key in keys:
             self._free(key)
 
@@ -312,7 +312,7 @@ class Sessions:
 
     def _greet(self, peer: Peer, hello: Hello) -> None:
         mine = self._side.hello
-        reason = handshake.refusal(device=hello, cloud=mine)
+        reason = handshake.explain_mismatch(device=hello, cloud=mine)
         if reason is not None:
             self._send(peer, Error(0, "mismatch", reason))
             return
@@ -334,7 +334,7 @@ class Sessions:
             self._send(peer, no_handshake(request))
         elif there:
             self._lines.tell(logging.INFO, "answer %s is open already", AnswerName.of(request.session))
-        elif (reason := refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
+        elif (reason := explain_refusal(request, self._settings, self._side.decoder.vocabulary)) is not None:
             self._send(peer, Error(request.session, "unservable", reason))
         else:
             self._admit(key, request)
@@ -392,10 +392,12 @@ class Sessions:
         """
         now, settings = time.monotonic(), self._settings
         others = [(other, session) for other, session in self._sessions.items() if other != key]
-        taken = [Taken(now - session.began, owner(other[0]), self._kv_bytes[other]) for other, session in others]
+        taken = [
+            OpenSession(now - session.began, tenant_of(other[0]), self._kv_bytes[other]) for other, session in others
+        ]
         memory = self._side.decoder.memory.limit_bytes
-        places = Places(settings.max_sessions, settings.max_sessions_per_key, memory)
-        admission = admit(places, owner(key[0]), kv_bytes, taken, self._lasted)
+        places = SessionLimits(settings.max_sessions, settings.max_sessions_per_key, memory)
+        admission = admit(places, tenant_of(key[0]), kv_bytes, taken, self._lasted)
         ending = [others[index] for index in admission.ending]
         for other, _ in ending:
             self._forget(other)
@@ -419,7 +421,9 @@ class Sessions:
         queued = partial(self._queued, peer)
         over, reserve = partial(self._ended, key), partial(self._reserve, key)
         estimates, decodes_on = self._estimates(peer), self._decodes_on
-        return CloudContext(self._side, estimates, send, queued, over, reserve, decodes_on, owner(peer), notes.waited)
+        return CloudContext(
+            self._side, estimates, send, queued, over, reserve, decodes_on, tenant_of(peer), notes.waited
+        )
 
     # --- messages of an open session
 

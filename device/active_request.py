@@ -513,7 +513,7 @@ class ActiveRequest:
         def merge() -> None:  # takes milliseconds, which neither the engine's thread nor the link's has
             self._finish(replace(finished, report=replace(report, trace=tracing.merged())))
 
-        self.side.later(merge, self._finish)
+        self.side.on_retrieval_thread(merge, self._finish)
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
         """Note a cloud that went away in the middle, unless a reason for its absence is noted already."""

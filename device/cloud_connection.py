@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Final, Protocol, Self, get_args
 
 from common.answer import request
-from common.answer.patience import MOST_STEP, MOST_TRIP, Patience
+from common.answer.patience import MOST_STEP, MOST_TRIP, WaitLimits
 from common.answer.request import Privacy, Request
 from common.answer.values import Commit
-from common.daemon.handshake import refusal
+from common.daemon.handshake import explain_mismatch
 from common.daemon.side import SideRuntime
 from common.estimates.policy import Estimates
 from common.estimates.profiler import PeerEstimates
@@ -95,7 +95,7 @@ class CloudConnection:
         match message:
             case ProbeReply():
                 self.peer.meter.replied(message)
-            case Welcome() if (reason := refusal(self._side.hello, message.hello)) is not None:
+            case Welcome() if (reason := explain_mismatch(self._side.hello, message.hello)) is not None:
                 self._log("the cloud at %s is refused (%s); `dragon status` says why", MISMATCH, reason)
                 self._refuse(reason)
             case Welcome() if self.welcome is not None:
@@ -261,13 +261,13 @@ class CloudView:
 
     # --- patience
 
-    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> Patience:
+    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
         """Limits on an answer's wait for the cloud, which has `read` its prompt or says that this has `prompt_tokens`;
         see `Cloud`. Whatever it says, they are finite, unless the request waits.
         """
         peer, least = self.peer, self._settings.patience
         estimates = peer.estimates if step is None else replace(peer.estimates, cloud_decode=step)
-        limits = Patience.of(estimates, peer.meter.longest, least, peer.waits(self._method).seconds)
+        limits = WaitLimits.of(estimates, peer.meter.longest, least, peer.waits(self._method).seconds)
         if self.connection is not None and self.connection.left:
             limits = replace(limits, patience=AT_ONCE)  # until another one comes
         elif not self.connected:
@@ -278,10 +278,10 @@ class CloudView:
             limits = replace(limits, patience=max(limits.patience, reading), reading=True)
         return replace(limits, arriving=self._arriving, patience=NEVER if self._waits else limits.patience)
 
-    def closing(self) -> Patience:
+    def closing(self) -> WaitLimits:
         """Limits on the wait for the cloud's part of a report."""
         trip = min(self.peer.meter.longest or 0.0, MOST_TRIP)
-        return Patience(NEVER, CLOSING_PATIENCE + trip, self._arriving)
+        return WaitLimits(NEVER, CLOSING_PATIENCE + trip, self._arriving)
 
     @property
     def _arriving(self) -> bool:

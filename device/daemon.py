@@ -11,13 +11,13 @@ from common.answer.request import Request
 from common.configuration.settings import is_loopback
 from common.daemon.start import THREADS_END, Watchdog, device_keys, serving, stay_alone
 from common.engine.model.imports import importing_models
-from common.process.lifetime import ServiceManager, Startup, until_told, within
+from common.process.lifetime import ServiceManager, Startup, wait_until_stopped, within
 from common.process.machine import keep_loaded
 from common.process.threads import end_process
 from common.transport.address import TransportError
 from common.transport.device_link import DeviceLink
 from device.access import tls
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
@@ -32,7 +32,7 @@ def _nobody() -> None:
     """Tells nobody."""
 
 
-def run(settings: DeviceSettings, listening: Callable[[], object] = _nobody) -> None:
+def run_device(settings: DeviceSettings, listening: Callable[[], object] = _nobody) -> None:
     """Serve until told to stop. `listening` is called when clients can connect. Does not return.
 
     A start that fails is one line on stderr and exit code 2.
@@ -88,13 +88,13 @@ def _serve(
     stack.enter_context(Watchdog(manager, side.threads | of_link | {"http": server.ask}, end_process))
     log.info("device ready on %s", server.url)
     side.measure_when_idle()
-    until_told()
+    wait_until_stopped()
 
 
 def _judge_way(options: HttpOptions) -> None:
     """Check the TLS files, and say what is wrong with the way to the HTTP interface. Raises `TlsError`."""
     if options.tls is not None:
-        for text in tls.complaints(options.tls, tls.checked(options.tls), tls.now()):
+        for text in tls.complaints(options.tls, tls.check_tls_files(options.tls), tls.now()):
             log.warning("%s", text)
     elif not is_loopback(options.host):
         log.warning(
@@ -130,7 +130,7 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
     return HttpOptions(
         host=settings.host,
         port=settings.port,
-        admission=Admission(ApiKeyFiles(settings.keys)),
+        admission=ApiKeyGate(ApiKeyFiles(settings.keys)),
         tls=settings.tls,
         insecure=settings.insecure,
         defaults=defaults,

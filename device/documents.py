@@ -22,8 +22,8 @@ from common.library.library import Library
 from common.library.passed_over import is_hidden
 from common.library.places import is_within
 from common.library.readers.content import storable
-from common.library.readers.formats import SUFFIXES, refusal
-from common.library.readings import Reading
+from common.library.readers.formats import SUFFIXES, explain_unread_format
+from common.library.readings import IngestRun
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
 from common.process.files import expanded, private_folder, replacing
@@ -70,7 +70,7 @@ class OwnDocuments:
         """Most bytes of a file of this name. Raises `PathError` for a name that can't be taken."""
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in SUFFIXES:
-            raise PathError(refusal(suffix))
+            raise PathError(explain_unread_format(suffix))
         _check_name(name)
         return most_bytes(suffix)
 
@@ -163,7 +163,7 @@ class OwnDocuments:
         """The folder of the uploads as the library knows it."""
         return storable(str(self._uploads.resolve()))
 
-    def _reading_of_uploads(self, reading: Reading, documents: Collection[str]) -> Reading:
+    def _reading_of_uploads(self, reading: IngestRun, documents: Collection[str]) -> IngestRun:
         """The reading of the uploads with those as skipped that are there now and no `documents`, copies among them,
         which can be told from those that are being read when that is done.
         """

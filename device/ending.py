@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from common.answer.patience import Patience, Silence
+from common.answer.patience import ProgressTimeout, WaitLimits
 from common.answer.report import AnswerRecord
 from common.daemon.model_runtime import Rereading, SecondReading, longest
 from common.engine.jobs import Prompt
@@ -31,7 +31,7 @@ class Ending:
         self._begun = begun
         self._second = SecondReading(reread)
         self._make = make
-        self._silence = Silence()
+        self._silence = ProgressTimeout()
         self._closed: tuple[Closed | None] | None = None  # the cloud's part of the report, or that there is none
         self._lock = threading.Lock()
 
@@ -68,7 +68,7 @@ class Ending:
         self._second.stop()
         self.close(None)
 
-    def tick(self, now: float, cloud: bool, reads: bool, come: int, limits: Patience) -> None:
+    def tick(self, now: float, cloud: bool, reads: bool, come: int, limits: WaitLimits) -> None:
         """Do without what takes too long. `cloud`: it has this answer still; `reads`: as the device, it reads it
         again; `come`: bytes of its part so far.
         """

@@ -24,9 +24,9 @@ from common.processors.trial import always
 from common.transport.sending import CountersSnapshot
 from device.active_request import ActiveRequest
 from device.cloud_connection import CloudConnection, CloudView, LinkToCloud, alone
-from device.doctor.checks import Finding, of_running
+from device.doctor.checks import Finding, check_running
 from device.documents import OwnDocuments
-from device.interface import CloudStatus, Embedded, EngineStatus, Tell
+from device.interface import CloudStatus, EngineStatus, Tell, TextVectors
 from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
@@ -129,7 +129,7 @@ class DeviceEngine:
             with _ending(active):
                 active.follow(former)
 
-        self._side.later(begin, former.fail)
+        self._side.on_retrieval_thread(begin, former.fail)
 
     def put(self, conversation: Conversation) -> Query:
         """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
@@ -153,14 +153,14 @@ class DeviceEngine:
     def piece(self, token: int) -> str:
         return self._side.tokenizer.piece(token)
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> TextVectors:
         """Vectors of `texts` by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
         embedder, listed = self._side.embedder, list(texts)
 
-        def embedded() -> Embedded:
+        def embedded() -> TextVectors:
             counts, most = embedder.token_counts(listed), embedder.max_tokens()
             cut = tuple(number for number, count in enumerate(counts) if count > most)
-            return Embedded(embedder.encode(listed), sum(min(count, most) for count in counts), cut)
+            return TextVectors(embedder.encode(listed), sum(min(count, most) for count in counts), cut)
 
         return self._in_turn(embedded)
 
@@ -194,7 +194,7 @@ class DeviceEngine:
 
     def diagnose(self) -> list[Finding]:
         """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
-        return list(of_running(self._settings, self._cloud_status(), self._side.library))
+        return list(check_running(self._settings, self._cloud_status(), self._side.library))
 
     def _cloud_status(self) -> CloudStatus:
         connection = self.cloud.connection
@@ -209,7 +209,7 @@ class DeviceEngine:
     def _in_turn(self, work: Callable[[], Result]) -> Result:
         """The result of `work`, from the retrieval thread. Raises what it raises."""
         done: Future[Result] = Future()
-        self._side.later(lambda: done.set_result(work()), done.set_exception)
+        self._side.on_retrieval_thread(lambda: done.set_result(work()), done.set_exception)
         return done.result()
 
     def _check_length(self, request: Open) -> None:
@@ -264,7 +264,7 @@ class DeviceEngine:
                 return
             self._served += 1
         if active.scope.library is not None:  # behind a search in it, and on no thread that others wait for
-            self._side.later(lambda: self._forget(active.scope), lambda error: self._forget(active.scope))
+            self._side.on_retrieval_thread(lambda: self._forget(active.scope), lambda error: self._forget(active.scope))
 
     def _forget(self, scope: Scope) -> None:
         """Remove the files that came with a request."""

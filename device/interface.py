@@ -13,7 +13,7 @@ from common.answer.report import Report
 from common.answer.request import Privacy, Request
 from common.engine.model.prompt import Conversation, Query, ToolFormat
 from common.library.hit import Hit
-from common.library.readings import Reading
+from common.library.readings import IngestRun
 from common.library.store import FileRecord, StoredChunk
 from common.processors.trial import always
 from device.doctor.checks import Finding
@@ -121,7 +121,7 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class TextVectors:
     """Vectors of texts."""
 
     vectors: NDArray[np.float32]  # [texts, dimension], of length 1
@@ -135,7 +135,7 @@ class Listing:
 
     documents: tuple[FileRecord, ...]  # by path
     watched: tuple[str, ...]  # folders
-    readings: tuple[Reading, ...]  # the latest of every folder
+    readings: tuple[IngestRun, ...]  # the latest of every folder
     tags: Mapping[str, tuple[str, ...]]  # of every folder and document that was tagged itself
     uploads: str  # folder of the files that were uploaded
 
@@ -228,7 +228,7 @@ class Engine(Protocol):
         """The text of one of the model's tokens as it stands between others."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> TextVectors:
         """Vectors of `texts` by the library's embedding model; takes its time. Raises `AnswerFailed`."""
         ...
 

@@ -13,7 +13,7 @@ from common.daemon.side import SideRuntime
 from common.methods.catalog import METHODS
 from common.metrics import exposition
 from common.metrics.answers import BETWEEN_TOKENS, FAILURES, AnswerMetrics, failure_kind
-from common.metrics.exposition import Reading, Readings
+from common.metrics.exposition import MetricValue, ValueCollector
 from common.metrics.state import link_readings, model_readings, models_of, note_build
 from common.transport.sending import CountersSnapshot
 from device.cloud_connection import CloudView
@@ -56,11 +56,11 @@ class DeviceMetrics:
         self._sent = self._counter("answer_sent_bytes", "Bytes to the cloud that decide tokens")
         self._received = self._counter("answer_received_bytes", "Bytes from the cloud that decide tokens")
         self._fetched = self._counter("answer_fetched_bytes", "Bytes of the cloud's documents")
-        registry.register(Readings(self._readings))
+        registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.text(self._registry)
+        return exposition.format_metrics(self._registry)
 
     def refused(self, failure: Exception) -> None:
         """Note a request that was refused before anything was begun."""
@@ -98,12 +98,14 @@ class DeviceMetrics:
     def _counter(self, name: str, meaning: str) -> Counter:
         return Counter(f"dragon_{name}", meaning, registry=self._registry)
 
-    def _readings(self) -> Iterator[Reading]:
-        yield Reading("dragon_num_requests_running", "Answers under way", float(self._running()))
-        yield Reading("dragon_cloud_connected", "1 while the cloud takes part, else 0", float(self._cloud.connected))
+    def _readings(self) -> Iterator[MetricValue]:
+        yield MetricValue("dragon_num_requests_running", "Answers under way", float(self._running()))
+        yield MetricValue(
+            "dragon_cloud_connected", "1 while the cloud takes part, else 0", float(self._cloud.connected)
+        )
         trip = self._cloud.peer.meter.rtt if self._cloud.connected else None
         if trip is not None:
-            yield Reading("dragon_round_trip_seconds", "Expected round trip to the cloud", trip)
+            yield MetricValue("dragon_round_trip_seconds", "Expected round trip to the cloud", trip)
         yield from model_readings(models_of(self._side))
         counts = self._link()
         if counts is not None:

@@ -188,7 +188,7 @@ def _build_table() -> NDArray[np.float64]:
 TABLE: Final = _build_table()
 
 
-def encode(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+def encode_probabilities(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
     """The nearest code of each probability, same shape.
 
     Zero, negative values and what is below the range become 0; what is above 1 (by rounding of a sum) becomes
@@ -200,7 +200,7 @@ def encode(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
 
 
 def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
-    """As `encode`; what is not a number becomes 0."""
+    """As `encode_probabilities`; what is not a number becomes 0."""
     # Half of the smallest is rounded to code 0; fmax and fmin prefer numbers to NaN.
     positive = np.fmin(np.fmax(numbers, TABLE[1] / 2, dtype=np.float64), 1.0)
     codes = np.rint(np.log2(positive) * STEPS_PER_OCTAVE) + LARGEST
@@ -208,7 +208,7 @@ def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
     return rounded.astype(np.uint16)
 
 
-def decode(codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+def decode_probabilities(codes: NDArray[np.uint16]) -> NDArray[np.float64]:
     """The probability of each code, same shape."""
     probabilities: NDArray[np.float64] = TABLE[codes]
     return probabilities

@@ -12,7 +12,7 @@ TAG: Final = "tag:"
 LONGEST_TAG: Final = 64  # characters
 
 
-def checked(patterns: Sequence[str]) -> None:
+def check_patterns(patterns: Sequence[str]) -> None:
     """Raise `ValueError`, one clause that doesn't repeat them, for patterns that can't be followed."""
     if len(patterns) > MOST_PATTERNS:
         raise ValueError(f"there may be up to {MOST_PATTERNS} patterns")

@@ -112,11 +112,11 @@ def fill_library(data: Path, role: str, texts: Mapping[str, str], suffix: str = 
     for name, text in texts.items():
         (folder / f"{name}{suffix}").write_text(text, "utf-8")
     from cloud.settings import CloudSettings
-    from common.library.commands import add
+    from common.library.commands import add_documents
     from device.settings import DeviceSettings
 
     kinds: dict[str, Any] = {"device": DeviceSettings, "cloud": CloudSettings}
-    if add(kinds[role](data=data / role), [folder]) != 0:
+    if add_documents(kinds[role](data=data / role), [folder]) != 0:
         raise StartFailed(f"the documents in {folder} could not be added")
 
 

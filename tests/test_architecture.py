@@ -216,7 +216,7 @@ def test_source_tree_keeps_its_shape() -> None:
         ("device/api/a.py", "from cloud import server"),
         ("device/cli/a.py", "from cloud.settings import CloudSettings"),
         ("device/cli/a.py", "class A:\n    from cloud.settings import CloudSettings"),
-        ("device/cli/a.py", "def later():\n    from cloud.daemon import run"),
+        ("device/cli/a.py", "def later():\n    from cloud.daemon import run_cloud"),
         ("device/cli/a.py", "def later():\n    from cloud import settings, daemon"),
         ("device/http/a.py", "def later():\n    from cloud.settings import CloudSettings"),
         ("common/a.py", "def later():\n    from cloud.settings import CloudSettings"),

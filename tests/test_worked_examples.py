@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.sampling.certificate import WHOLE, Certified, Contested, Decision, certify, eta_fixed
+from common.sampling.certificate import WHOLE, CertifiedToken, Decision, MissingValues, certify, eta_fixed
 from common.sampling.compiled import exponential
 from common.sampling.race import RaceSampler
 from tests.test_documents import ALGORITHM
@@ -96,13 +96,13 @@ def test_certificate_example(block: str) -> None:
     outcome = certify(device, cloud, eta)
     whole = RaceSampler(int(words("seed")), 1.0, 8, 8)
     target = certify(whole.draft(0, mixtures[0]), whole.draft(0, mixtures[1]), eta)
-    if isinstance(outcome, Contested):
+    if isinstance(outcome, MissingValues):
         lists = f"device {list(outcome.device_ids)} cloud {list(outcome.cloud_ids)} deeper {outcome.deeper}"
         assert words("contested") == lists.lower()
         own = sampler.complete(device, 0, outcome.device_ids, 0, sampler.supply(device, outcome.device_ids, 0))
         completed = sampler.complete(cloud, 0, outcome.cloud_ids, 0, sampler.supply(cloud, outcome.cloud_ids, 0))
         decided = sampler.aggregate("device", 0, own, completed, (log_h_device, log_h_cloud))
         assert isinstance(decided, Decision)
-        assert target == Certified(int(words("resolved"))) == Certified(decided.token)
+        assert target == CertifiedToken(int(words("resolved"))) == CertifiedToken(decided.token)
     else:
-        assert outcome == target == Certified(int(words("certified")))
+        assert outcome == target == CertifiedToken(int(words("certified")))

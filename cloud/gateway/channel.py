@@ -19,7 +19,16 @@ from common.configuration.configuration import ConfigurationError
 from common.process.threads import Accounts, Died
 from common.transport.keys import KeyPair
 from common.transport.loop import Turns, ZapAuthenticator
-from common.transport.sending import DEFAULT_LIMITS, NEVER, Handler, Outbox, OutgoingMessage, Peer, owner, read_event
+from common.transport.sending import (
+    DEFAULT_LIMITS,
+    NEVER,
+    Handler,
+    Outbox,
+    OutgoingMessage,
+    Peer,
+    read_event,
+    tenant_of,
+)
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Busy, Cancel, Close, Error, Fetch, Message, Open
 
@@ -58,14 +67,14 @@ class Note:
     frame: bytes = b""
 
 
-def packed(note: Note) -> bytes:
+def pack_note(note: Note) -> bytes:
     """A note on its way."""
     connection, key = (0, None) if note.peer is None else (note.peer.connection, note.peer.key)
     packed: bytes = msgpack.packb((int(note.kind), connection, key, note.value, note.frame))
     return packed
 
 
-def unpacked(data: bytes) -> Note:
+def unpack_note(data: bytes) -> Note:
     """Raises `ValueError` for what no process of ours can have sent."""
     try:
         kind, connection, key, value, frame = msgpack.unpackb(data)
@@ -184,12 +193,12 @@ class Channel:
         """Whether so much waits for a process, of all or of this device, that the rest of the room is for what it must
         hear. From any thread.
         """
-        return 2 * self._outbox.pending(number) > MOST_BYTES or self._shares[number, owner(peer)] > MOST_OF_ONE
+        return 2 * self._outbox.pending(number) > MOST_BYTES or self._shares[number, tenant_of(peer)] > MOST_OF_ONE
 
     def send(self, note: Note, number: int = 0) -> bool:
         """Hand a note over for a process, from any thread; False where it was dropped, as too much waits for it."""
-        data = packed(note)
-        share = None if note.peer is None else (number, owner(note.peer))
+        data = pack_note(note)
+        share = None if note.peer is None else (number, tenant_of(note.peer))
         outgoing = _Outgoing(number, note.kind.name, data, _size(data), share)
         self._count(share, outgoing.size)
         put = self._outbox.put(outgoing)
@@ -245,7 +254,7 @@ class Channel:
                 *routing, data = self._socket.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
                 return
-            number, note = int(routing[0]) if routing else 0, unpacked(data)
+            number, note = int(routing[0]) if routing else 0, unpack_note(data)
             if note.kind is Kind.TAKEN:
                 self._confirm(number, note.value)
             elif routing:
@@ -314,8 +323,8 @@ _SIGN: Final = 20.0  # seconds within which there is a sign of life
 class WorkerLink:
     """Implements `LinkToDevices`, and calls a handler as the devices' own link would.
 
-    Each device has its share of this thread, as of the devices' own. Implements `Manager`, too: the gateway wants signs
-    of life.
+    Each device has its share of this thread, as of the devices' own. Implements `LivenessMonitor`, too: the gateway
+    wants signs of life.
     """
 
     def __init__(
@@ -415,7 +424,7 @@ class WorkerLink:
         first message, by which it is known here, and the ends of sessions are taken in.
         """
         begun, now = time.thread_time(), time.monotonic()
-        account = self._accounts.of(owner(peer), now)
+        account = self._accounts.of(tenant_of(peer), now)
         wait = account.wait(now)
         try:
             message = decode(frame, LARGEST_PAYLOAD)
@@ -430,7 +439,7 @@ class WorkerLink:
         if isinstance(message, Open | Fetch):
             self._handler.on_message(peer, Cancel(message.session), 0)  # the gateway frees it by what follows
             self.send(peer, Busy(message.session, int(1e6 * wait)))
-        elif self._complaints.of(owner(peer), now).take(now):
+        elif self._complaints.of(tenant_of(peer), now).take(now):
             self.send(peer, Error(0, "quota", "This cloud does less work per second for one device; slow down."))
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:

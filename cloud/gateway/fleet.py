@@ -27,10 +27,10 @@ from common.daemon.start import BAD_INPUT, Watchdog
 from common.library.snapshots import forget, publish
 from common.metrics import exposition
 from common.metrics.answers import BUSY
-from common.metrics.exposition import Reading, Readings
+from common.metrics.exposition import MetricValue, ValueCollector
 from common.metrics.server import MetricsServer
 from common.metrics.state import link_readings
-from common.process.lifetime import ServiceManager, Startup, until_told
+from common.process.lifetime import ServiceManager, Startup, wait_until_stopped
 from common.process.machine import child_command, cores_each, memory, python_environment
 from common.process.threads import Died, end_process
 from common.transport.cloud_link import CloudLink
@@ -94,7 +94,7 @@ def given_to_worker(
     return json.dumps(given, default=str).encode()
 
 
-def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
+def start_process(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
     """A process of this installation, which finds what it is `given` on its stdin."""
     process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -104,7 +104,7 @@ def started(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
     return process
 
 
-def end_for_people(code: int, where: str = "") -> str:
+def describe_end(code: int, where: str = "") -> str:
     """The way in which a process ended, of which `subprocess` tells the `code`; `where` is a phrase, if it matters."""
     if code < 0:
         return f"was killed{where} (signal {-code})"
@@ -120,7 +120,7 @@ class LocalLauncher:
         self._given = given_to_worker(settings, None, snapshots=False, workers=count)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
-        return LocalProcess(started(worker_command(number, place, address), self._given))
+        return LocalProcess(start_process(worker_command(number, place, address), self._given))
 
     def close(self) -> None:
         """There is nothing but the processes."""
@@ -134,7 +134,7 @@ class LocalProcess:
 
     def ended(self) -> str | None:
         code = self._process.poll()
-        return None if code is None else end_for_people(code)
+        return None if code is None else describe_end(code)
 
     def misconfigured(self) -> bool:
         return self._process.poll() == BAD_INPUT
@@ -511,7 +511,7 @@ class Librarian:
         with self._lock:
             if self._closing.is_set():
                 return None
-            self._process = process = started(command, self._settings)
+            self._process = process = start_process(command, self._settings)
         return process
 
 
@@ -530,23 +530,23 @@ class GatewayMetrics:
         self._fleet = fleet
         self._link = link
         self._registry = exposition.make_registry(process=True)
-        self._registry.register(Readings(self._readings))
+        self._registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format. A worker that does not answer in time is left out."""
         workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
-        return exposition.merged(exposition.text(self._registry), workers, "worker")
+        return exposition.merged(exposition.format_metrics(self._registry), workers, "worker")
 
-    def _readings(self) -> Iterator[Reading]:
+    def _readings(self) -> Iterator[MetricValue]:
         gateway = self._gateway
-        yield Reading("dragon_workers_serving", "Workers that serve", float(self._fleet.serving))
+        yield MetricValue("dragon_workers_serving", "Workers that serve", float(self._fleet.serving))
         ends = tuple((why, float(count)) for why, count in self._fleet.ends)
-        yield Reading("dragon_worker_ends", "Ends of workers that were not told to end", ends, "why", counts=True)
+        yield MetricValue("dragon_worker_ends", "Ends of workers that were not told to end", ends, "why", counts=True)
         moved = "Sessions whose worker ended, which their devices open again"
-        yield Reading("dragon_worker_sessions_lost", moved, float(gateway.sessions_lost), counts=True)
-        yield Reading("dragon_peers_connected", "Devices that have shaken hands", float(gateway.devices))
+        yield MetricValue("dragon_worker_sessions_lost", moved, float(gateway.sessions_lost), counts=True)
+        yield MetricValue("dragon_peers_connected", "Devices that have shaken hands", float(gateway.devices))
         refused = ((BUSY, float(gateway.busy)),)
-        yield Reading("dragon_request_failures", "Answers that were refused", refused, "kind", counts=True)
+        yield MetricValue("dragon_request_failures", "Answers that were refused", refused, "kind", counts=True)
         yield from link_readings(self._link())
 
 
@@ -594,7 +594,7 @@ def serve_by_workers(
     manager.ready(f"serving devices on {link.address}")
     stack.enter_context(Watchdog(manager, {"link": link.ask, "channel": fleet.ask}, end_process))
     log.info("cloud ready on %s with workers", link.address)
-    until_told()
+    wait_until_stopped()
 
 
 def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from cloud.gateway.channel import Kind, Note
-from common.answer.request import no_handshake, starting, stopping, unknown_session
+from common.answer.request import no_handshake, starting_message, stopping_message, unknown_session
 from common.process.threads import QuietLog
-from common.transport.sending import LinkToDevices, Peer, owner
+from common.transport.sending import LinkToDevices, Peer, tenant_of
 from proto.errors import ProtocolError
 from proto.framing import LARGEST_PAYLOAD, decode, encode
 from proto.messages import (
@@ -173,7 +173,7 @@ class Table:
 
     def full(self, peer: Peer) -> bool:
         """Whether a device has as many sessions as it may, on all workers together."""
-        return self._of_keys[owner(peer)] >= self._most_per_key
+        return self._of_keys[tenant_of(peer)] >= self._most_per_key
 
     def opened(self, key: Key, fetches: bool = False) -> Opening | None:
         """Place a session; None where no worker serves, or the device has not said hello."""
@@ -187,7 +187,7 @@ class Table:
         known = not self._introduce(device, worker)
         self.openings += 1
         device.sessions[key[1]] = _Session(worker, fetches, self.openings)
-        self._of_keys[owner(key[0])] += 1
+        self._of_keys[tenant_of(key[0])] += 1
         self._loads[worker] += 1
         return Opening(self.openings, worker, None if known else device.hello)
 
@@ -197,7 +197,7 @@ class Table:
         if session is None:
             return
         del self._devices[key[0]].sessions[key[1]]
-        mine = owner(key[0])
+        mine = tenant_of(key[0])
         self._of_keys[mine] -= 1
         if not self._of_keys[mine]:
             del self._of_keys[mine]
@@ -358,7 +358,7 @@ class Gateway:
             self._closing = True
             peers = self._table.devices
         for peer in peers:
-            self._send(peer, stopping())
+            self._send(peer, stopping_message())
 
     # --- workers
 
@@ -439,7 +439,7 @@ class Gateway:
         with self._lock:
             met = self._introduce(peer, hello, repeated=self._table.knows(peer))
         if not met:
-            self._send(peer, starting("waiting for a worker"))
+            self._send(peer, starting_message("waiting for a worker"))
 
     def _greet_anew(self) -> None:
         """Have those devices welcomed whose worker was lost before it did, or for whom there was none."""
@@ -447,7 +447,7 @@ class Gateway:
             waiting = [] if self._closing else self._table.ungreeted
             unmet = [peer for peer, hello in waiting if not self._introduce(peer, hello)]
         for peer in unmet:
-            self._send(peer, starting("waiting for a worker"))
+            self._send(peer, starting_message("waiting for a worker"))
 
     def _introduce(self, peer: Peer, hello: bytes, repeated: bool = False) -> bool:
         """Have a worker hear of a device; False where there is none. The caller holds the lock, so that a device's end

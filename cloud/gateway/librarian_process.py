@@ -20,7 +20,7 @@ def main() -> None:
     from cloud.settings import CloudSettings
     from common.configuration.folders import keep_caches
     from common.daemon.start import serving
-    from common.process.lifetime import until_told
+    from common.process.lifetime import wait_until_stopped
 
     settings = CloudSettings(**json.load(sys.stdin))
     keep_caches(settings)
@@ -33,7 +33,7 @@ def main() -> None:
         stack.callback(library.close)
         for thread in (FolderWatcher(settings, library), Publisher(library)):
             stack.callback(thread.close)
-        until_told()
+        wait_until_stopped()
 
 
 if __name__ == "__main__":

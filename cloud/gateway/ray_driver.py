@@ -24,17 +24,17 @@ _STORE: Final = 80 * 2**20  # bytes of Ray's object store, where this process st
 _LOOK: Final = 2.0  # seconds between two looks for machines that are taken away
 
 
-class Driver:
+class WorkerStarter:
     """Starts and ends workers. Calls to Ray return at once; its threads tell what became of them."""
 
     def __init__(self, ray: Any, wanted: dict[str, Any], out: IO[str]) -> None:
-        from cloud.gateway.ray_worker import CONCURRENCY, Seat
+        from cloud.gateway.ray_worker import CONCURRENCY, WorkerActor
 
         self._ray = ray
         self._given = wanted["given"].encode()
         # Ray starts none again: the gateway does, for workers of every kind, under a number of its own.
         needs = {"num_cpus": wanted["cpus"], "num_gpus": wanted["gpus"], "max_restarts": 0, "max_task_retries": 0}
-        self._actor = ray.remote(Seat).options(**needs, max_concurrency=CONCURRENCY)
+        self._actor = ray.remote(WorkerActor).options(**needs, max_concurrency=CONCURRENCY)
         self._seats: dict[int, Any] = {}
         self._machines: dict[int, str] = {}  # node ids, of workers that have been placed
         self._out = out
@@ -111,7 +111,7 @@ def main() -> None:
         why = f"the Ray cluster {wanted['cluster']} can't be joined: {reason_of(error)}"
         print(json.dumps({"failed": why}), file=out, flush=True)
         sys.exit(1)
-    driver = Driver(ray, wanted, out)
+    driver = WorkerStarter(ray, wanted, out)
     threading.Thread(target=driver.watch, name="drained machines", daemon=True).start()
     for line in sys.stdin:
         match json.loads(line):

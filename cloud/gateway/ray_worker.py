@@ -12,13 +12,13 @@ import subprocess
 import threading
 from contextlib import suppress
 
-from cloud.gateway.fleet import end_for_people, started, worker_command
+from cloud.gateway.fleet import describe_end, start_process, worker_command
 from common.process.version import VERSION
 
 CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives
 
 
-class Seat:
+class WorkerActor:
     """The actor. Ray kills it when its driver ends, or when the machine is taken away."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Seat:
                 return "was told to end", None
             with suppress(PermissionError):  # Ray's processes stand back behind all others; only root may undo that
                 os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
-            self._process = process = started(worker_command(number, place, address), given)
+            self._process = process = start_process(worker_command(number, place, address), given)
         code = process.wait()
-        return end_for_people(code, f" on {host}"), code
+        return describe_end(code, f" on {host}"), code
 
     def machine(self) -> str:
         """The id of the Ray node that this is on."""

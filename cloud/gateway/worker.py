@@ -27,7 +27,7 @@ def main() -> None:
     from common.configuration.folders import keep_caches
     from common.daemon.start import THREADS_END, serving
     from common.engine.model.imports import importing_models
-    from common.process.lifetime import until_told, within
+    from common.process.lifetime import wait_until_stopped, within
     from common.process.machine import keep_loaded
     from common.process.threads import end_process
     from common.transport.keys import KeyPair
@@ -71,7 +71,7 @@ def main() -> None:
             log.warning("its niceness is %d: whatever else runs on this machine goes first", niceness)
         link.ready(side.decoder.vocabulary)
         side.measure_when_idle()
-        until_told()
+        wait_until_stopped()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ _COMMON: Final = frozenset(_ANYWHERE.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AttributedText:
     """Consecutive words whose largest share comes from the same source (None: what no document made likelier)."""
 
     source: int | None
@@ -68,7 +68,7 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Influence:
     """Influence of a document on a sentence: by how many nats it made it likelier."""
 
     source: int  # its place among the report's sources
@@ -80,7 +80,7 @@ class Sentence:
     """A sentence of an answer, with the documents that made a difference to it, the largest first."""
 
     text: str
-    documents: tuple[Told, ...]
+    documents: tuple[Influence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,15 +334,15 @@ def _distance(one: str, other: str, most: int) -> int:
     return row[-1]
 
 
-def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Part]:
+def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[AttributedText]:
     """The answer of these `pieces` [tokens] cut between words where its main source changes; `attribution`
     [tokens][sources] is the report's.
     """
-    found: list[Part] = []
+    found: list[AttributedText] = []
     for source, same in groupby(_words(attribution, pieces), key=lambda word: word.source):
         these = list(same)
         mean = sum(word.share for word in these) / len(these)
-        found.append(Part(source, mean, "".join(word.text for word in these)))
+        found.append(AttributedText(source, mean, "".join(word.text for word in these)))
     return found
 
 
@@ -368,7 +368,7 @@ def sentences(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> 
 
 
 def _sentence(text: str, sums: Sequence[float]) -> Sentence:
-    told = [Told(source, round(nats, 2)) for source, nats in enumerate(sums) if nats >= TOLD_FROM]
+    told = [Influence(source, round(nats, 2)) for source, nats in enumerate(sums) if nats >= TOLD_FROM]
     return Sentence(text.strip(), tuple(sorted(told, key=lambda each: -each.nats)))
 
 

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from common.answer.recorder import Recorder
 from common.answer.report import RECENT, AnswerRecord
-from common.answer.values import Commit, Drawn, Finish, Send, TreeWork, Withdraw
+from common.answer.values import Commit, DrawnDraft, Finish, Send, TreeWork, Withdraw
 from proto.messages import Message, Side
 
 
@@ -47,19 +47,19 @@ class NullObserver:
         pass
 
 
-class Engine(Protocol):
+class ModelThread(Protocol):
     """The thread that owns a model, as an answer sees it."""
 
     def wake(self) -> None:
         """Look at the answers again: one of them may have got work, or lost it."""
         ...
 
-    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
-        """Call `run` on the thread, soon, at the cost of the peer `owner`, if it is for one."""
+    def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
+        """Call `run` on the thread, soon, at the cost of the peer `tenant`, if it is for one."""
         ...
 
 
-class Machine(Protocol):
+class StateMachine(Protocol):
     """The state machine of one side of an answer. Any thread reads the properties without the lock."""
 
     @property
@@ -100,13 +100,13 @@ class Preview:
 
 
 class Driver:
-    """A machine with its lock; carries out its actions. `Part`s connect it with the models that it asks."""
+    """A machine with its lock; carries out its actions. `ModelSeat`s connect it with the models that it asks."""
 
     def __init__(
         self,
         role: Side,
-        machine: Machine,
-        engines: Sequence[Engine],
+        machine: StateMachine,
+        engines: Sequence[ModelThread],
         send: Callable[[Message], object],
         observer: Observer,
         recorder: Recorder | None = None,
@@ -178,7 +178,7 @@ class Driver:
         return True
 
 
-class Part(Generic[W]):
+class ModelSeat(Generic[W]):
     """One model's part in an answer, which the engine's thread calls. Implements `Client`."""
 
     resting = False
@@ -187,7 +187,7 @@ class Part(Generic[W]):
         self,
         driver: Driver,
         work: Callable[[], W | None],
-        drawn: Callable[[W, Sequence[Drawn], float, float], Sequence[object] | None],
+        drawn: Callable[[W, Sequence[DrawnDraft], float, float], Sequence[object] | None],
         late: Callable[[], int] = lambda: 0,
     ) -> None:
         """All are called under the lock: `work` for what is wanted next; `drawn` with the drafts of a step, the seconds
@@ -223,7 +223,7 @@ class Part(Generic[W]):
         """Whether the step under way for `work` has become useless. Takes no lock: it reads two single values."""
         return self.driver.over or self.driver.machine.epoch != work.epoch
 
-    def drawn(self, work: W, drawn: Sequence[Drawn], seconds: float) -> None:
+    def drawn(self, work: W, drawn: Sequence[DrawnDraft], seconds: float) -> None:
         """Hand the drafts of a step to the machine; the step took `seconds`."""
         ended = time.monotonic_ns()
         driver = self.driver

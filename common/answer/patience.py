@@ -32,7 +32,7 @@ MOST_DOUBLINGS: Final = 5  # of the time for which a cloud that was waited for i
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WaitLimits:
     """Both in seconds."""
 
     resync: float  # silence after which the committed prefix is sent again
@@ -41,7 +41,7 @@ class Patience:
     reading: bool = False  # the other side reads its prompt: what that takes tells nothing about single tokens
 
     @classmethod
-    def of(cls, estimates: Estimates, longest: float | None, patience: float, usual: float | None = None) -> Patience:
+    def of(cls, estimates: Estimates, longest: float | None, patience: float, usual: float | None = None) -> WaitLimits:
         """Limits from the link and the cloud's steps: no shorter than a working cloud may take to be heard.
 
         `longest` is a round trip that is seldom exceeded, None before the first; `patience` the least for the device;
@@ -75,7 +75,7 @@ class Stopwatch:
         return counted
 
 
-class Silence:
+class ProgressTimeout:
     """Measures how long the other side has made no progress while nothing else could bring the answer forward.
 
     What this side slept through is not counted: a stopped process or a closed lid is nobody else's silence.
@@ -96,7 +96,7 @@ class Silence:
         self._gave_up: float | None = None  # the wait that ended so, until the other side is back
         self._away = False
 
-    def over(self, now: float, progress: int, stage: Hashable, waiting: bool, away: bool, limits: Patience) -> bool:
+    def over(self, now: float, progress: int, stage: Hashable, waiting: bool, away: bool, limits: WaitLimits) -> bool:
         """Whether patience ends now (seconds of any clock). To be called at events and periodically.
 
         `progress` counts what the other side has brought, and only grows. A new `stage` (it was heard, it was asked
@@ -131,7 +131,7 @@ class Silence:
         self._spent += elapsed / limits.patience
         return self._ends(limits)
 
-    def _ends(self, limits: Patience) -> bool:
+    def _ends(self, limits: WaitLimits) -> bool:
         doubted = self._vain > 1 and self._alone < limits.patience * 2 ** min(self._vain - 1, MOST_DOUBLINGS)
         if doubted:
             return True  # it said before that it was back, and brought nothing
@@ -145,7 +145,7 @@ class Silence:
         self._waited = self._staged = self._spent = self._arriving = 0.0
 
 
-class Waiting(Protocol):
+class WaitingSide(Protocol):
     """An answer whose other side is waited for, or may be."""
 
     @property
@@ -173,8 +173,8 @@ class Watch:
     """The clock of one answer: says when to ask the other side again, and when to give it up."""
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
-        """`waited`: as of `Silence`."""
-        self._silence = Silence(waited)
+        """`waited`: as of `ProgressTimeout`."""
+        self._silence = ProgressTimeout(waited)
         self._stage: Hashable = None
         self._asked = 0.0  # when the other side was last heard, or asked
 
@@ -182,7 +182,7 @@ class Watch:
         """Note that the other side was heard or asked at `now`."""
         self._asked = now
 
-    def look(self, now: float, answer: Waiting, limits: Patience) -> tuple[bool, bool]:
+    def look(self, now: float, answer: WaitingSide, limits: WaitLimits) -> tuple[bool, bool]:
         """Whether to ask the other side again, and whether patience ends now (seconds of any clock)."""
         waiting, stage, away = answer.waiting, answer.stage, answer.away
         over = self._silence.over(now, answer.progress, stage, waiting, away, limits)

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from common.answer.citations import cited_sources
 from common.answer.request import Request
-from common.answer.values import Commit, Mixing
+from common.answer.values import Commit, KeptMixture
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.framing import PAYLOAD_LIMIT
@@ -407,9 +407,9 @@ class AnswerRecord:
         self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
         self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
         self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
-        self._mixtures: dict[int, Mixing] = {}
+        self._mixtures: dict[int, KeptMixture] = {}
 
-    def drafted(self, position: int, mixtures: Sequence[Mixing]) -> None:
+    def drafted(self, position: int, mixtures: Sequence[KeptMixture]) -> None:
         """Note drafts from `position` on, whose mixtures are kept until their positions are decided."""
         for place, mixture in enumerate(mixtures, position):
             self._mixtures[place] = mixture
@@ -473,7 +473,7 @@ UNREAD = "What each document says of this answer was not found out: it has no ci
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
+class SourceShares:
     """Shares of an answer's sources, [tokens][sources], and in how many tokens those of the cloud's documents are not
     known, as rows of its session before a lost connection: they are 0 there.
     """
@@ -488,9 +488,9 @@ def untold(unknown: int, tokens: int) -> str:
     return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
 
 
-def of_both_sides(
+def attribute_to_both(
     record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
-) -> Attribution:
+) -> SourceShares:
     """Shares with the device's documents first; `closed` is None when the cloud's part is missing."""
     cloud_rows, known = _cloud_rows(record, closed), _known(record, closed)
     devices, clouds = len(record.device_titles), len(record.cloud_titles)
@@ -513,23 +513,23 @@ def of_both_sides(
         row += [share * part / total if total else 0.0 for part in from_cloud[:clouds]]
         row += [0.0] * (devices + clouds - len(row))
         rows.append(tuple(round(part, DIGITS) for part in row))
-    return Attribution(tuple(rows), unknown)
+    return SourceShares(tuple(rows), unknown)
 
 
-def of_one_process(record: Record, shares: Sequence[Sequence[float]]) -> Attribution:
+def attribute_to_device(record: Record, shares: Sequence[Sequence[float]]) -> SourceShares:
     """Shares of an answer for which this device read all documents; `shares` are [tokens][documents + 1]."""
     sources = len(record.device_titles) + len(record.cloud_titles)  # the rest is no document's
     told = shares[: len(record.token_times)]
-    return Attribution(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
+    return SourceShares(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
 
 
-def of_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> Attribution:
+def attribute_to_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> SourceShares:
     """Shares of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
     rows, known, nothing = _cloud_rows(record, closed), _known(record, closed), (0.0,) * len(record.cloud_titles)
     tokens = range(len(record.token_times))
     told = (rows[place][:-1] if place in known and place not in degraded else nothing for place in tokens)
     shares = tuple(tuple(round(share, DIGITS) for share in row) for row in told) if rows else ()
-    return Attribution(shares, sum(place not in known and place not in degraded for place in tokens) if nothing else 0)
+    return SourceShares(shares, sum(place not in known and place not in degraded for place in tokens) if nothing else 0)
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:

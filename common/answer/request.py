@@ -29,7 +29,7 @@ from proto.messages import (
     Placement,
     Sampler,
 )
-from proto.patterns import checked
+from proto.patterns import check_patterns
 
 Sources = Literal["both", "device", "cloud"]
 Unmatched = Literal["warn", "refuse", "answer"]
@@ -74,7 +74,7 @@ def _patterns(value: object) -> object:
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list | tuple) or not all(isinstance(each, str) for each in listed):
         raise ValueError("expected a pattern or an array of patterns")
-    checked(listed)
+    check_patterns(listed)
     return tuple(listed)
 
 
@@ -231,12 +231,12 @@ def failure_message(session: int, failure: Exception) -> Busy | Error:
     return Error(session, _CODES.get(failure.field, "unservable"), _cut(str(failure)))
 
 
-def stopping() -> Error:
+def stopping_message() -> Error:
     """The message that this cloud ends, and all sessions with it; another one may come in its place."""
     return Error(0, STOPPING, "The cloud is stopping.")
 
 
-def starting(doing: str) -> Error:
+def starting_message(doing: str) -> Error:
     """The message that this cloud can't answer yet, and what it is at; when it can, it ends the connection."""
     return Error(0, STARTING, doing)
 

@@ -24,7 +24,7 @@ class View(Protocol):
         ...
 
 
-class Mixing(Protocol):
+class KeptMixture(Protocol):
     """A side's mixture over its documents at one position, as far as it is kept."""
 
     def contributions(self, token: int) -> Iterable[float]:
@@ -33,12 +33,12 @@ class Mixing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnDraft:
     """A draft, its evidence log h, and the mixture behind it, for the documents' shares."""
 
     view: View
     evidence: float
-    mixing: Mixing
+    mixing: KeptMixture
 
 
 @dataclass(frozen=True, slots=True)

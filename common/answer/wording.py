@@ -66,7 +66,7 @@ def atoms(text: str) -> list[str]:
     return found
 
 
-def named(question: str, texts: Sequence[str]) -> list[bool]:
+def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
     """For each of the retrieved `texts`, whether it has a word that the question names one thing by.
 
     That is a word with digits (a date, a version, a number of an order), or one that most of the other texts lack.

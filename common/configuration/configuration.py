@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
-from common.configuration.folders import foreign
+from common.configuration.folders import why_not_library
 from common.configuration.settings import MODEL_SETTINGS, Settings, absolute, is_unset
 from common.process.files import expanded
 
@@ -63,7 +63,7 @@ def load_settings(
         if file is None and _named(file) is not None and str(path) in wrong:
             wrong += f" (${CONFIG_VARIABLE} names this file for both roles)"
         raise ConfigurationError(wrong) from None
-    if reason := foreign(settings.library):
+    if reason := why_not_library(settings.library):
         raise ConfigurationError(_refused("library", str(settings.library), reason, origins))
     settings._origins = origins
     return settings

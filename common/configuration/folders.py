@@ -21,7 +21,7 @@ _CACHES: Final = frozenset({"index.faiss", "index.faiss.new", "snapshots"})  # o
 _OF_A_DISK: Final = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", "@eaDir", "#recycle"})
 
 
-def foreign(library: Path) -> str | None:
+def why_not_library(library: Path) -> str | None:
     """The reason that `library` can't be a library's folder: it is some other one. None for one that can."""
     names: set[str] = set()
     with suppress(OSError):  # it is not there yet; or whoever opens it says what is wrong with it

@@ -14,7 +14,7 @@ from proto.errors import ProtocolError
 from proto.messages import Hello
 
 
-def refusal(device: Hello, cloud: Hello) -> str | None:
+def explain_mismatch(device: Hello, cloud: Hello) -> str | None:
     """The reason that two sides can't answer together, in sentences that say what to do; None when they can.
 
     The models may differ. The tokenizers may not, since tokens would differ in meaning, nor may the scorers and

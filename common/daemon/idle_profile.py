@@ -94,7 +94,7 @@ class IdleProfile:
         turn = _Turn(self._decoding, measuring(decoder, self._rows, measured_lengths(decoder)), self._closing)
         while not turn.over:
             turn.done.clear()
-            self._decoding.task(turn.step)
+            self._decoding.on_model_thread(turn.step)
             while not turn.done.wait(self._look):
                 if self._closing.is_set():
                     return None

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from common.answer.report import AnswerRecord, Origin, Record
 from common.answer.request import AnswerFailed, RequestError
-from common.answer.values import Drawn, TreeWork, Work
+from common.answer.values import DrawnDraft, TreeWork, Work
 from common.daemon.handshake import as_failure
 from common.engine.draw import Drafter
 from common.engine.jobs import AnswerJob, Assignment, Blocks, Client, DocumentScorer, Measured, Prompt
 from common.engine.kv.documents import shortened
 from common.engine.kv.line import KvAllocationError, KvTooLargeError
-from common.engine.kv.memory import Claim, DocumentStates, Need, Part
+from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
@@ -76,7 +76,7 @@ class PromptRows:
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
     closest: float = -1.0  # the largest closeness of a document, of either side
     apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
-    part: Part | None = None  # of KV memory, where it is claimed for them together with that for other rows
+    part: Reservation | None = None  # of KV memory, where it is claimed for them together with that for other rows
     found: int = 0  # documents
     cut: int = 0  # those of them that had no room, or not all
     texts: tuple[str, ...] = ()  # of the documents, of this side's and then of the other's
@@ -113,8 +113,8 @@ def rows(
         tuple(document.similarity for document in documents),
         fetched=len(fetched) if own else 0,  # alone they are all there is
         states={document.tokens: document.states for document in documents if document.states is not None},
-        blank=begin if blank else None,
-        passing=frozenset(document.tokens for document in documents if document.passing),
+        empty_row=begin if blank else None,
+        ephemeral=frozenset(document.tokens for document in documents if document.passing),
     )
     tokens = len(query) + sum(map(len, prompt.documents))
     closest, shorter = max(each.closeness for each in documents), sum(document.cut for document in documents)
@@ -151,14 +151,14 @@ def one_row(
         begin,
         blank=True,
     )
-    row, passing = read.tokens, apart.prompt.passing
+    row, passing = read.tokens, apart.prompt.ephemeral
     prompt = Prompt(
         (row,),
         query,
         (most_last[-1].similarity,),
         states=apart.prompt.states if blocks else {},
-        blank=begin if blank else None,
-        passing=passing | {row} if passing else passing,
+        empty_row=begin if blank else None,
+        ephemeral=passing | {row} if passing else passing,
         blocks={0: read} if blocks else {},
     )
     tokens, without = len(query) + len(row), apart.cut + found - len(kept)
@@ -177,12 +177,12 @@ def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -
             document = replace(document, tokens=begin + document.tokens, states=None)
         if left <= 0:
             break
-        kept[index] = cut(document, len(begin) + left)
+        kept[index] = cut_document(document, len(begin) + left)
         left -= len(kept[index].tokens) - len(begin)
     return kept
 
 
-def cut(document: Document, room: int) -> Document:
+def cut_document(document: Document, room: int) -> Document:
     """`document` with its first `room` tokens at most."""
     if len(document.tokens) <= room:
         return document
@@ -223,7 +223,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeating:
+class RepeatingDrafter:
     """Draws the answer's own tokens. Implements `Drafter`."""
 
     tokens: Sequence[int]
@@ -264,7 +264,7 @@ class Rereading:
     def outdated(self, work: Work) -> bool:
         return self._over
 
-    def drawn(self, work: Work, drawn: Sequence[Drawn], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
         for token, draft in zip(self.tokens[work.position :], drawn, strict=False):
             self._shares.append(tuple(float(share) for share in draft.mixing.contributions(token)))
         if len(self._shares) == len(self.tokens):
@@ -376,7 +376,7 @@ class Start:
     drafter: Drafter
     measured: Measured  # told of every step
     retrieved: Callable[[PromptRows], object] = _nobody  # told of the documents that were found
-    peer: Hashable = None  # whose answer it is; peers share the model fairly. None: this daemon's own user's
+    tenant: Hashable = None  # whose answer it is; tenants share the model fairly. None: this daemon's own user's
     waited: Callable[[float], object] = _nobody  # told the seconds until there was memory
     spare: int = 0  # tokens that the rows shall hold beside the answer's, for branches
 
@@ -477,13 +477,13 @@ class ModelRuntime:
         assignment = Assignment(
             found.prompt, self.scorer, start.drafter, reserve, joint, processor, start.measured, start.waited
         )
-        self.decoding.submit(AnswerJob(answer, assignment, start.peer, partial(_end, answer), found.part))
+        self.decoding.submit(AnswerJob(answer, assignment, start.tenant, partial(_end, answer), found.part))
 
-    def reread(self, rereading: Rereading, peer: Hashable = None) -> None:
+    def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
         """Read an answer again, behind other answers' steps."""
-        prompt, drafter = rereading.prompt, Repeating(rereading.tokens)
+        prompt, drafter = rereading.prompt, RepeatingDrafter(rereading.tokens)
         assignment = Assignment(prompt, self.scorer, drafter, len(rereading.tokens))
-        self.decoding.submit(RereadingJob(rereading, assignment, peer, lambda error: rereading.end(_told(error))))
+        self.decoding.submit(RereadingJob(rereading, assignment, tenant, lambda error: rereading.end(_told(error))))
 
     def read_trees(
         self,

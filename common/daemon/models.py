@@ -1,4 +1,4 @@
-"""Commands on models: `dragon models check`, `list` and `pull`.
+"""Commands on models: `dragon models check`, `list` and `pull_model`.
 
 Results go to stdout, everything else to stderr.
 """
@@ -22,7 +22,7 @@ from rich.filesize import decimal
 from transformers import AutoConfig
 
 from common.configuration.settings import MODEL_SETTINGS, Settings, readable_name
-from common.daemon.profile import evenly, no_room, profile
+from common.daemon.profile import evenly, measure_profile, no_room
 from common.engine.kv.line import KvAllocationError, KvMemoryFullError
 from common.engine.model import hub
 from common.engine.model.architecture import check_architecture, max_context
@@ -37,10 +37,10 @@ from common.engine.model.hub import (
     Pulled,
     card,
     damaged_blobs,
+    find_decoder_files,
     here,
     is_folder,
     link,
-    locate,
     place_of,
 )
 from common.engine.model.loading import resolve_device, resolve_dtype
@@ -71,7 +71,7 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
     place = Path(model_place(settings.model, settings.models))
     if os.path.exists(place / MANIFEST) and (damaged := damaged_files(place)):
         raise ModelError(f"{place}: {', '.join(damaged)} changed since the import; `dragon models remove {place.name}`")
-    if not os.path.exists(place) and (damaged := damaged_blobs(locate(settings.model))):
+    if not os.path.exists(place) and (damaged := damaged_blobs(find_decoder_files(settings.model))):
         raise ModelError(f"{place}: {', '.join(damaged)} changed on this disk; `dragon models remove {place}`")
     before, began = _most_memory(), time.monotonic()
     decoder = load_decoder(settings)
@@ -110,7 +110,7 @@ def _timed(decoder: Decoder) -> list[str]:
     lines = []
     for rows in DOCUMENTS:
         try:
-            measured = profile(decoder, rows, lengths, repeats=3)
+            measured = measure_profile(decoder, rows, lengths, repeats=3)
             each = ", ".join(f"{1e3 * seconds:.1f} ms at {context} tokens" for context, seconds in measured.pairs)
         except (KvMemoryFullError, KvAllocationError) as error:
             each = no_room(error)
@@ -173,7 +173,7 @@ _NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrain
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ModelListing:
     """A line of the list; texts are empty where nothing is known."""
 
     name: str
@@ -185,14 +185,14 @@ class Listed:
     state: str  # where it is, or what is wrong
 
 
-def list_models(sides: Sides) -> list[Listed]:
+def list_installed_models(sides: Sides) -> list[ModelListing]:
     """The models on this machine, by name."""
     return [_listed(each, sides) for each in here(sides["device"].models)]
 
 
 def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
-    """Models that may be removed, by their names in `list_models`. Raises `ModelError` if there is none of one of them,
-    or it is a folder that somebody put there.
+    """Models that may be removed, by their names in `list_installed_models`. Raises `ModelError` if there is none of
+    one of them, or it is a folder that somebody put there.
     """
     known = {each.name: each for each in here(models)}
     for name in names:
@@ -214,9 +214,9 @@ def used_by(model: Pulled, sides: Sides) -> list[str]:
     return found
 
 
-def _listed(model: Pulled, sides: Sides) -> Listed:
+def _listed(model: Pulled, sides: Sides) -> ModelListing:
     used = ", ".join(used_by(model, sides))
-    return Listed(
+    return ModelListing(
         model.name, model.size, model.numbers, model.licence or "", _family(model.folder), used, _where(model)
     )
 
@@ -269,7 +269,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 Say = Callable[[str], object]
 
 
-def pull(given: str, sides: Sides, say: Say) -> str:
+def pull_model(given: str, sides: Sides, say: Say) -> str:
     """Bring a model here by Hub id, folder or `.gguf` file; `say` is told lines about it.
 
     Returns the name that the setting `model` takes. Raises `ModelError`.
@@ -301,7 +301,7 @@ def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
 
 def _download(hub_id: str, sides: Sides, say: Say) -> str:
     offer = hub.offered(hub_id)
-    weights = hub.listed(hub_id, WEIGHTS, NOT_A_DECODER_S)
+    weights = hub.list_hub_files(hub_id, WEIGHTS, NOT_A_DECODER_S)
     if not weights:
         raise ModelError(_without_weights(offer))
     total, present = sum(file.size for file in weights), sum(file.size for file in weights if file.here)
@@ -333,14 +333,14 @@ def _download(hub_id: str, sides: Sides, say: Say) -> str:
 def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
     """The folder of the newest commit with the files that match."""
     try:
-        return hub.newest(hub_id, wanted, NOT_A_DECODER_S)
+        return hub.download_newest(hub_id, wanted, NOT_A_DECODER_S)
     except FileNotFoundError as error:
         raise ModelError(f"{hub_id}: {error}") from error
 
 
 def _tell(name: str, folder: Path, stored: int, sides: Sides, say: Say) -> None:
 
-    for line in fitting(name, folder, stored, sides):
+    for line in describe_fit(name, folder, stored, sides):
         say(line)
 
 
@@ -364,7 +364,7 @@ def _without_weights(offer: hub.Offer) -> str:
 _HALF = 2  # bytes of a number in the types that most models are published in
 
 
-def fitting(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
+def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
     """Lines about a model whose settings and tokenizer are in `folder`, with `stored` bytes of weights.
 
     Raises `ModelError` for what can't be served at all.

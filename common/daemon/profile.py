@@ -62,7 +62,7 @@ def evenly(count: int, longest: int) -> list[int]:
     return sorted({max(1, longest * step // count) for step in range(1, count + 1)})
 
 
-def profile(
+def measure_profile(
     decoder: Decoder,
     rows: int,
     contexts: Sequence[int],
@@ -106,7 +106,7 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     if (kept := kept_line(decoder, rows, folder)) is not None:
         return kept.line
     try:
-        measured = profile(decoder, rows, measured_lengths(decoder), seconds=ROUGH_SECONDS)
+        measured = measure_profile(decoder, rows, measured_lengths(decoder), seconds=ROUGH_SECONDS)
     except (KvMemoryFullError, KvAllocationError) as error:
         raise ConfigurationError(f"an answer from {rows} documents has no room: {no_room(error)}") from None
     log.info("a decode step takes about %.1f ms; it is measured when there is nothing to do", 1e3 * measured.medians[0])
@@ -156,7 +156,9 @@ LONGEST = 2048  # tokens; answers with their documents are seldom longer, and a 
 MILLISECONDS, MICROSECONDS = 1e3, 1e6
 
 
-def run(settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeats: int, png: Path | None) -> None:
+def run_profile(
+    settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeats: int, png: Path | None
+) -> None:
     """Measure with each number of documents, print and store; with none given, with those of `ROWS` that have room.
     Raises `ModelError`, `ContextError`, `ValueError` for numbers that can't be measured, `OSError` when something can't
     be written.
@@ -168,14 +170,14 @@ def run(settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeat
     profiles = []
     for measured in _measured(decoder, sorted(set(rows)) or _with_room(decoder, lengths[-1]), lengths, repeats):
         keep(decoder, measured.rows, measured.line, settings.profiles)
-        print(described(measured), flush=True)
+        print(describe_profile(measured), flush=True)
         profiles.append(measured)
     if png is not None:
         with named_by_user(png):
             _plot(profiles, png)
 
 
-def described(measured: OfflineProfile) -> str:
+def describe_profile(measured: OfflineProfile) -> str:
     """The line and what it was fitted to, as text."""
     line = measured.line
     documents = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
@@ -210,7 +212,7 @@ def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], rep
         for count in rows:
             bar.update(task, description=f"measuring with {count} rows")
             try:
-                yield profile(decoder, count, lengths, repeats, reached=lambda context: bar.advance(task))
+                yield measure_profile(decoder, count, lengths, repeats, reached=lambda context: bar.advance(task))
             except (KvMemoryFullError, KvAllocationError) as error:
                 raise ValueError(
                     f"{count} documents at {lengths[-1]} tokens have no room ({no_room(error)}): measure fewer"

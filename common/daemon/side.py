@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.answer.report import Origin
 from common.answer.request import RequestError
-from common.answer.wording import named
+from common.answer.wording import mark_named_texts
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import (
     EMBEDDED_DRAFT,
@@ -41,7 +41,7 @@ from common.library.errors import LibraryError, NoDocumentFits, UnknownDocument
 from common.library.hit import Hit
 from common.library.library import Library
 from common.library.publishing import Follower
-from common.library.snapshots import newest
+from common.library.snapshots import find_newest_snapshot
 from common.library.watching import FolderWatcher
 from common.process.lifetime import Startup
 from common.process.threads import Died
@@ -224,7 +224,7 @@ class SideRuntime:
         self.embedder = SentenceTransformerEmbedder(settings.embedder, settings.torch_device, settings.embedder_dtype)
         scorer = load_scorer(settings, self.tokenizer, self.embedder)
         startup.at("opening the library")
-        place = newest(settings.library) if snapshots else settings.library
+        place = find_newest_snapshot(settings.library) if snapshots else settings.library
         if place is None:
             raise ConfigurationError(
                 f"data = {settings.data}: there is no snapshot of the library; a worker's machine has to share this"
@@ -284,7 +284,7 @@ class SideRuntime:
             former, self.library = self.library, library
             former.close()
 
-        self.later(replace_it, lambda error: library.close())
+        self.on_retrieval_thread(replace_it, lambda error: library.close())
 
     @property
     def scorer(self) -> DocumentScorer:
@@ -329,8 +329,10 @@ class SideRuntime:
     def threads(self) -> dict[str, Ask]:
         """Ways to ask the threads that every answer needs whether they work, by their names."""
         models = {"decoder": self.target, "draft decoder": self.drafter, "target decoder": self.local_target}
-        asked: dict[str, Ask] = {name: model.decoding.task for name, model in models.items() if model is not None}
-        asked["retrieval"] = lambda answer: self.later(answer, _nobody)
+        asked: dict[str, Ask] = {
+            name: model.decoding.on_model_thread for name, model in models.items() if model is not None
+        }
+        asked["retrieval"] = lambda answer: self.on_retrieval_thread(answer, _nobody)
         asked["messages"] = lambda answer: self.messages.submit(self, 0, answer, _nobody)
         return asked
 
@@ -341,18 +343,20 @@ class SideRuntime:
         def prepare(wanted: Callable[[], bool]) -> None:
             """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
             processor = self.target.processor(request, wanted)
-            self.later(partial(self._begin, start, retrieve, processor), answer.end, start.peer)
+            self.on_retrieval_thread(partial(self._begin, start, retrieve, processor), answer.end, start.tenant)
 
         if request.processors:
-            self._formats.submit(start.peer, lambda: not answer.over, prepare, answer.end)
+            self._formats.submit(start.tenant, lambda: not answer.over, prepare, answer.end)
         else:
-            self.later(lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end, start.peer)
+            self.on_retrieval_thread(
+                lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end, start.tenant
+            )
 
-    def later(self, run: Callable[[], object], failed: Failed, owner: Hashable = None) -> None:
-        """Call `run` on the retrieval thread when its `owner` has a turn, of whom None is this daemon's own user; see
+    def on_retrieval_thread(self, run: Callable[[], object], failed: Failed, tenant: Hashable = None) -> None:
+        """Call `run` on the retrieval thread when its `tenant` has a turn, of whom None is this daemon's own user; see
         `TaskThread.submit` for `failed`.
         """
-        self._retrieval.submit(owner, run, failed)
+        self._retrieval.submit(tenant, run, failed)
 
     def close(self) -> None:
         if self._watcher is not None:
@@ -394,7 +398,7 @@ class SideRuntime:
         room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents, request.earlier, scope)
         passing = scope.library is not None
-        names = named(request.question, [hit.text for hit in hits])
+        names = mark_named_texts(request.question, [hit.text for hit in hits])
         return [
             replace(
                 self.target.document(hit.source, hit.text, hit.similarity, room),

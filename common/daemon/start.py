@@ -17,7 +17,7 @@ from common.configuration.settings import Settings, is_loopback
 from common.engine.model.errors import ModelError
 from common.library.errors import LibraryError
 from common.process.files import make_private
-from common.process.lifetime import LockHeld, ServiceManager, sole_process, stopping
+from common.process.lifetime import LockHeld, ServiceManager, exit_on_stop, sole_process
 from common.process.log_lines import log_to_stderr
 from common.process.threads import Died, vital_thread
 from common.transport.address import TransportError
@@ -51,7 +51,7 @@ def serving(name: str, settings: Settings, worker: int | None = None) -> Iterato
     A block that is told to stop, or fails with a start's exceptions (`EXPECTED`), does not return.
     """
     manager = ServiceManager.of(os.environ)
-    with stopping(), one_line_errors(name):
+    with exit_on_stop(), one_line_errors(name):
         log_to_stderr(
             settings.log_level, settings.log_format, NOISY, worker
         )  # no level logs prompts, documents or tokens
@@ -150,7 +150,7 @@ SHARE: Final = 4  # signs of life within the time that the manager allows for on
 _LOOK: Final = 0.5  # seconds between two looks whether the daemon ends
 
 
-class Manager(Protocol):
+class LivenessMonitor(Protocol):
     """Whoever wants signs of life."""
 
     @property
@@ -170,7 +170,7 @@ class Watchdog:
     and the manager start the daemon anew; the log names it before.
     """
 
-    def __init__(self, manager: Manager, threads: Mapping[str, Ask], died: Died | None = None) -> None:
+    def __init__(self, manager: LivenessMonitor, threads: Mapping[str, Ask], died: Died | None = None) -> None:
         """`threads`: ways to ask them, by the names that the log has for them."""
         self._manager = manager
         self._threads = dict(threads)

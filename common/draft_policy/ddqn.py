@@ -19,11 +19,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from common.draft_policy.policy import ConfidenceAcceptance
-from common.draft_policy.times import MOST_LENGTH, RESOLUTIONS, Extension, Learner, Outcome, Plan, RoundTimes
+from common.draft_policy.times import MOST_LENGTH, RESOLUTIONS, DraftPlan, Extension, Learner, RoundOutcome, RoundTimes
 
 WEIGHTS: Final = Path(__file__).with_name("ddqn.safetensors")
 REMEMBERED: Final = 16  # confidences of the state
-ACTIONS: Final = tuple(Plan(length, resolution) for length in range(1, MOST_LENGTH + 1) for resolution in RESOLUTIONS)
+ACTIONS: Final = tuple(
+    DraftPlan(length, resolution) for length in range(1, MOST_LENGTH + 1) for resolution in RESOLUTIONS
+)
 STATE: Final = REMEMBERED + 1
 HIDDEN: Final = 32
 SHAPES: Final = {
@@ -97,13 +99,13 @@ class DoubleQ:
     def taught(self) -> Sequence[Learner]:
         return (self._acceptance,)
 
-    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
         told = [self._acceptance.of(confidence, confidence) for confidence in confidences]
         return ACTIONS[int(np.argmax(self._network.values(state_of(told, times.up_rate))))]
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Learn what confidences are worth; the network itself stays as it is."""
         self._acceptance.observe(outcome)

@@ -9,10 +9,10 @@ from typing import ClassVar, Final, Literal
 
 from common.draft_policy.times import (
     MOST_LENGTH,
+    DraftPlan,
     Extension,
     Learner,
-    Outcome,
-    Plan,
+    RoundOutcome,
     RoundTimes,
     TokenSizes,
     ahead_seconds,
@@ -63,7 +63,7 @@ class PositionAcceptance:
         self._prior, self._weight = prior, weight
         self._shares: dict[int | None, _Share] = {}
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Take in a round: its accepted positions, and the rejected one; those behind it were not judged."""
         judged = outcome.accepted + outcome.rejected
         kept = math.exp(-judged / MEMORY)
@@ -105,7 +105,7 @@ class ConfidenceAcceptance:
     def __init__(self) -> None:
         self._bins = [_Share() for _ in range(BINS)]
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Take in a round that tells its positions' confidences."""
         judged = outcome.accepted + outcome.rejected
         for share in self._bins:
@@ -204,7 +204,7 @@ class Goodput:
     def taught(self) -> Sequence[Learner]:
         return (self.acceptance,) if self._confidence is None else (self.acceptance, self._confidence)
 
-    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
         self._overhead = times.up_overhead
         alphas = {at: self.acceptance.of(at) for at in self._sizes}
         seconds, length, at = self._best(times, alphas)
@@ -212,14 +212,14 @@ class Goodput:
             alphas[at] = max(alphas[at], HOPED)
             tried = self._tried(times, alphas[at], at)
             if tried is None:
-                return Plan(0, at)
+                return DraftPlan(0, at)
             seconds, length = tried
         if self._confidence is None:
-            return Plan(length, at)
+            return DraftPlan(length, at)
         sent = times.verify_token + self._sizes.of(at) / times.up_rate
         self._alpha = alphas[at]
         self._proposable, self._draftable = (one / seconds if seconds else 0.0 for one in (sent, times.draft + sent))
-        return Plan(self._most, at)
+        return DraftPlan(self._most, at)
 
     def _best(self, times: RoundTimes, alphas: Mapping[int | None, float]) -> tuple[float, int, int | None]:
         """Seconds per token of the best proposal with one of these acceptances, its length, and its resolution."""
@@ -271,7 +271,7 @@ class Goodput:
             return "none"
         return "more" if self._survival * self._alpha >= self._draftable else "last"
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         for each in self.taught:
             each.observe(outcome)
         self._sizes.observe(outcome.resolution, max(0.0, outcome.bytes_up - self._overhead) / outcome.length)
@@ -281,21 +281,21 @@ class Goodput:
 # Rules without training for the length of proposals: those of published methods.
 
 
-class Fixed:
+class FixedPlan:
     """The same plan in every round."""
 
     taught: ClassVar[Sequence[Learner]] = ()
 
     def __init__(self, length: int, resolution: int | None = None) -> None:
-        self._plan = Plan(length, resolution)
+        self._plan = DraftPlan(length, resolution)
 
-    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
         return self._plan
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Nothing changes it."""
 
 
@@ -310,15 +310,15 @@ class Heuristic:
     def __init__(self, first: int = 3, resolution: int | None = None, most: int = MOST_LENGTH) -> None:
         if not 1 <= first <= most:
             raise ValueError(f"the first proposal's length must be in 1..{most}, got {first}")
-        self._plan = Plan(first, resolution)
+        self._plan = DraftPlan(first, resolution)
         self._most = most
 
-    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
         return self._plan
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         length = outcome.accepted if outcome.rejected else outcome.length + 1
-        self._plan = Plan(min(max(length, 1), self._most), self._plan.resolution)
+        self._plan = DraftPlan(min(max(length, 1), self._most), self._plan.resolution)

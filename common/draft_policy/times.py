@@ -66,7 +66,7 @@ class RoundTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DraftPlan:
     """The next proposal: at most `length` tokens, their distributions as multiples of 1 / `resolution`.
 
     0 tokens: nothing is drafted for now, and the verifier decides by itself. `resolution` is None where no lattice
@@ -84,7 +84,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RoundOutcome:
     """Outcome of a finished round. Seconds by the drafter's clock, but for `verify_seconds`."""
 
     length: int  # tokens that were proposed, 1 or more
@@ -127,7 +127,7 @@ class Outcome:
 class Learner(Protocol):
     """Learns from rounds."""
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Take in a finished round."""
         ...
 
@@ -144,7 +144,7 @@ class DraftPolicy(Learner, Protocol):
         """Estimates that `observe` tells of the round, too."""
         ...
 
-    def plan(self, confidences: Sequence[float], times: RoundTimes) -> Plan:
+    def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
         """The next proposal, from the confidences at the latest tokens of the prefix (oldest first) and the times."""
         ...
 
@@ -395,7 +395,7 @@ class RoundEstimates:
         """Take in a probe of the link."""
         self.uplink.probed(rtt)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: RoundOutcome) -> None:
         """Take in a finished round."""
         self._rounds += 1
         if outcome.rested:  # what steps took then may have been beside others' work

@@ -1,4 +1,4 @@
-"""Chooses the feeds of a forward pass: steps of running answers, then prompts in chunks, fair between peers. Pure.
+"""Chooses the feeds of a forward pass: steps of running answers, then prompts in chunks, fair between tenants. Pure.
 
 Tokens of prompts make a pass longer, and the steps in it wait. So a budget bounds these tokens. The budget follows from
 measured times.
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from common.engine.model.packed import Feed
 
 SHORT: Final = 4  # tokens per row: a running answer's shorter feeds are part of every pass
-QUANTUM: Final = 64  # tokens that each peer may feed in turn
+QUANTUM: Final = 64  # tokens that each tenant may feed in turn
 SMALLEST: Final = 8  # tokens per row of a chunk, unless less is left or the budget is smaller
 
 
@@ -53,7 +53,7 @@ def _up_to(feed: Feed, tokens: int) -> int:
 
 
 class Batcher:
-    """Chooses the feeds of each pass. Keeps what each peer is owed (deficit round robin, in tokens)."""
+    """Chooses the feeds of each pass. Keeps what each tenant is owed (deficit round robin, in tokens)."""
 
     def __init__(self) -> None:
         self._owed: dict[Hashable, int] = {}
@@ -62,24 +62,24 @@ class Batcher:
     def plan(self, feeds: Sequence[Feed], budget: int) -> list[Feed]:
         """The feeds of one pass, cut to their parts in it: `budget` tokens at most beside the steps that are due.
 
-        Within a peer the first feeds come first. Something is always chosen where there is a feed.
+        Within a tenant the first feeds come first. Something is always chosen where there is a feed.
         """
         chosen = {index: len(feed.tokens) for index, feed in enumerate(feeds) if due(feed)}
         waiting: dict[Hashable, deque[int]] = {}
         for index, feed in enumerate(feeds):
             if index not in chosen:
-                waiting.setdefault(feed.job.peer, deque()).append(index)
+                waiting.setdefault(feed.job.tenant, deque()).append(index)
         self._enter(waiting)
         left = budget
-        behind = next((waiting[peer][0] for peer in self._turn if peer in waiting), None)
+        behind = next((waiting[tenant][0] for tenant in self._turn if tenant in waiting), None)
         while left > 0 and waiting:
-            peer = self._turn[0]
+            tenant = self._turn[0]
             self._turn.rotate(-1)
-            if peer in waiting:
-                self._owed[peer] += QUANTUM
-                left -= self._serve(peer, waiting[peer], feeds, budget, left, chosen)
-                if not waiting[peer]:
-                    del waiting[peer]
+            if tenant in waiting:
+                self._owed[tenant] += QUANTUM
+                left -= self._serve(tenant, waiting[tenant], feeds, budget, left, chosen)
+                if not waiting[tenant]:
+                    del waiting[tenant]
         if behind is not None and left == budget:
             chosen[behind] = _smallest(feeds[behind], budget)  # a token for each row, although the budget holds less
             self._turn.rotate(-1)
@@ -88,21 +88,21 @@ class Batcher:
         return in_order([feeds[index] for index in chosen])
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
-        """Put new peers at the end of the turn. A peer with nothing to feed loses what it is owed."""
-        self._turn = deque(peer for peer in self._turn if peer in waiting)
-        self._turn.extend(peer for peer in waiting if peer not in self._owed)
-        self._owed = {peer: self._owed.get(peer, 0) for peer in self._turn}
+        """Put new tenants at the end of the turn. A tenant with nothing to feed loses what it is owed."""
+        self._turn = deque(tenant for tenant in self._turn if tenant in waiting)
+        self._turn.extend(tenant for tenant in waiting if tenant not in self._owed)
+        self._owed = {tenant: self._owed.get(tenant, 0) for tenant in self._turn}
 
     def _serve(
         self,
-        peer: Hashable,
+        tenant: Hashable,
         mine: deque[int],
         feeds: Sequence[Feed],
         budget: int,
         left: int,
         chosen: dict[int, int],
     ) -> int:
-        """Give `peer` its turn. Returns the tokens it feeds. Empties `mine` if nothing more fits into this pass."""
+        """Give `tenant` its turn. Returns the tokens it feeds. Empties `mine` if nothing more fits into this pass."""
         spent = 0
         while mine:
             index = mine[0]
@@ -113,12 +113,12 @@ class Batcher:
             if _up_to(feed, already + room) - already < least:
                 mine.clear()
                 break
-            tokens = _up_to(feed, already + min(room, self._owed[peer] // rows)) - already
+            tokens = _up_to(feed, already + min(room, self._owed[tenant] // rows)) - already
             if tokens < least:
                 break  # what it is owed grows until the next turn
             chosen[index] = already + tokens
             spent += tokens * rows
-            self._owed[peer] -= tokens * rows
+            self._owed[tenant] -= tokens * rows
             if chosen[index] == len(feed.tokens):
                 mine.popleft()
         return spent
@@ -147,7 +147,7 @@ _NEW_STEP: Final = 0.05  # of a pass in the line of passes over their steps
 _REMEMBERED: Final = 64  # passes for which what a further token took is remembered
 _FORGOTTEN: Final = 0.02  # weight, from then on, of what is believed of one before any
 _ALIKE: Final = 1.0  # variance of their tokens below which passes tell nothing of what a token takes
-_FREE: Final = 0.1  # share of a pass that steps beyond equal parts of all peers may take longer
+_FREE: Final = 0.1  # share of a pass that steps beyond equal parts of all tenants may take longer
 _UNMEASURED_RATIO: Final = 20.0  # tokens of a prompt that take as long as a step, before any was measured
 
 
@@ -236,19 +236,19 @@ class _StepLine:
 
 
 # --- peer_shares
-# Shares of forward passes among peers: a peer with many answers does not slow down a peer with few.
+# Shares of forward passes among tenants: a tenant with many answers does not slow down a tenant with few.
 #
-# A pass takes the longer, the more it feeds. Where several peers have steps, each gets as many as the peer with the
-# fewest, and more only where that takes next to no time. A peer that has several answers under way and has had much
+# A pass takes the longer, the more it feeds. Where several tenants have steps, each gets as many as the tenant with the
+# fewest, and more only where that takes next to no time. A tenant that has several answers under way and has had much
 # lately is held back while another one wants anything, except for a small part of the time.
 #
 # The idea is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here they
-# count the seconds by which passes take longer for a peer, and they fade: a peer that asks now and then is not slowed
-# down by one that always asks.
+# count the seconds by which passes take longer for a tenant, and they fade: a tenant that asks now and then is not
+# slowed down by one that always asks.
 
-REST: Final = 0.05  # seconds that held peers get, for each second of others
-_FADES: Final = 0.002  # weight of a pass in what a peer has had: about a hundred passes count, an answer or two
-_GONE: Final = 1e-4  # part of all seconds; a peer that had less lately and wants nothing is forgotten
+REST: Final = 0.05  # seconds that held tenants get, for each second of others
+_FADES: Final = 0.002  # weight of a pass in what a tenant has had: about a hundred passes count, an answer or two
+_GONE: Final = 1e-4  # part of all seconds; a tenant that had less lately and wants nothing is forgotten
 
 
 class Costs(Protocol):
@@ -261,19 +261,19 @@ class Costs(Protocol):
         """Seconds of a pass with `stepped` tokens of steps and `tokens` of prompts, beyond one that feeds nothing."""
 
 
-class PeerShares:
-    """The parts of the passes that peers have had, and the peers to hold back."""
+class TenantShares:
+    """The parts of the passes that tenants have had, and the tenants to hold back."""
 
     def __init__(self) -> None:
-        self._had: dict[Hashable, float] = {}  # each peer's part of recent passes' extra seconds
-        self._behind: Set[Hashable] = frozenset()  # peers that have had too much
+        self._had: dict[Hashable, float] = {}  # each tenant's part of recent passes' extra seconds
+        self._behind: Set[Hashable] = frozenset()  # tenants that have had too much
         self._rest = 0.0  # seconds that they may have now; they are held back at 0 and below
-        self._next: dict[Hashable, int] = {}  # of a peer with too many steps, the place of the step whose turn it is
+        self._next: dict[Hashable, int] = {}  # of a tenant with too many steps, the place of the step whose turn it is
 
     def held(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Returns the peers to hold back in the next pass, if any other peer wants something.
+        """Returns the tenants to hold back in the next pass, if any other tenant wants something.
 
-        `asking` counts the answers of each peer.
+        `asking` counts the answers of each tenant.
         """
         self._behind = self._find_behind(asking) if len(asking) > 1 else frozenset()
         return self._behind if self._rest <= 0 else frozenset()
@@ -283,63 +283,63 @@ class PeerShares:
         steps: dict[Hashable, list[Feed]] = {}
         for feed in feeds:
             if due(feed):
-                steps.setdefault(feed.job.peer, []).append(feed)
+                steps.setdefault(feed.job.tenant, []).append(feed)
         chosen = {id(feed) for feed in self._steps(steps, costs.spare)}
         return [feed for feed in feeds if id(feed) in chosen or not due(feed)]
 
-    def note(self, peers: Set[Hashable], fed: Sequence[Feed], seconds: float, costs: Costs) -> None:
-        """Count what a pass of `seconds` fed, where `peers` wanted something and were not held back."""
-        stepped, tokens = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0)
+    def note(self, tenants: Set[Hashable], fed: Sequence[Feed], seconds: float, costs: Costs) -> None:
+        """Count what a pass of `seconds` fed, where `tenants` wanted something and were not held back."""
+        stepped, tokens = dict.fromkeys(tenants, 0), dict.fromkeys(tenants, 0)
         for feed in fed:
-            (stepped if due(feed) else tokens)[feed.job.peer] += feed.size
-        cost = {peer: costs.seconds(stepped[peer], tokens[peer]) for peer in peers}
+            (stepped if due(feed) else tokens)[feed.job.tenant] += feed.size
+        cost = {tenant: costs.seconds(stepped[tenant], tokens[tenant]) for tenant in tenants}
         if self._behind:
-            spent = sum(cost[peer] for peer in peers & self._behind)
+            spent = sum(cost[tenant] for tenant in tenants & self._behind)
             self._rest = min(self._rest + REST * max(seconds - spent, 0.0) - spent, seconds)
         else:
             self._rest = 0.0
         whole = sum(cost.values())
-        for peer in self._had.keys() | peers:
-            part = cost.get(peer, 0.0) / whole if whole else 0.0
-            self._had[peer] = self._had.get(peer, 0.0) * (1 - _FADES) + _FADES * part
-        self._had = {peer: had for peer, had in self._had.items() if had > _GONE or peer in peers}
-        self._next = {peer: place for peer, place in self._next.items() if peer in self._had}
+        for tenant in self._had.keys() | tenants:
+            part = cost.get(tenant, 0.0) / whole if whole else 0.0
+            self._had[tenant] = self._had.get(tenant, 0.0) * (1 - _FADES) + _FADES * part
+        self._had = {tenant: had for tenant, had in self._had.items() if had > _GONE or tenant in tenants}
+        self._next = {tenant: place for tenant, place in self._next.items() if tenant in self._had}
 
     def _find_behind(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """The peers with more answers than others that have had too much.
+        """The tenants with more answers than others that have had too much.
 
-        Too much is more than half way from an equal part to the largest part: so a peer that wants little is never
+        Too much is more than half way from an equal part to the largest part: so a tenant that wants little is never
         among them.
         """
         fewest = min(asking.values())
         level = (1 / len(asking.keys() | self._had.keys()) + max(self._had.values(), default=0.0)) / 2
-        return {peer for peer, answers in asking.items() if answers > fewest and self._had.get(peer, 0.0) > level}
+        return {tenant for tenant, answers in asking.items() if answers > fewest and self._had.get(tenant, 0.0) > level}
 
     def _steps(self, steps: dict[Hashable, list[Feed]], spare: Callable[[int], int]) -> list[Feed]:
-        """Equal parts of the steps of all peers with any."""
+        """Equal parts of the steps of all tenants with any."""
         if len(steps) < 2:
             return [feed for mine in steps.values() for feed in mine]
-        wanted = {peer: sum(feed.size for feed in mine) for peer, mine in steps.items()}
+        wanted = {tenant: sum(feed.size for feed in mine) for tenant, mine in steps.items()}
         level = _level(list(wanted.values()), spare)
         chosen: list[Feed] = []
-        for peer, mine in steps.items():
-            if wanted[peer] <= level:
+        for tenant, mine in steps.items():
+            if wanted[tenant] <= level:
                 chosen += mine
-                self._next.pop(peer, None)
+                self._next.pop(tenant, None)
                 continue
-            place, left, taken = self._next.get(peer, 0) % len(mine), level, 0
+            place, left, taken = self._next.get(tenant, 0) % len(mine), level, 0
             for feed in [*mine[place:], *mine[:place]]:
                 if taken and feed.size > left:
                     break
                 chosen.append(feed)
                 left -= feed.size
                 taken += 1
-            self._next[peer] = place + taken
+            self._next[tenant] = place + taken
         return chosen
 
 
 def _level(wanted: Sequence[int], spare: Callable[[int], int]) -> int:
-    """The tokens that a peer gets of a pass at most: the smallest wish, and an equal part of what costs nothing."""
+    """The tokens that a tenant gets of a pass at most: the smallest wish, and an equal part of what costs nothing."""
     level = min(wanted)
     left = spare(level * len(wanted))
     more = sorted(each for each in wanted if each > level)

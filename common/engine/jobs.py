@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.recorder import Recorder
-from common.answer.values import ROOT, Drawn, TreeWork
+from common.answer.values import ROOT, DrawnDraft, TreeWork
 from common.engine.draw import Drafter, Sample
-from common.engine.kv.memory import Claim, DocumentStates, Need, Part, Rows
+from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation, Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Feed
 from common.processors.processor import Processor
@@ -90,14 +90,14 @@ class Prompt:
     absent: bool = False  # no document took part: the evidence is "none"
     fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
     states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # that came along, by document
-    blank: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
-    passing: frozenset[tuple[int, ...]] = frozenset()  # documents for this answer: nothing of them is kept
+    empty_row: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
+    ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents for this answer: nothing of them is kept
     blocks: Mapping[int, Blocks] = field(default_factory=dict)  # of what rows are put together, by row
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
         """The document part of every row."""
-        return self.documents if self.blank is None else (*self.documents, self.blank)
+        return self.documents if self.empty_row is None else (*self.documents, self.empty_row)
 
 
 class DocumentParts:
@@ -112,7 +112,7 @@ class DocumentParts:
         self._decoder = decoder
         self.rows = rows
         rows.query = len(prompt.query)
-        self._passing = prompt.passing
+        self._passing = prompt.ephemeral
         parts = [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(prompt.parts)]
         self._unread = {row: blocks for row, blocks in enumerate(parts) if blocks.tokens}  # rows that are not complete
         self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # of their documents, as far as known
@@ -317,7 +317,7 @@ class Client(Protocol[Asked]):
         """Whether work that is under way has become useless. Polled between layers: be quick."""
         ...
 
-    def drawn(self, work: Asked, drawn: Sequence[Drawn], seconds: float) -> None:
+    def drawn(self, work: Asked, drawn: Sequence[DrawnDraft], seconds: float) -> None:
         """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
         ...
 
@@ -343,7 +343,7 @@ class Assignment:
 class Job(Protocol):
     """Work of the engine that needs tokens fed to the model."""
 
-    peer: Hashable  # who is to be treated fairly
+    tenant: Hashable  # who is to be treated fairly
 
     @property
     def over(self) -> bool: ...
@@ -378,7 +378,7 @@ class Job(Protocol):
         """
         ...
 
-    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
         """Take these drafts, `seconds` after their pass began; `step`: it was a decode step of one token."""
         ...
 
@@ -396,7 +396,7 @@ def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) ->
     scores, prompt = scoring.scores(path), assignment.prompt
     if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
         raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
-    gain = None if prompt.blank is None else assignment.scorer.gain
+    gain = None if prompt.empty_row is None else assignment.scorer.gain
     adjustment = None if assignment.processor is None else assignment.processor.at(path)
     joint, drafter = assignment.joint, assignment.drafter
     return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
@@ -409,14 +409,14 @@ class AnswerJob(Generic[Wanted]):
         self,
         client: Client[Wanted],
         assignment: Assignment,
-        peer: Hashable,
+        tenant: Hashable,
         end: Callable[[Exception], object],
-        part: Part | None = None,
+        part: Reservation | None = None,
     ) -> None:
         """`end` ends the answer with the reason that its user is told. `part` is this job's of the KV memory that the
         answer claims for several jobs together; None: it claims what it needs by itself.
         """
-        self.peer = peer
+        self.tenant = tenant
         self.assignment = assignment
         self.client = client
         self._work: Wanted | None = None  # the one whose feeds were handed out last
@@ -484,7 +484,7 @@ class AnswerJob(Generic[Wanted]):
                 self.client.recorder.since("prefill", self._begun)
         return [make_sample(self.assignment, self._scoring, path) for path in self._paths]
 
-    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
         if self._work is None:
             return
         if step:
@@ -507,7 +507,7 @@ class AnswerJob(Generic[Wanted]):
     def _room(self, decoder: Decoder, wake: Callable[[], None]) -> Rows | None:
         """Empty rows for the prompt and the answer; None while others have the memory.
 
-        Raises as `Decoder.need`, `Claim` and `Part.rows` do.
+        Raises as `Decoder.need`, `Claim` and `Reservation.rows` do.
         """
         prompt = self.assignment.prompt
         if self._part is None:
@@ -535,15 +535,15 @@ class DocumentJob:
     def __init__(
         self,
         document: Sequence[int],
-        peer: Hashable,
+        tenant: Hashable,
         done: Callable[[DocumentStates], None],
         failed: Callable[[Exception], None],
         over: Callable[[], bool],
     ) -> None:
         """`done` or `failed` is called on the engine's thread, unless it is `over` before."""
-        self.peer = peer
+        self.tenant = tenant
         self._document = tuple(document)
-        self._part: Part | None = None  # of KV memory
+        self._part: Reservation | None = None  # of KV memory
         self._rows: Rows | None = None
         self._decoder: Decoder | None = None
         self._finished = False
@@ -592,7 +592,7 @@ class DocumentJob:
     def samples(self) -> Sequence[Sample]:
         return ()  # no logits are asked for
 
-    def drawn(self, drawn: Sequence[Drawn], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
         """Never called: nothing is drawn."""
 
     def gave_up(self, started: int) -> None:

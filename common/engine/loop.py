@@ -16,8 +16,8 @@ from typing import Final
 
 import torch
 
-from common.answer.values import Drawn
-from common.engine.batcher import Batcher, PassTimes, PeerShares, further_tokens, is_step, prompt_tokens
+from common.answer.values import DrawnDraft
+from common.engine.batcher import Batcher, PassTimes, TenantShares, further_tokens, is_step, prompt_tokens
 from common.engine.draw import Sample, draw
 from common.engine.gate import Gate
 from common.engine.jobs import Job
@@ -76,9 +76,9 @@ class WorkDone:
 
 Task = Callable[[], None]
 
-SHARE: Final = 0.25  # seconds per second that the tasks of one owner may take
+SHARE: Final = 0.25  # seconds per second that the tasks of one tenant may take
 BURST: Final = 0.5  # seconds that they may take at once
-SHARE_OF_ALL: Final = 0.5  # seconds per second that all owners' tasks may take, except the daemon's own
+SHARE_OF_ALL: Final = 0.5  # seconds per second that all tenants' tasks may take, except the daemon's own
 BURST_OF_ALL: Final = 1.0
 SLICE: Final = 0.005  # seconds of a round, after which the next task waits for the next round
 
@@ -86,7 +86,7 @@ SLICE: Final = 0.005  # seconds of a round, after which the next task waits for 
 class Tasks:
     """Waiting tasks, run between two passes.
 
-    An owner that has overdrawn its account waits. All owners wait while their common account is overdrawn. The owner
+    A tenant that has overdrawn its account waits. All tenants wait while their common account is overdrawn. The tenant
     None is the daemon itself and never waits.
     """
 
@@ -96,30 +96,30 @@ class Tasks:
         self._of_all = TokenBucket(SHARE_OF_ALL, BURST_OF_ALL, time.monotonic())
         self._lock = threading.Lock()
 
-    def add(self, owner: Hashable, task: Task) -> None:
+    def add(self, tenant: Hashable, task: Task) -> None:
         """Add a task, which must not raise. From any thread."""
         with self._lock:
-            self._waiting.add(owner, task)
+            self._waiting.add(tenant, task)
 
     def run(self) -> bool:
-        """Run the daemon's own tasks for a slice, then the owners' for a slice. Returns whether any was due."""
+        """Run the daemon's own tasks for a slice, then the tenants' for a slice. Returns whether any was due."""
         now = time.monotonic()
         with self._lock:
-            due = [owner for owner in self._waiting if not self._until_due(owner, now)]
+            due = [tenant for tenant in self._waiting if not self._until_due(tenant, now)]
         self._run(None, SLICE)
         left = SLICE
-        for owner in due:
-            if owner is not None and left > 0.0:
-                spent, ended = self._run(owner, left)
-                self._accounts.of(owner, ended).charge(ended, spent)
+        for tenant in due:
+            if tenant is not None and left > 0.0:
+                spent, ended = self._run(tenant, left)
+                self._accounts.of(tenant, ended).charge(ended, spent)
                 self._of_all.charge(ended, spent)
                 left -= spent
         return bool(due)
 
-    def _run(self, owner: Hashable, most: float) -> tuple[float, float]:
-        """Run the owner's tasks until `most` seconds are over. Returns the seconds they took and when they ended."""
+    def _run(self, tenant: Hashable, most: float) -> tuple[float, float]:
+        """Run the tenant's tasks until `most` seconds are over. Returns the seconds they took and when they ended."""
         began = ended = time.monotonic()
-        while ended - began < most and (task := self._take(owner)) is not None:
+        while ended - began < most and (task := self._take(tenant)) is not None:
             task()
             ended = time.monotonic()
         return ended - began, ended
@@ -128,14 +128,14 @@ class Tasks:
         """Seconds until a task is due. Returns None if no task waits."""
         now = time.monotonic()
         with self._lock:
-            return min((self._until_due(owner, now) for owner in self._waiting), default=None)
+            return min((self._until_due(tenant, now) for tenant in self._waiting), default=None)
 
-    def _until_due(self, owner: Hashable, now: float) -> float:
-        return 0.0 if owner is None else max(self._of_all.wait(now), self._accounts.of(owner, now).wait(now))
+    def _until_due(self, tenant: Hashable, now: float) -> float:
+        return 0.0 if tenant is None else max(self._of_all.wait(now), self._accounts.of(tenant, now).wait(now))
 
-    def _take(self, owner: Hashable) -> Task | None:
+    def _take(self, tenant: Hashable) -> Task | None:
         with self._lock:
-            return self._waiting.take(owner) if owner in self._waiting else None
+            return self._waiting.take(tenant) if tenant in self._waiting else None
 
 
 # --- worker
@@ -148,7 +148,7 @@ LOOK_AGAIN = 1.0  # seconds between two turns at most: a job notices in its turn
 
 
 class Worker:
-    """Runs the model's thread until closed. `submit`, `task` and `wake` may be called from any thread."""
+    """Runs the model's thread until closed. `submit`, `on_model_thread` and `wake` may be called from any thread."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Worker:
         self.done = WorkDone()
         self._minimum = minimum
         self._batcher = Batcher()
-        self._shares = PeerShares()
+        self._shares = TenantShares()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
         self._running = 0  # of these, those that had begun at the last turn
@@ -187,12 +187,12 @@ class Worker:
         self._new.append(job)
         self._wake.set()
 
-    def task(self, run: Task, owner: Hashable = None) -> None:
+    def on_model_thread(self, run: Task, tenant: Hashable = None) -> None:
         """Call `run` once on this thread, between two passes. It must not raise.
 
-        `owner`: the peer charged for it; None means the daemon itself.
+        `tenant`: the peer charged for it; None means the daemon itself.
         """
-        self._tasks.add(owner, run)
+        self._tasks.add(tenant, run)
         self._wake.set()
 
     def wake(self) -> None:
@@ -244,11 +244,11 @@ class Worker:
         wanted, held = self._wanted()
         if not wanted:
             return busy
-        running = any(job.running and job.peer not in held for job in self._jobs)
+        running = any(job.running and job.tenant not in held for job in self._jobs)
         chosen = self._batcher.plan(self._shares.admitted(wanted, self.times), self.times.budget(running))
         began = time.perf_counter()
         self._pass([feed for feed in chosen if self._fits(feed)])
-        peers = {feed.job.peer for feed in wanted}
+        peers = {feed.job.tenant for feed in wanted}
         self._shares.note(peers, chosen, time.perf_counter() - began, self.times)
         return True
 
@@ -270,12 +270,12 @@ class Worker:
 
     def _wanted(self) -> tuple[list[Feed], Set[Hashable]]:
         """The feeds that are possible now, and the peers held back in this turn, whose jobs were not asked."""
-        asking = Counter(job.peer for job in self._jobs)
+        asking = Counter(job.tenant for job in self._jobs)
         while asking:
             held = self._shares.held(asking)
             wanted: list[Feed] = []
             for job in self._jobs:
-                if job.peer in asking and job.peer not in held:
+                if job.tenant in asking and job.tenant not in held:
                     with _Blame(job):
                         feeds = job.feeds(self.decoder, self.wake)
                         for feed in feeds:
@@ -283,7 +283,7 @@ class Worker:
                         wanted += feeds
             if wanted:
                 return wanted, held
-            asking = Counter({peer: asking[peer] for peer in held})
+            asking = Counter({tenant: asking[tenant] for tenant in held})
         return [], frozenset()
 
     def _fits(self, feed: Feed) -> bool:
@@ -350,7 +350,7 @@ class Worker:
             if not feed.job.over:
                 self._pass([feed])
 
-    def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[Drawn]]]:
+    def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[DrawnDraft]]]:
         """The drafts of all jobs that asked for distributions and still want them."""
         asking: list[tuple[Feed, Sequence[Sample]]] = []
         parts: list[_Part] = []
@@ -375,7 +375,7 @@ class Worker:
 
     def _results(
         self, logits: torch.Tensor, parts: Sequence[_Part], samples: Sequence[Sequence[Sample]]
-    ) -> list[Drawn | Exception]:
+    ) -> list[DrawnDraft | Exception]:
         """The drafts of all `samples`, by part. Draws each part by itself if there is no memory to join them."""
         try:
             ordered = _by_position(logits, parts)
@@ -425,7 +425,7 @@ class _Blame:
         return True
 
 
-def _unless_failed(draft: Drawn | Exception) -> Drawn:
+def _unless_failed(draft: DrawnDraft | Exception) -> DrawnDraft:
     if isinstance(draft, Exception):
         raise draft
     return draft

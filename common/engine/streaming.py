@@ -104,7 +104,7 @@ Proceed = Callable[[int], bool]  # told of every read's bytes; False ends the re
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorLocation:
     """Storage of a tensor: the bytes from `first` to before `last` of the file with the number `file`."""
 
     file: int
@@ -122,7 +122,9 @@ class ReadCounters:
     bytes: int = 0  # whole blocks, so up to one more at both ends of a run of tensors
 
 
-Wanted = Sequence[tuple[Place, Tensor]]  # tensors in files, and where their numbers go: `[numbers]`, of any float type
+Wanted = Sequence[
+    tuple[TensorLocation, Tensor]
+]  # tensors in files, and where their numbers go: `[numbers]`, of any float type
 
 
 class WeightFiles:
@@ -130,7 +132,7 @@ class WeightFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Open the files and read their headers. Raises `ModelError` for damaged ones."""
-        self.places: dict[str, Place] = {}  # of tensors of float types; there is no other way to read
+        self.places: dict[str, TensorLocation] = {}  # of tensors of float types; there is no other way to read
         self.counters = ReadCounters()
         self.direct = True  # whether all reads bypass the page cache
         self._sums: dict[tuple[int, int, int], int] = {}  # of what was read, by file, first byte and bytes
@@ -230,9 +232,9 @@ def word_sum(memory: mmap.mmap, count: int) -> int:
     return (int(whole) + int.from_bytes(memory[count - rest : count], "little")) % 2**64
 
 
-def runs(wanted: Wanted) -> list[list[tuple[Place, Tensor]]]:
+def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
     """Tensors that lie one behind the other in a file, but for less than a block, in that order: read at once."""
-    found: list[list[tuple[Place, Tensor]]] = []
+    found: list[list[tuple[TensorLocation, Tensor]]] = []
     for place, target in sorted(wanted, key=lambda each: (each[0].file, each[0].first)):
         before = found[-1][-1][0] if found else None
         if before is not None and before.file == place.file and 0 <= place.first - before.last < BLOCK_BYTES:
@@ -242,7 +244,7 @@ def runs(wanted: Wanted) -> list[list[tuple[Place, Tensor]]]:
     return found
 
 
-def _copy(chunk: Tensor, start: int, stop: int, place: Place, target: Tensor) -> None:
+def _copy(chunk: Tensor, start: int, stop: int, place: TensorLocation, target: Tensor) -> None:
     """Copy what a chunk `[bytes]`, the bytes from `start` to before `stop` of the file, has of a tensor."""
     first, last = max(start, place.first), min(stop, place.last)
     if first >= last:
@@ -252,14 +254,14 @@ def _copy(chunk: Tensor, start: int, stop: int, place: Place, target: Tensor) ->
     target[(first - place.first) // size : (last - place.first) // size].copy_(numbers)
 
 
-def _file_place(path: Path, number: int, name: str, tensor: StoredTensor) -> Place:
+def _file_place(path: Path, number: int, name: str, tensor: StoredTensor) -> TensorLocation:
     dtype = DTYPES[tensor.dtype]
     size = torch.Size(tensor.shape).numel() * dtype.itemsize
     if tensor.last - tensor.first != size:
         raise ModelError(f"{path}: {name} has {tensor.last - tensor.first} bytes where its shape needs {size}")
     if tensor.first % dtype.itemsize:
         raise ModelError(f"{path}: {name} lies at an odd place; save the model again with a current safetensors")
-    return Place(number, tensor.first, tensor.last, dtype, tensor.shape)
+    return TensorLocation(number, tensor.first, tensor.last, dtype, tensor.shape)
 
 
 # --- store
@@ -272,7 +274,7 @@ _PATIENCE = 0.005  # seconds between two looks at an interrupt while there is no
 
 
 @dataclass(slots=True)
-class StoreCounters:
+class StreamingCounters:
     """Costs of streaming so far."""
 
     layers: int = 0  # read to the end
@@ -294,7 +296,7 @@ class WeightStore:
         read_ahead: bool = True,
     ) -> None:
         """`layers` say, for each layer and for each of the buffers, what is to be read to where."""
-        self.counters = StoreCounters()
+        self.counters = StreamingCounters()
         self._files, self._layers = files, layers
         self._read_ahead = read_ahead
         self._seconds_per_byte = 0.0 if bytes_per_second is None else 1 / bytes_per_second
@@ -442,7 +444,7 @@ class _Weight:
     empty: nn.Parameter
     users: tuple[tuple[nn.Module, str], ...]
     name: str
-    place: Place
+    place: TensorLocation
 
     @property
     def bytes(self) -> int:
@@ -475,7 +477,7 @@ class StreamedLayers:
         self._sampled: dict[int, dict[str, bytes]] = {}  # by layer
 
     @property
-    def counters(self) -> StoreCounters:
+    def counters(self) -> StreamingCounters:
         """Costs of streaming; the passes that loading takes count, too."""
         return self._store.counters
 
@@ -595,7 +597,7 @@ def _fill(
 
 
 def _weights(
-    model: PreTrainedModel, layers: Sequence[nn.Module], places: Mapping[str, Place], folder: Path
+    model: PreTrainedModel, layers: Sequence[nn.Module], places: Mapping[str, TensorLocation], folder: Path
 ) -> tuple[list[_Weight], list[list[_Weight]]]:
     """The weights outside of the layers, or shared by several, and those of each layer."""
     layer_of = {id(part): index for index, layer in enumerate(layers) for part in layer.modules()}
@@ -617,8 +619,8 @@ def _weights(
 
 
 def _place(
-    names: Sequence[str], parameter: nn.Parameter, prefix: str, places: Mapping[str, Place], folder: Path
-) -> Place:
+    names: Sequence[str], parameter: nn.Parameter, prefix: str, places: Mapping[str, TensorLocation], folder: Path
+) -> TensorLocation:
     """Finds a parameter in the files under one of its names, with or without the base model's prefix."""
     known = [*names, *(name.removeprefix(f"{prefix}.") for name in names)]
     place = next((places[name] for name in known if name in places), None)

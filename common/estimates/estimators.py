@@ -386,21 +386,21 @@ _CAREFUL: Final = 1.1  # growth where half of what was too much is reached
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class SpeculationLimits:
     """Bounds of decoding ahead."""
 
-    drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
-    rows: int = 1  # prefixes of one decode step, at most
-    worth: float = inf  # chance that a branch must have at least; more than 1: there are none
-    free: int = 0  # branches of one decode step that cost nothing: `FAINT` is enough for them
-    room: int = 0  # tokens of branches that the rows hold beside a whole answer
+    max_drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
+    max_rows: int = 1  # prefixes of one decode step, at most
+    min_chance: float = inf  # chance that a branch must have at least; more than 1: there are none
+    free_branches: int = 0  # branches of one decode step that cost nothing: `FAINT` is enough for them
+    spare_tokens: int = 0  # tokens of branches that the rows hold beside a whole answer
 
     @property
     def branching(self) -> bool:
-        return self.rows > 1 and self.worth <= 1.0
+        return self.max_rows > 1 and self.min_chance <= 1.0
 
 
-def branches(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> Ahead:
+def limit_speculation(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> SpeculationLimits:
     """Branches beside a chain of `drafts`, in steps of `most` prefixes at most.
 
     Seconds: `own` and `other` are both sides' decode steps, `trip` is how long a rejection waits for the network, `row`
@@ -409,10 +409,10 @@ def branches(drafts: int, most: int, own: float, other: float, trip: float, row:
     waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, as the slower side sees it
     slower = max(own, other)
     if drafts < 2 or most < 2 or waits <= 0.0 or row > slower or slower <= 0.0:
-        return Ahead(drafts)
+        return SpeculationLimits(drafts)
     if row <= 0.0:
-        return Ahead(drafts, most, FAINT, most)
-    return Ahead(drafts, most, max(FAINT, row / slower), int(min(max(0.0, other - own) / row, most)))
+        return SpeculationLimits(drafts, most, FAINT, most)
+    return SpeculationLimits(drafts, most, max(FAINT, row / slower), int(min(max(0.0, other - own) / row, most)))
 
 
 class Allowance:
@@ -506,7 +506,7 @@ class PeerModel:
 
     def ahead(
         self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
-    ) -> Ahead:
+    ) -> SpeculationLimits:
         """Bounds of decoding ahead for this side: `maximum` drafts and `most` prefixes per step at most.
 
         `trip` is how long a rejection waits for the network, None where branches are of no use; `row` what one prefix
@@ -514,7 +514,7 @@ class PeerModel:
         """
         drafts = self.run_ahead(longest, maximum)
         if trip is None or longest is None:
-            return Ahead(drafts)
+            return SpeculationLimits(drafts)
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
         carried = rate * own if own > 0.0 else 0.0  # of a step; a rate without a bound has no product with 0
-        return branches(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)
+        return limit_speculation(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)

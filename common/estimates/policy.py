@@ -232,7 +232,7 @@ MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedSide:
     """The same side throughout. For `mirrored`, where both compute the target, the one of record."""
 
     side: Side
@@ -242,7 +242,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class RandomSide:
     """Either side with equal probability, anew at every position (§7.4); `draw` gives its uniform number."""
 
     draw: Callable[[int], float]
@@ -252,7 +252,7 @@ class Random:
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
+class FasterSide:
     """The side that the answer goes on fastest with, by the estimates of `role` and what was just accepted.
 
     `paper`: the one with the smaller expected latency per token, whatever was accepted (Eq. 6). Asked by the side that
@@ -295,25 +295,25 @@ def placement_policy(
     role: Side,
     paper: bool = False,
     first: Side = "device",
-) -> Fixed | Random | Greedy:
-    """The policy of `role` in one session; `paper` and `first` are those of `Greedy`.
+) -> FixedSide | RandomSide | FasterSide:
+    """The policy of `role` in one session; `paper` and `first` are those of `FasterSide`.
 
     Only `greedy` asks for estimates, only `random` uses the seed.
     """
     match placement:
         case "device" | "mirrored":
-            return Fixed("device")
+            return FixedSide("device")
         case "cloud":
-            return Fixed("cloud")
+            return FixedSide("cloud")
         case "random":
             from common.sampling.compiled import (
                 Purpose,
                 uniform,  # here, as it imports torch
             )
 
-            return Random(lambda position: uniform(seed, position, Purpose.PLACEMENT))
+            return RandomSide(lambda position: uniform(seed, position, Purpose.PLACEMENT))
         case "greedy":
-            return Greedy(role, estimates, paper, first)
+            return FasterSide(role, estimates, paper, first)
 
 
 def run_ahead(

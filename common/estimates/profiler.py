@@ -15,13 +15,13 @@ from typing import TypeVar
 from common.estimates.estimators import (
     DIGEST_PERIOD,
     TYPICAL_CONTEXT,
-    Ahead,
     Allowance,
     DecodeDelay,
     DecodeLine,
     Pace,
     PeerModel,
     RoundTripTime,
+    SpeculationLimits,
     UsualWait,
 )
 from common.estimates.policy import Estimates
@@ -200,20 +200,22 @@ class PeerEstimates:
         """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
         return self._model.run_ahead(self.meter.longest, maximum)
 
-    def ahead(self, maximum: int, most: int, trips: float | None, row: float, room: int, now: float) -> Ahead:
+    def ahead(
+        self, maximum: int, most: int, trips: float | None, row: float, room: int, now: float
+    ) -> SpeculationLimits:
         """Bounds of decoding ahead for this side, at `now`: `maximum` drafts, `most` prefixes per step at most.
 
         `trips` are round trips that a rejection waits for, 0 where drafts don't travel, None where branches are of no
-        use; `row` is what one prefix more adds to a step, in seconds; `room` as in `Ahead`.
+        use; `row` is what one prefix more adds to a step, in seconds; `room` as in `SpeculationLimits`.
         """
         rtt, usual = self.meter.rtt, self.meter.usual
         if rtt is None or usual is None:
-            return Ahead(self.run_ahead(maximum))
+            return SpeculationLimits(self.run_ahead(maximum))
         self._allowance.observe(now, rtt, usual, self.meter.changes)
         trip = None if trips is None else trips * rtt
         rate = self._allowance.rate if trips else inf
         found = self._model.ahead(self.meter.longest, maximum, trip, most, row, rate)
-        return replace(found, room=room)
+        return replace(found, spare_tokens=room)
 
 
 # --- profiler

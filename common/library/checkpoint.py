@@ -18,7 +18,7 @@ _CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
 _OTHER_ENGINES = frozenset({"onnx", "openvino"})
 
 
-def locate(model: str, what: str) -> Path:
+def find_checkpoint(model: str, what: str) -> Path:
     """The folder of `model`: itself, or a Hub model's files, from the cache when they are there.
 
     Raises `FileNotFoundError`, and `ModelError` for files that must not be read; one sentence that calls the model

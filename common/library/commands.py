@@ -21,12 +21,12 @@ from common.library.ingest import AddReport, Progress
 from common.library.library import Library
 from common.library.places import is_within
 from common.library.readers.encodings import is_of_text
-from common.library.readings import Reading
+from common.library.readings import IngestRun
 from common.library.removal import named_uploads
 from common.library.snapshots import forget_unread
 from common.library.states import REFUSALS, forget_states, forgetting_states
 from common.library.tags import tags_of
-from common.library.terminal import number, printable, progress_bar, say, show_table
+from common.library.terminal import pluralise, printable, progress_bar, say, show_table
 from common.process.files import make_private
 from proto.patterns import checked_tag
 
@@ -54,7 +54,7 @@ def open_library(settings: Settings, lent: Callable[[Embedder], Embedder] = lamb
     )
 
 
-def add(
+def add_documents(
     settings: Settings,
     paths: Sequence[Path],
     rebuild: bool = False,
@@ -80,7 +80,7 @@ def add(
         if rebuild:
             with progress_bar("embedding again", in_bytes=False) as reached:
                 chunks = library.rebuild(reached)
-            say(f"{number(chunks, 'chunk')} embedded again")
+            say(f"{pluralise(chunks, 'chunk')} embedded again")
         for path in paths:
             try:
                 with progress_bar("reading", in_bytes=True) as reached:
@@ -122,7 +122,7 @@ def bring_up_to_date(
     return report
 
 
-def list_documents(settings: Settings) -> int:
+def print_documents(settings: Settings) -> int:
     """Show every document with its number of chunks and its tags."""
 
     def work(library: Library) -> int:
@@ -148,7 +148,7 @@ def list_documents(settings: Settings) -> int:
     return _with_library(settings, work)
 
 
-def status(settings: Settings) -> int:
+def print_status(settings: Settings) -> int:
     """Show what every folder holds, when it was read, what is being read, and what could not be."""
 
     def work(library: Library) -> int:
@@ -156,12 +156,12 @@ def status(settings: Settings) -> int:
         files, readings = found.files, found.readings
         chunks = sum(file.chunks for file in files)
         total = sum(file.size for file in files)
-        print(f"{number(len(files), 'document')}, {number(chunks, 'chunk')}, {decimal(total)}")
+        print(f"{pluralise(len(files), 'document')}, {pluralise(chunks, 'chunk')}, {decimal(total)}")
         for reading in readings:
             own = [file for file in files if is_within(file.path, reading.root)]
             size = decimal(sum(file.size for file in own))
             age = _age(reading, settings)
-            print(f"{printable(reading.root)}: {number(len(own), 'document')}, {size}, {age}")
+            print(f"{printable(reading.root)}: {pluralise(len(own), 'document')}, {size}, {age}")
             for path, reason in reading.skipped:
                 print(f"  skipped {printable(path)}: {reason}")
             for path, remark in ((file.path, remark) for file in own for remark in file.remarks):
@@ -171,7 +171,7 @@ def status(settings: Settings) -> int:
     return _with_library(settings, work)
 
 
-def _age(reading: Reading, settings: Settings) -> str:
+def _age(reading: IngestRun, settings: Settings) -> str:
     """The date on which a folder was read, or the share of it that has been read."""
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
@@ -183,8 +183,10 @@ def _age(reading: Reading, settings: Settings) -> str:
     return f"interrupted at {share}: `{command}` goes on with it"
 
 
-def remove(settings: Settings, paths: Sequence[str], everything: bool = False, uploads: Path | None = None) -> int:
-    """Forget documents, named as `list_documents` shows them or by where they are; or all of them.
+def remove_documents(
+    settings: Settings, paths: Sequence[str], everything: bool = False, uploads: Path | None = None
+) -> int:
+    """Forget documents, named as `print_documents` shows them or by where they are; or all of them.
 
     A name of an upload stands for it alone, and its file in the folder `uploads` is deleted.
     """
@@ -208,7 +210,7 @@ def remove(settings: Settings, paths: Sequence[str], everything: bool = False, u
                     library.remove(gone)
             except LibraryLocked:
                 say("deleted; the library is being read, which forgets them")
-        say(f"{number(removed, 'document')} removed")
+        say(f"{pluralise(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
     return _with_library(settings, work)
@@ -223,7 +225,7 @@ def _delete(files: Sequence[str]) -> None:
             raise PathError(f"{file} can't be deleted: {(error.strerror or str(error)).lower()}") from None
 
 
-def prefill(settings: Settings) -> int:
+def prefill_library(settings: Settings) -> int:
     """Compute every chunk's keys and values ahead of its first use, as the role's daemon would."""
     if not settings.document_store_bytes:
         return _refuse("document_store_bytes is 0: there is no room to keep what would be computed")
@@ -234,7 +236,7 @@ def prefill(settings: Settings) -> int:
             say(_empty(settings))
             return DONE
         from common.engine.model.decoder import load_decoder, load_format
-        from common.library.prefill import prefill as compute
+        from common.library.prefill import prefill_chunks as compute
 
         decoder = load_decoder(settings)
         form = load_format(settings, decoder.tokenizer)
@@ -247,7 +249,7 @@ def prefill(settings: Settings) -> int:
     return _with_library(settings, work)
 
 
-def search(settings: Settings, query: str, k: int | None = None) -> int:
+def search_documents(settings: Settings, query: str, k: int | None = None) -> int:
     """Show the chunks most similar to `query`; `k` defaults to the settings' number of documents."""
     if not query.strip():
         return _refuse("the query is empty")
@@ -298,11 +300,11 @@ def _tell(path: Path, report: AddReport) -> None:
         f"{report.removed} removed",
         f"{len(report.skipped)} skipped",
     )
-    say(f"{path}: {', '.join(counts)}; {number(report.chunks, 'chunk')} embedded")
+    say(f"{path}: {', '.join(counts)}; {pluralise(report.chunks, 'chunk')} embedded")
     if report.ignored:
-        say(f"{number(sum(report.ignored.values()), 'file')} of other types ignored: {_listed(report.ignored)}")
+        say(f"{pluralise(sum(report.ignored.values()), 'file')} of other types ignored: {_listed(report.ignored)}")
     if report.passed_over:
-        folders = f"{number(sum(report.passed_over.values()), 'folder')} (hidden, installed or built)"
+        folders = f"{pluralise(sum(report.passed_over.values()), 'folder')} (hidden, installed or built)"
         say(f"{folders} passed over: {_listed(report.passed_over)}; one that is named itself is read")
 
 
@@ -314,13 +316,13 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _tell_prefill(report: PrefillReport, settings: Settings) -> None:
-    say(f"{number(report.computed, 'chunk')} computed, {report.there} there already")
+    say(f"{pluralise(report.computed, 'chunk')} computed, {report.there} there already")
     if report.beyond:
-        say(f"{number(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
+        say(f"{pluralise(report.beyond, 'chunk')} left out: document_store_bytes is too small for all")
     if report.too_long:
-        say(f"{number(report.too_long, 'chunk')} left out: longer than the model's context")
+        say(f"{pluralise(report.too_long, 'chunk')} left out: longer than the model's context")
     if report.failed:
-        say(f"{number(report.failed, 'chunk')} could not be written to {settings.document_store}")
+        say(f"{pluralise(report.failed, 'chunk')} could not be written to {settings.document_store}")
 
 
 def _empty(settings: Settings) -> str:

@@ -17,7 +17,7 @@ from common.library.passed_over import concerns, is_hidden, is_passed_over
 from common.library.places import suffix_of
 from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
 from common.library.readers.encodings import in_utf8
-from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, refusal
+from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, explain_unread_format
 from common.library.readers.isolated import IsolatedReader
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def scan(root: Path) -> Scan:
     try:
         if root.is_file():
             if root.suffix.lower() not in SUFFIXES:
-                raise PathError(f"{root}: {refusal(root.suffix.lower())}")
+                raise PathError(f"{root}: {explain_unread_format(root.suffix.lower())}")
             status = root.stat()
             _consider(str(root), status.st_size, status.st_mtime_ns, result)
             return result
@@ -135,7 +135,7 @@ def has_content(record: FileRecord) -> bool:
         return False
 
 
-def content_of(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
+def read_content(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
     """The text of a document, read by `reader` where it is more than text; `encoding` is that of files that do not say
     theirs, if somebody named it. Raises `UnusableDocument`.
     """
@@ -186,7 +186,7 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
                 result.skipped.append(Skipped(entry.path, reason))
             return None
         if suffix in CONVERTIBLE:
-            result.skipped.append(Skipped(entry.path, refusal(suffix)))
+            result.skipped.append(Skipped(entry.path, explain_unread_format(suffix)))
         elif not document:
             result.ignored[suffix] += 1
         elif not entry.is_file(follow_symlinks=False):

@@ -177,7 +177,7 @@ def _locate(model: str) -> Path:
             ) from None
     else:
         try:
-            folder = checkpoint.locate(model, "embedding model")
+            folder = checkpoint.find_checkpoint(model, "embedding model")
         except (FileNotFoundError, ModelError) as error:
             raise EmbedderError(str(error)) from error
     if not (folder / "modules.json").is_file():

@@ -25,9 +25,9 @@ from common.library.documents import (
     Scan,
     Skipped,
     UnusableDocument,
-    content_of,
     has_content,
     load,
+    read_content,
     scan,
 )
 from common.library.embedder import Embedder, unit_vectors
@@ -235,7 +235,7 @@ class Ingestion:
         if self._is_known(record):
             self._writer.put(record, None)
             return
-        content = content_of(file, reader, self._named_encoding(path))
+        content = read_content(file, reader, self._named_encoding(path))
         chunks = self._chunker.chunks_of(content)
         title = title_of(Path(as_typed(path)), content)
         self._writer.put(replace(record, title=title, chunks=len(chunks), remarks=content.remarks), chunks)

@@ -27,7 +27,7 @@ from common.library.naming import document_named
 from common.library.overview import Contents, Overview, contents_of
 from common.library.places import as_written, on_disk
 from common.library.readers.content import storable
-from common.library.readings import Reading
+from common.library.readings import IngestRun
 from common.library.removal import Named, removal
 from common.library.selection import Selection, Selections
 from common.library.store import Counts, FileRecord, Store, StoredChunk
@@ -131,7 +131,7 @@ class Library:
         with closing(Store(self.folder)) as store, store.reading():
             return store.files()
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[IngestRun]:
         """The latest reading of every folder that was added, by path."""
         with self._reading():
             return self._store.readings.all()

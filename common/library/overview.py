@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.library.readings import Reading
+from common.library.readings import IngestRun
 from common.library.store import Counts, FileRecord, Store
 
 
@@ -17,7 +17,7 @@ class Contents:
     """Documents of a library, and what is known of the folders that were added."""
 
     files: tuple[FileRecord, ...]  # by path
-    readings: tuple[Reading, ...]  # the latest of every folder, by path
+    readings: tuple[IngestRun, ...]  # the latest of every folder, by path
     watched: tuple[str, ...]  # folders in which a daemon looks for changes
     tags: Mapping[str, tuple[str, ...]]  # of every folder and document that was tagged itself
 

@@ -16,12 +16,12 @@ _MOST_STATES: Final = 4096  # that are remembered: some 4 MB with the longest pa
 
 
 @dataclass(slots=True, eq=False)
-class State:
+class PatternState:
     """Patterns as far as they fit the beginning of a path."""
 
     bits: int
     fits: int  # a bit for each pattern that fits, if the path ends here
-    following: dict[str, State] = field(default_factory=dict)
+    following: dict[str, PatternState] = field(default_factory=dict)
 
 
 class PathPatterns:
@@ -42,10 +42,10 @@ class PathPatterns:
             start |= 1 << self._size
             self._append(normalised(pattern))
         self._end = sum(1 << end for end, _ in self._ends)
-        self._states: dict[int, State] = {}
+        self._states: dict[int, PatternState] = {}
         self.start = self._state(self._closed(start))
 
-    def after(self, state: State, text: str) -> State:
+    def after(self, state: PatternState, text: str) -> PatternState:
         """The state behind `text`, further characters of a path. A folder's own has the slash behind its name."""
         for character in text:
             following = state.following.get(character)
@@ -98,7 +98,7 @@ class PathPatterns:
         self._size += 1
         return 1 << (self._size - 1)
 
-    def _step(self, state: State, character: str) -> State:
+    def _step(self, state: PatternState, character: str) -> PatternState:
         bits, below = state.bits, self._end << 1
         moved = bits & self._literals.get(character, 0)
         if character == "/":
@@ -114,7 +114,7 @@ class PathPatterns:
         bits |= (bits & self._between) << 2
         return bits | (bits & self._star) << 1
 
-    def _state(self, bits: int) -> State:
+    def _state(self, bits: int) -> PatternState:
         known = self._states.get(bits)
         if known is not None:
             return known
@@ -126,5 +126,5 @@ class PathPatterns:
         for number, (end, folders) in enumerate(self._ends):
             if bits >> end & (2 if folders else 3):
                 fits |= 1 << number
-        made = self._states[bits] = State(bits, fits)
+        made = self._states[bits] = PatternState(bits, fits)
         return made

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from common.engine.model.decoder import Decoder
 from common.engine.model.prompt import PromptFormat
 
-Told = Callable[[int], None]  # chunks looked at so far
+ReportProgress = Callable[[int], None]  # chunks looked at so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PrefillReport:
     failed: int  # computed, but not written
 
 
-def prefill(decoder: Decoder, form: PromptFormat, texts: Sequence[str], told: Told) -> PrefillReport:
+def prefill_chunks(decoder: Decoder, form: PromptFormat, texts: Sequence[str], told: ReportProgress) -> PrefillReport:
     """Put every chunk's keys and values into the decoder's store, as far as they fit together.
 
     What was computed is never removed for the rest. May be interrupted: the next run skips what is there. Raises

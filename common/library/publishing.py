@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.library.library import Library
-from common.library.snapshots import is_newest, newest, publish, tidy
+from common.library.snapshots import find_newest_snapshot, is_newest, publish, tidy
 
 _LOOK: Final = 1.0  # seconds between two looks for another content
 _PAUSE: Final = 10.0  # seconds until what failed is tried again
@@ -82,7 +82,7 @@ class Follower(_Watch):
         super().__init__("opening a snapshot of the library")
 
     def _look(self) -> float:
-        found = newest(self._folder)
+        found = find_newest_snapshot(self._folder)
         if found is not None and found != self._present:
             library = self._opened(found)
             try:

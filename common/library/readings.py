@@ -14,7 +14,7 @@ from common.library.readers.content import storable
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class IngestRun:
     """The latest reading of a folder or document. Times are seconds since 1970."""
 
     root: str
@@ -28,7 +28,7 @@ class Reading:
     skipped: tuple[tuple[str, str], ...]  # path and reason of documents that were not taken in
 
 
-class Readings:
+class IngestRuns:
     """Entries of one database; inside its transactions."""
 
     def __init__(self, database: Database) -> None:
@@ -78,7 +78,7 @@ class Readings:
         for table in ("readings", "skipped", "watched", "encodings"):
             self._database.run(f"DELETE FROM {table} WHERE root = ?", (root,))
 
-    def all(self) -> list[Reading]:
+    def all(self) -> list[IngestRun]:
         """Every folder's latest reading, by path."""
         watched = set(self.watched())
         skipped: dict[str, list[tuple[str, str]]] = {}
@@ -86,7 +86,7 @@ class Readings:
             skipped.setdefault(root, []).append((path, reason))
         rows = self._database.all("SELECT root, process, began, ended, done, total, path FROM readings ORDER BY root")
         return [
-            Reading(
+            IngestRun(
                 root,
                 began,
                 ended,

@@ -46,7 +46,7 @@ def removal(
         return Removal(files, list(roots), copies)
     if any(not str(path) for path in paths):
         raise PathError("the path is empty: name documents as `dragon library list` shows them, or where they are")
-    given = [Given(path) for path in dict.fromkeys(paths)]
+    given = [PathArgument(path) for path in dict.fromkeys(paths)]
     gone = {each: [root for root in roots if each.holds(root) and root not in but] for each in given}
     left = set(watched).difference(*gone.values())
     chosen: dict[int, FileRecord] = {}
@@ -70,7 +70,7 @@ def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list
     A document of another folder that is on the disk where the path leads comes first.
     """
     folder = storable(str(uploads.resolve()))
-    given = Given(path)
+    given = PathArgument(path)
     if not path or given.holds(folder):
         return []
     named = given.documents(files)
@@ -81,7 +81,7 @@ def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list
     return found
 
 
-class Given:
+class PathArgument:
     """A path that somebody gives: followed on the disk once, however many documents it is compared with."""
 
     def __init__(self, path: str | Path) -> None:

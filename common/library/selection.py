@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.errors import NoDocumentFits
-from common.library.patterns import PathPatterns, State
+from common.library.patterns import PathPatterns, PatternState
 from common.library.store import Store
 from common.library.tags import tags_of
 from proto.patterns import TAG, checked_tag, normalised
@@ -89,7 +89,7 @@ class _Catalogue:
     def _by_path(self, patterns: Sequence[str], found: set[int]) -> int:
         """Add the documents that patterns of paths fit to `found`; a bit for each pattern that fits any."""
         automaton = PathPatterns(patterns)
-        states: dict[str, State] = {"": automaton.start}
+        states: dict[str, PatternState] = {"": automaton.start}
         fits = 0
         for folder in self._folders:
             at = _state_of(automaton, folder.path, states)
@@ -110,7 +110,7 @@ class _Catalogue:
         return chosen
 
 
-def _state_of(automaton: PathPatterns, folder: str, states: dict[str, State]) -> State:
+def _state_of(automaton: PathPatterns, folder: str, states: dict[str, PatternState]) -> PatternState:
     """The state behind a folder's path; of folders in one another what they have in common is looked at once."""
     ways = []
     while (known := states.get(folder)) is None:

@@ -53,14 +53,14 @@ def publish(library: Path) -> Path:
 
 def is_newest(library: Path) -> bool:
     """Whether the latest snapshot is of the present content, with the file of the index that there is now."""
-    found = newest(library)
+    found = find_newest_snapshot(library)
     if found is None:
         return False
     with closing(Store(library)) as store, store.reading():
         return found.name == _name(store, store.index_label())
 
 
-def newest(library: Path) -> Path | None:
+def find_newest_snapshot(library: Path) -> Path | None:
     """The folder of the latest snapshot of the library in this folder; None where there is none."""
     folder = library / _FOLDER
     try:
@@ -72,7 +72,7 @@ def newest(library: Path) -> Path | None:
 
 def tidy(library: Path) -> None:
     """Remove the snapshots that nobody reads any more: others have replaced them some time ago."""
-    folder, kept = library / _FOLDER, newest(library)
+    folder, kept = library / _FOLDER, find_newest_snapshot(library)
     if kept is None or time.time() - (folder / _NEWEST).stat().st_mtime < _KEPT:
         return
     for path in folder.iterdir():
@@ -94,7 +94,7 @@ def forget_unread(settings: Settings) -> None:
 
 def _made(store: Store, library: Path, folder: Path) -> Path:
     """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
-    label, made, former = store.index_label(), folder / _MADE, newest(library)
+    label, made, former = store.index_label(), folder / _MADE, find_newest_snapshot(library)
     if former is not None and former.name == _name(store, label):
         return former
     shutil.rmtree(made, ignore_errors=True)

@@ -27,7 +27,7 @@ from common.library.database import Database, checksum
 from common.library.errors import LibraryDamaged
 from common.library.keywords import Keywords
 from common.library.places import below, has_left, is_read_alike, is_within, relocated, stem
-from common.library.readings import Readings
+from common.library.readings import IngestRuns
 from common.library.tags import Tags
 
 DATABASE = "library.sqlite"
@@ -129,7 +129,7 @@ class Store:
         """`durable` is as for `connect`."""
         self._database = Database(folder / DATABASE, durable)
         self.tags = Tags(self._database)
-        self.readings = Readings(self._database)
+        self.readings = IngestRuns(self._database)
         self.keywords = Keywords(self._database)
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ def say(text: str) -> None:
     console.print(Text(printable(text)), soft_wrap=True)
 
 
-def number(count: int, what: str) -> str:
+def pluralise(count: int, what: str) -> str:
     """«1 chunk», «2 chunks»."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 

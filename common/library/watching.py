@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 There = Mapping[str, tuple[int, int]]
 
 
-def rested(first: float, last: float) -> float:
+def compute_rest_end(first: float, last: float) -> float:
     """The time from which a folder may be read of whose changes the first and the last came at these times."""
     return min(last + QUIET, first + RESTLESS)
 
@@ -163,7 +163,9 @@ class FolderWatcher:
             self._not_before = time.monotonic() + PAUSE
         self._due = {root: paths for root, paths in self._due.items() if root in there}
         now = time.monotonic()
-        ready = [root for root in self._due if root not in self._changed or rested(*self._changed[root]) <= now]
+        ready = [
+            root for root in self._due if root not in self._changed or compute_rest_end(*self._changed[root]) <= now
+        ]
         if not ready or now < self._not_before:
             return
         if not self._reading.running and self._library.busy:

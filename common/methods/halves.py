@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from common.answer.driver import Driver, NullObserver, Part
+from common.answer.driver import Driver, ModelSeat, NullObserver
 from common.answer.recorder import Recorder, span_messages
 from common.answer.report import contribution_messages, text_messages
 from common.answer.request import unknown_session
@@ -41,7 +41,7 @@ class CloudPart(NullObserver, ABC):
 
     slow = False
     answer: Driver
-    part: Part[Any]
+    part: ModelSeat[Any]
     drafter: Drafter  # draws this side's drafts
 
     def __init__(self, request: Open, context: CloudContext) -> None:
@@ -111,7 +111,7 @@ class CloudPart(NullObserver, ABC):
             self.drafter,
             decoded,
             self.retrieved,
-            context.owner,
+            context.tenant,
             context.waited,
             self.spare,
         )

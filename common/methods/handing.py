@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.answer.patience import Silence
+from common.answer.patience import ProgressTimeout
 from common.answer.request import RequestError
-from common.daemon.model_runtime import LONGEST_TITLE, Document, cut
+from common.daemon.model_runtime import LONGEST_TITLE, Document, cut_document
 from common.engine.kv.documents import largest_states, unpack_states
 from common.methods.halves import DevicePart
 from common.methods.interface import DeviceContext
@@ -182,7 +182,7 @@ class GatheringDevice(DevicePart):
         self._room = room
         self._receiver = self._empty()
         self._waiting = both  # for the cloud's documents
-        self._silence = Silence()
+        self._silence = ProgressTimeout()
         self._wanted = WantedBytes()
         self._asked = 0  # times
         self._own: list[Document] | None = None
@@ -284,7 +284,7 @@ class GatheringDevice(DevicePart):
         return DocumentReceiver(self.context.opening.documents, largest)
 
     def _later(self, task: Callable[[], None]) -> None:
-        self._side.later(task, self.end)
+        self._side.on_retrieval_thread(task, self.end)
 
     # --- on the retrieval thread
 
@@ -308,7 +308,9 @@ class GatheringDevice(DevicePart):
         decoder = self._side.decoder
         tokens, states = unpack_states(body.whole, decoder.layout, decoder.vocabulary, decoder.max_context)
         text = decoder.tokenizer.decode(tokens)
-        return cut(Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, text, states), self._room)
+        return cut_document(
+            Document(body.title[:LONGEST_TITLE], tuple(tokens), body.similarity, text, states), self._room
+        )
 
     def _find(self) -> None:
         """Retrieve the device's own documents."""

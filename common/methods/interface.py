@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from common.answer.report import MethodReport, Record
 from common.answer.request import Request, RequestError, failure_message
 from common.answer.values import Phase
-from common.processors.calls import travelling
+from common.processors.calls import encode_options
 from proto.messages import (
     LONGEST_PROCESSORS,
     Busy,
@@ -33,7 +33,7 @@ from proto.messages import (
 )
 
 if TYPE_CHECKING:
-    from common.answer.patience import Patience
+    from common.answer.patience import WaitLimits
     from common.answer.recorder import Recorder
     from common.answer.report import AnswerRecord
     from common.answer.values import Commit
@@ -79,7 +79,7 @@ class Cloud(Protocol):
         """Note what this answer has waited for the cloud. On the scheduler thread."""
         ...
 
-    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> Patience:
+    def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
         """Limits on this answer's wait for the cloud. On the scheduler thread.
 
         `read`: the cloud has read its prompt, else it says that this has `prompt_tokens`; `tokens` are generated
@@ -251,7 +251,7 @@ class CloudContext:
     # Told the bytes of KV memory that an answer needs, as its documents show them. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
     decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode what its device did not ask for
-    owner: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
+    tenant: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
     waited: Callable[[float], object] = lambda seconds: None  # told the seconds until there was memory
 
     def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:
@@ -322,7 +322,7 @@ def check_sampler(request: Request) -> None:
 
 def check_processors(request: Request) -> None:
     """Refuse processors that are too long for the message that opens an answer."""
-    if len(travelling(request).encode()) > LONGEST_PROCESSORS:
+    if len(encode_options(request).encode()) > LONGEST_PROCESSORS:
         raise RequestError(
             f"The format of the answer, its tools and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at "
             "most, without the descriptions in schemas.",

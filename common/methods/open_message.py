@@ -7,7 +7,7 @@ import secrets
 from common.answer.request import Request, own_options
 from common.estimates.policy import Estimates, first_aggregator
 from common.methods.interface import Method, codec_of, top_p_of
-from common.processors.calls import travelling
+from common.processors.calls import encode_options
 from proto.messages import DRAWN_SEEDS, Open
 
 # More than clients may ask for: what one side does not list of the other's favourites counts as 0.
@@ -56,7 +56,7 @@ def open_message(
         options=own_options(request),
         controls=request.controls,
         likeliest=0 if request.top_logprobs is None else LISTED_FOR_LOGPROBS,
-        processors=travelling(request),
+        processors=encode_options(request),
         earlier=request.earlier,
         only=request.cloud_documents,
     )

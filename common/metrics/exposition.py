@@ -17,7 +17,7 @@ Value = float | tuple[tuple[str, float], ...]  # of a metric; by the only label,
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricValue:
     """The value of a metric at the moment when it is asked for."""
 
     name: str
@@ -37,10 +37,10 @@ class Reading:
         return kind(self.name, self.meaning, value=self.value)
 
 
-class Readings(Collector):
+class ValueCollector(Collector):
     """Asks `read` for values whenever somebody asks for the metrics: nothing is counted twice, or beforehand."""
 
-    def __init__(self, read: Callable[[], Iterable[Reading]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[MetricValue]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
@@ -60,7 +60,7 @@ def make_registry(process: bool = False) -> CollectorRegistry:
     return registry
 
 
-def text(registry: CollectorRegistry) -> bytes:
+def format_metrics(registry: CollectorRegistry) -> bytes:
     """All metrics of a registry, in Prometheus' text format."""
     return generate_latest(registry)
 

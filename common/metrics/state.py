@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from common.engine.kv.line import in_line
-from common.metrics.exposition import Reading
+from common.engine.kv.line import count_waiting
+from common.metrics.exposition import MetricValue
 from common.process.version import VERSION
 from common.transport.sending import CountersSnapshot, Flow
 
@@ -40,18 +40,18 @@ def models_of(side: SideRuntime) -> dict[str, ModelRuntime]:
     return found
 
 
-def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[Reading]:
+def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[MetricValue]:
     """The passes and KV memory of each model. Takes a lock for microseconds, and none that a pass holds."""
 
     def each(value: Callable[[ModelRuntime], float]) -> tuple[tuple[str, float], ...]:
         return tuple((name, value(model)) for name, model in models.items())
 
-    def done(name: str, meaning: str, value: Callable[[ModelRuntime], float]) -> Reading:
-        return Reading(f"dragon_decode_{name}", meaning, each(value), "model", counts=True)
+    def done(name: str, meaning: str, value: Callable[[ModelRuntime], float]) -> MetricValue:
+        return MetricValue(f"dragon_decode_{name}", meaning, each(value), "model", counts=True)
 
-    yield Reading("dragon_kv_cache_usage_perc", "Part of kv_bytes that is taken, 0 to 1", each(_usage), "model")
+    yield MetricValue("dragon_kv_cache_usage_perc", "Part of kv_bytes that is taken, 0 to 1", each(_usage), "model")
     memories = {model.decoder.memory for model in models.values()}
-    yield Reading("dragon_kv_cache_waiting", "Answers that wait for KV memory", float(in_line(memories)))
+    yield MetricValue("dragon_kv_cache_waiting", "Answers that wait for KV memory", float(count_waiting(memories)))
     yield done("passes", "Forward passes", lambda model: model.decoding.done.passes)
     yield done("rows", "Rows of all passes", lambda model: model.decoding.done.rows)
     yield done("tokens", "Tokens fed, once per row", lambda model: model.decoding.done.tokens)
@@ -60,12 +60,12 @@ def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[Reading]:
     yield done("pass_seconds", "Seconds of all passes", lambda model: model.decoding.done.seconds)
 
 
-def link_readings(counts: CountersSnapshot) -> Iterator[Reading]:
+def link_readings(counts: CountersSnapshot) -> Iterator[MetricValue]:
     """The traffic of the link, by message, and what it refused."""
 
-    def count(name: str, meaning: str, value: float | tuple[tuple[str, float], ...]) -> Reading:
+    def count(name: str, meaning: str, value: float | tuple[tuple[str, float], ...]) -> MetricValue:
         label = "message" if isinstance(value, tuple) else None
-        return Reading(f"dragon_link_{name}", meaning, value, label, counts=True)
+        return MetricValue(f"dragon_link_{name}", meaning, value, label, counts=True)
 
     for way, flows in (("sent", counts.sent), ("received", counts.received)):
         yield count(f"{way}_messages", f"Messages {way}", _flows(flows, lambda flow: flow.messages))

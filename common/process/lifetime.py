@@ -48,7 +48,7 @@ class Stopped(BaseException):
 
 
 @contextmanager
-def stopping() -> Iterator[None]:
+def exit_on_stop() -> Iterator[None]:
     """A block of the main thread with which the process ends: at once behind it, and when a signal says so.
 
     The exit code is 0, or what a `SystemExit` says. When the end takes longer than `LONGEST` seconds, or a second
@@ -86,7 +86,7 @@ def stopping() -> Iterator[None]:
     _end(code if isinstance(code, int) else 0 if code is None else 1)
 
 
-def until_told() -> NoReturn:
+def wait_until_stopped() -> NoReturn:
     """Wait for `Stopped`."""
     while True:
         threading.Event().wait()
@@ -311,7 +311,7 @@ PATIENCE: Final = 1.8  # seconds for all of them to end in order; whoever stops 
 _READ_ON: Final = 0.1  # seconds for the last lines of one that has ended; a child of its own may hold the pipe
 
 
-class Together:
+class ChildProcesses:
     """Children by name; a context manager, behind which none of them is left.
 
     They are in process groups of their own, so that Ctrl-C reaches the parent alone, and each is told once. For the
@@ -388,7 +388,7 @@ class Together:
 
 
 @contextmanager
-def present(file: Path) -> Iterator[None]:
+def show_presence(file: Path) -> Iterator[None]:
     """Shows others that this process is at work, by a shared lock of `file`. The file and its folder are made.
 
     Several processes may be present at once. Their children are not. Where nothing can be locked, nothing is shown.

@@ -1,4 +1,4 @@
-"""Threads that a daemon can't serve without, and lines of tasks in which owners have turns.
+"""Threads that a daemon can't serve without, and lines of tasks in which tenants have turns.
 
 When such a thread ends by an exception, the process ends, too, and says so. A daemon that lives and serves nobody is
 worse than one that ended: nothing starts it again.
@@ -55,57 +55,59 @@ def vital_thread(run: Callable[[], None], name: str, died: Died | None = None) -
 
 
 # --- by_turns
-# A line of what waits, in which owners have turns.
+# A line of what waits, in which tenants have turns.
 
 Item = TypeVar("Item")
 
 
 class ByTurns(Generic[Item]):
-    """Items that wait: each owner's in their order, the owners by turns. For one thread, or under its caller's lock."""
+    """Items that wait: each tenant's in their order, the tenants by turns. For one thread, or under its caller's
+    lock.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[Item]] = {}  # whose turn is next first; none is empty
 
     def __iter__(self) -> Iterator[Hashable]:
-        """The owners of what waits, whose turn is next first."""
+        """The tenants of what waits, whose turn is next first."""
         return iter(self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, owner: Hashable, item: Item) -> None:
-        """Put an item behind its owner's others."""
-        self._waiting.setdefault(owner, deque()).append(item)
+    def add(self, tenant: Hashable, item: Item) -> None:
+        """Put an item behind its tenant's others."""
+        self._waiting.setdefault(tenant, deque()).append(item)
 
-    def keep(self, owner: Hashable, wanted: Callable[[Item], bool]) -> int:
-        """Drop what is not wanted of an owner's; returns how much waits then."""
-        items = deque(item for item in self._waiting.get(owner, ()) if wanted(item))
+    def keep(self, tenant: Hashable, wanted: Callable[[Item], bool]) -> int:
+        """Drop what is not wanted of a tenant's; returns how much waits then."""
+        items = deque(item for item in self._waiting.get(tenant, ()) if wanted(item))
         if items:
-            self._waiting[owner] = items
+            self._waiting[tenant] = items
         else:
-            self._waiting.pop(owner, None)
+            self._waiting.pop(tenant, None)
         return len(items)
 
-    def take(self, owner: Hashable) -> Item:
-        """The owner's first item; it has its next turn after all others."""
-        items = self._waiting.pop(owner)
+    def take(self, tenant: Hashable) -> Item:
+        """The tenant's first item; it has its next turn after all others."""
+        items = self._waiting.pop(tenant)
         item = items.popleft()
         if items:
-            self._waiting[owner] = items
+            self._waiting[tenant] = items
         return item
 
 
 # --- accounts
-# Token buckets: rates that are kept, and the seconds of work that each owner, told by its key, is charged for.
+# Token buckets: rates that are kept, and the seconds of work that each tenant, told by its key, is charged for.
 
-OWNERS: Final = 1024  # whose accounts are kept before those that are even are forgotten
+TENANTS: Final = 1024  # whose accounts are kept before those that are even are forgotten
 
 
 class TokenBucket:
     """Allows `rate` per second on average, `burst` at once. The caller brings the clock (seconds). For one thread.
 
     What can be refused is asked for before (`take`). What work costs is known when it is done (`charge`): then the
-    bucket may be overdrawn, and its owner waits until it is even.
+    bucket may be overdrawn, and its tenant waits until it is even.
     """
 
     __slots__ = ("_burst", "_level", "_rate", "_updated")
@@ -145,20 +147,20 @@ class TokenBucket:
 
 
 class Accounts:
-    """The accounts of all owners, so that whoever comes back, or comes twice, has the one that it had."""
+    """The accounts of all tenants, so that whoever comes back, or comes twice, has the one that it had."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
         self._burst = burst
         self._kept: dict[Hashable, TokenBucket] = {}
 
-    def of(self, owner: Hashable, now: float) -> TokenBucket:
-        """The account of `owner`. To be asked for anew each time: one that is even is forgotten some day."""
-        known = self._kept.get(owner)
+    def of(self, tenant: Hashable, now: float) -> TokenBucket:
+        """The account of `tenant`. To be asked for anew each time: one that is even is forgotten some day."""
+        known = self._kept.get(tenant)
         if known is None:
-            if len(self._kept) >= OWNERS:
+            if len(self._kept) >= TENANTS:
                 self._kept = {each: account for each, account in self._kept.items() if not account.full(now)}
-            known = self._kept[owner] = TokenBucket(self._rate, self._burst, now)
+            known = self._kept[tenant] = TokenBucket(self._rate, self._burst, now)
         return known
 
 

@@ -12,7 +12,7 @@ VERSION = "0.1.0"
 COMMIT: Final = "commit.txt"  # the file in which `setup.py` writes what a wheel was built from
 
 
-def described() -> str:
+def describe_version() -> str:
     """`VERSION`, with the commit where that is known: `0.1.0 (024502a8c1d2)`."""
     known = commit()
     return f"{VERSION} ({known})" if known else VERSION

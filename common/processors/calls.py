@@ -283,15 +283,15 @@ class ProcessorError(ValueError):
         self.field = field
 
 
-def travelling(options: ProcessorOptions) -> str:
+def encode_options(options: ProcessorOptions) -> str:
     """The options that differ from their defaults as a JSON object; empty when none does."""
     names = ProcessorOptions.model_fields.keys()
     given = options.model_dump_json(include=set(names), exclude_defaults=True)
     return "" if given == "{}" else given
 
 
-def received(text: str) -> ProcessorOptions:
-    """Options from `travelling`. Raises `ProcessorError` for what can't be read or is out of its limits."""
+def decode_options(text: str) -> ProcessorOptions:
+    """Options from `encode_options`. Raises `ProcessorError` for what can't be read or is out of its limits."""
     try:
         return ProcessorOptions.model_validate_json(text) if text else ProcessorOptions()
     except ValidationError:

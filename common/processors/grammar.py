@@ -13,7 +13,7 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from common.processors.calls import ProcessorError
-from common.processors.trial import always, sentence, why_not
+from common.processors.trial import always, shorten_complaint, why_not
 
 # What a grammar that was compiled may still cost: some 10 ms for a step, 50 MB.
 _LIMITS: Final = LLParserLimits(
@@ -86,7 +86,7 @@ class Grammars:
         if eos not in self._tokens:  # half a second at 50,000 tokens
             self._tokens = {eos: LLTokenizer(self._tokenizer.description, n_vocab=self._vocabulary, eos_token=[*eos])}
         matcher = LLMatcher(self._tokens[eos], grammar, log_level=_SILENT, limits=_LIMITS)
-        return sentence(matcher.get_error()) if matcher.is_error() else matcher
+        return shorten_complaint(matcher.get_error()) if matcher.is_error() else matcher
 
 
 class Grammar:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.processors.calls import ProcessorError, ProcessorOptions, call_grammar, received
+from common.processors.calls import ProcessorError, ProcessorOptions, call_grammar, decode_options
 from common.processors.grammar import Grammar, Grammars
 from common.processors.trial import always, json_grammar
 from common.sampling.paper import nucleus, nucleus_places
@@ -149,7 +149,7 @@ def make_processor(
 
     Raises `ProcessorError`, and `Unwanted` when the answer is not `wanted` any more while its format is compiled.
     """
-    options = received(request.processors)
+    options = decode_options(request.processors)
     if not 0 < request.top_p <= 1:
         raise ProcessorError(f"'top_p' must be above 0 and at most 1, not {request.top_p:g}.", "top_p")
     # The paper's sampler truncates what it sends, see `common.sampling.paper`.

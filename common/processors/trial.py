@@ -51,7 +51,7 @@ def json_grammar(schema: str) -> str:
     try:
         return LLMatcher.grammar_from_json_schema(schema, overrides=SPACING)
     except ValueError as error:
-        raise ValueError(sentence(str(error))) from None
+        raise ValueError(shorten_complaint(str(error))) from None
 
 
 def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
@@ -115,10 +115,10 @@ def main() -> None:
         reason = LLMatcher.validate_grammar(sys.stdin.read())
     except ValueError as error:
         reason = str(error)
-    print(json.dumps(sentence(reason) or None))
+    print(json.dumps(shorten_complaint(reason) or None))
 
 
-def sentence(reason: str) -> str:
+def shorten_complaint(reason: str) -> str:
     """A library's complaint on one line, not longer than people read."""
     return " ".join(reason.split())[:200].rstrip(".")
 

@@ -115,14 +115,14 @@ _ABSENT_BELOW: Final = -9e29  # -1e30 changes when it passes through float32
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class CertifiedToken:
     """The target, beyond doubt."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
-class Contested:
+class MissingValues:
     """Values that are lacking: the device's of `device_ids`, the cloud's of `cloud_ids` (both sorted).
 
     `deeper`: a token that no list names could win, so every list with a threshold above 0 must get longer.
@@ -155,7 +155,7 @@ def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
     return round(WHOLE / (1.0 + math.exp(difference)))
 
 
-def certify(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+def certify(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
     """The target, or what must be known to find it. `eta_device` is `eta_fixed`'s."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
@@ -176,12 +176,12 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | C
     # An unnamed token may have any id, so that it would win a tie.
     deeper = device_cap + cloud_cap >= best
     if not (device_ids or cloud_ids or deeper):
-        return Certified(winner)
+        return CertifiedToken(winner)
     if device_cap > 0 and winner not in device_speed:
         device_ids.append(winner)
     if cloud_cap > 0 and winner not in cloud_speed:
         cloud_ids.append(winner)
-    return Contested(tuple(sorted(device_ids)), tuple(sorted(cloud_ids)), deeper)
+    return MissingValues(tuple(sorted(device_ids)), tuple(sorted(cloud_ids)), deeper)
 
 
 def lower_bound_winner(device: RaceView, cloud: RaceView, eta_device: int) -> int:

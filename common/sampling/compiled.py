@@ -488,15 +488,15 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DrawPoint:
     """The place of a draw in an answer: behind `position` tokens, whose digest is `prefix`."""
 
     position: int
     prefix: int
 
-    def behind(self, token: int) -> Place:
+    def behind(self, token: int) -> DrawPoint:
         """The place behind `token`, which stands at this one."""
-        return Place(self.position + 1, extend(self.prefix, token))
+        return DrawPoint(self.position + 1, extend(self.prefix, token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +522,7 @@ class SeededDraws:
         return uniform(self.seed, self.position, purpose, self.prefix)
 
 
-DrawsAt = Callable[[Place], Draws]  # the draws of a place
+DrawsAt = Callable[[DrawPoint], Draws]  # the draws of a place
 
 
 def seeded(seed: int) -> DrawsAt:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.sampling.certificate import WHOLE, Logprobs, RaceView
-from proto.codes import decode
+from proto.codes import decode_probabilities
 
 GRID: Final = 2.0**-10
 """Scores are multiples of this. It changes a weight by less than a thousandth, and two computations of a score that
@@ -39,7 +39,9 @@ def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, t
     for view, weight in ((device, eta_device if cloud else WHOLE), (cloud, WHOLE - eta_device if device else WHOLE)):
         if view is None:
             continue
-        for name, probability in zip(view.entries.ids.tolist(), decode(view.entries.codes).tolist(), strict=True):
+        for name, probability in zip(
+            view.entries.ids.tolist(), decode_probabilities(view.entries.codes).tolist(), strict=True
+        ):
             mixture[name] = mixture.get(name, 0.0) + weight / WHOLE * probability
     return of_mixture(mixture, token, count)
 

@@ -18,7 +18,7 @@ from common.sampling.grid import of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.paper import PaperSampler
 from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
-from proto.codes import decode
+from proto.codes import decode_probabilities
 from proto.messages import Open
 
 
@@ -61,7 +61,7 @@ class JointRace:
 
         def scores(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
             noise = noise_of(races, which, ids)
-            of_device, of_cloud = (decode(codes_in(sides, which + side, ids)) / noise for side in (0, 1))
+            of_device, of_cloud = (decode_probabilities(codes_in(sides, which + side, ids)) / noise for side in (0, 1))
             return np.asarray(weights[0] * of_device + weights[1] * of_cloud)
 
         mixture = (weights[0] * device + weights[1] * cloud).to(torch.float32)

@@ -228,7 +228,7 @@ class PaperDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PaperOutcome:
     """The target token and whether each draft was it (Algorithm 1: x, S^l, S^r)."""
 
     token: int
@@ -344,7 +344,7 @@ class PaperSampler:
 
     # --- both sides' drafts
 
-    def target(self, position: int, device: PaperDraft, cloud: PaperDraft, eta_device: float) -> Outcome:
+    def target(self, position: int, device: PaperDraft, cloud: PaperDraft, eta_device: float) -> PaperOutcome:
         """The target, by Algorithm 1; at temperature 0 the argmax of the mixture of what was sent."""
         if self._temperature > 0:
             token = aggregate(
@@ -357,7 +357,7 @@ class PaperSampler:
             )
         else:
             token = most_probable(device.distribution, cloud.distribution, eta_device)
-        return Outcome(token, token == device.token, token == cloud.token)
+        return PaperOutcome(token, token == device.token, token == cloud.token)
 
     def _raw_draft(self, side: Side, position: int, probabilities: NDArray[np.float32]) -> PaperDraft:
         distribution = renormalised(np.arange(len(probabilities)), probabilities)

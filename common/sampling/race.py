@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from common.sampling.certificate import (
     WHOLE,
-    Certified,
+    CertifiedToken,
     Decision,
     JointToken,
     Logprobs,
@@ -53,7 +53,7 @@ from common.sampling.compiled import (
     raised,
 )
 from common.sampling.grid import logprobs
-from proto.codes import TABLE, RaceEntries, decode, decode_race, encode_race
+from proto.codes import TABLE, RaceEntries, decode_probabilities, decode_race, encode_race
 from proto.errors import malformed
 from proto.messages import MOST_NAMED, Side
 
@@ -195,7 +195,7 @@ class RaceKernel:
             ]
 
         def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            return decode(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
+            return decode_probabilities(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
 
         return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
 
@@ -394,7 +394,7 @@ class RaceSampler:
         """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
-        if isinstance(outcome, Certified):
+        if isinstance(outcome, CertifiedToken):
             lacking = _unknown(outcome.token, device, cloud) if self._logprobs and self._exact else None
             return lacking or self._decided(outcome.token, device, cloud, eta)
         if not self._exact:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from common.sampling.compiled import Draws, Purpose
 from common.sampling.paper import Distribution, nucleus_places, renormalised
-from proto.codes import decode, nearest
+from proto.codes import decode_probabilities, nearest
 from proto.messages import MOST_RESOLUTION
 
 
@@ -95,7 +95,7 @@ def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.
 
 def coded(ids: NDArray[np.integer], codes: NDArray[np.uint16]) -> Distribution:
     """The distribution that codes stand for. Raises `ValueError` where none is positive."""
-    return renormalised(ids, decode(codes))
+    return renormalised(ids, decode_probabilities(codes))
 
 
 def _likeliest(mixture: torch.Tensor) -> int:

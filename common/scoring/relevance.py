@@ -149,7 +149,7 @@ def load_relevance_model(
     if model is None:
         return BiEncoder(embedder)
     try:
-        folder = checkpoint.locate(model, "scorer's model").resolve()
+        folder = checkpoint.find_checkpoint(model, "scorer's model").resolve()
     except (FileNotFoundError, ModelError) as error:
         raise ValueError(f"scorer_model: {error}") from error
     if kind_of(folder) == "cross-encoder":

@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
     return match["six"] or match["host"], int(match["port"])
 
 
-def is_loopback(address: str) -> bool:
+def is_local_address(address: str) -> bool:
     """Whether `address` can only be reached from this machine. Names but localhost are not looked up."""
     host, _ = split_address(address)
     if host == "localhost":
@@ -57,7 +57,7 @@ def require_safe(address: str, curve: bool, insecure: bool) -> None:
 
     Raises `TransportError`.
     """
-    if not curve and not insecure and not is_loopback(address):
+    if not curve and not insecure and not is_local_address(address):
         raise TransportError(
             f"Without keys, {address} would be readable and usable by anyone on the network; "
             "make keys with `dragon keys new`, or pass --curve off --insecure if this network is trusted."
@@ -74,7 +74,7 @@ def numeric(address: str) -> str:
 # The addresses of a cloud's name: looked up beside the link's thread, and tried one after the other.
 
 
-class Places:
+class AddressOrder:
     """Order in which the addresses of a name are tried: each once, the one that worked last before the others.
 
     Pure. When all were tried, or one has worked, the name is to be looked up anew: its addresses may have changed.
@@ -133,13 +133,13 @@ class Lookup:
     def _run(self) -> None:
         found: list[str] = []
         try:
-            found = looked_up(self._address)
+            found = look_up(self._address)
         finally:
             self._found.put(found)
             self._done()
 
 
-def looked_up(address: str) -> list[str]:
+def look_up(address: str) -> list[str]:
     """`address` with each number that its name has and this machine can use, in the system's order."""
     host, port = split_address(address)
     try:

@@ -19,15 +19,15 @@ from common.transport.sending import (
     DEFAULT_LIMITS,
     HANDSHAKE_BROKEN,
     HANDSHAKE_REFUSED,
-    Connection,
+    ConnectionState,
     Handler,
     Limits,
     Pauses,
     Peer,
     Quota,
     metadata,
-    owner,
     prepare_socket,
+    tenant_of,
 )
 from proto.messages import Message
 
@@ -35,16 +35,16 @@ from proto.messages import Message
 # Room for everybody: what becomes of a full link's connections when another one comes.
 
 
-def leaves(holders: Sequence[str], newcomer: str) -> int | None:
-    """Index of the connection that goes for one of the holder `newcomer`; None where the new one has to go.
+def choose_evicted(tenants: Sequence[str], newcomer: str) -> int | None:
+    """Index of the connection that goes for one of the tenant `newcomer`; None where the new one has to go.
 
-    `holders` are those of the connections, oldest first. The oldest one goes of who has most of them, as it may be one
-    that this holder has lost; but only if who comes still has no more than who gives: otherwise two would take turns in
+    `tenants` are those of the connections, oldest first. The oldest one goes of who has most of them, as it may be one
+    that this tenant has lost; but only if who comes still has no more than who gives: otherwise two would take turns in
     cutting each other's. So nobody's only connection goes for another one, however many keys or addresses come.
     """
-    counts = Counter(holders)
+    counts = Counter(tenants)
     crowd, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
-    return holders.index(crowd) if count > counts[newcomer] + 1 else None
+    return tenants.index(crowd) if count > counts[newcomer] + 1 else None
 
 
 # --- cloud_link
@@ -81,11 +81,11 @@ class CloudLink(SocketLoop):
         super().__init__(
             handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died, beside=beside
         )
-        self._routes: dict[bytes, Connection] = {}
+        self._routes: dict[bytes, ConnectionState] = {}
         self._gone: set[bytes] = set()  # routing ids of connections that ended, of which something may be left to read
-        self._live: dict[int, Connection | None] = {}  # by descriptor; None before the first message
+        self._live: dict[int, ConnectionState | None] = {}  # by descriptor; None before the first message
         self._strangers: dict[int, float] = {}  # descriptors without a message and when they came, oldest first
-        self._leaving: list[Connection] = []  # that ended, of which something may be left to read
+        self._leaving: list[ConnectionState] = []  # that ended, of which something may be left to read
         self._leave_at = 0.0  # when they are reported at the latest
         self._emptied = True  # whether nothing was left since
         self._quotas: dict[str, Quota] = {}  # by key, so that reconnecting doesn't refill one
@@ -141,8 +141,8 @@ class CloudLink(SocketLoop):
         elif event in HANDSHAKE_REFUSED or event == HANDSHAKE_BROKEN:
             self._counters.refused += 1
 
-    def _expel(self, connection: Connection | None, now: float) -> None:
-        """Keep the holder of a key outside for a while, whose connection was cut for what it sent."""
+    def _expel(self, connection: ConnectionState | None, now: float) -> None:
+        """Keep the tenant of a key outside for a while, whose connection was cut for what it sent."""
         key = None if connection is None else connection.peer.key
         if connection is not None:
             connection.cut = True
@@ -169,7 +169,7 @@ class CloudLink(SocketLoop):
         if not self._leaving:
             self._gone.clear()
 
-    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+    def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
         routing = first.bytes
         descriptor = int(metadata(first, "__fd") or -1)
         key = metadata(first, "User-Id") if self._encrypted else None
@@ -184,8 +184,8 @@ class CloudLink(SocketLoop):
         for former in (known, self._live[descriptor]):
             if former is not None:
                 self._on_unreachable(former)
-        holder = key or metadata(first, "Peer-Address") or ""
-        if not self._has_room(holder):
+        tenant = key or metadata(first, "Peer-Address") or ""
+        if not self._has_room(tenant):
             self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
@@ -193,26 +193,26 @@ class CloudLink(SocketLoop):
         shaking = now - self._strangers.pop(descriptor, now)
         self._guard.be_patient(descriptor, self.limits.heartbeat_timeout + shaking)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
-        connection.holder = holder
+        connection.tenant = tenant
         self._routes[routing] = self._live[descriptor] = connection
         return connection
 
-    def _has_room(self, holder: str) -> bool:
-        """Whether there is room for a connection of `holder`; if need be, after one of a crowd is cut."""
+    def _has_room(self, tenant: str) -> bool:
+        """Whether there is room for a connection of `tenant`; if need be, after one of a crowd is cut."""
         if len(self._connections) < self.limits.peers:
             return True
         present = [connection for connection in self._connections.values() if not connection.cut]
         if len(present) < self.limits.peers:
             return True
         standing = [connection for connection in present if connection.watched != -1]  # the others end by themselves
-        index = leaves([connection.holder for connection in standing], holder)
+        index = choose_evicted([connection.tenant for connection in standing], tenant)
         if index is not None:
             self._cut_of_crowd(standing[index])
         return index is not None
 
-    def _cut_of_crowd(self, connection: Connection) -> None:
+    def _cut_of_crowd(self, connection: ConnectionState) -> None:
         key = connection.peer.key
-        whose = f"at {connection.holder}" if key is None else f"with the fingerprint {fingerprint(key)}"
+        whose = f"at {connection.tenant}" if key is None else f"with the fingerprint {fingerprint(key)}"
         text = "cut the oldest connection of the device %s, which has the most: this link takes %d at a time"
         self._lines.tell(logging.WARNING, text, whose, self.limits.peers)
         connection.cut = True
@@ -225,13 +225,13 @@ class CloudLink(SocketLoop):
 
     def _quota(self, key: str | None, now: float) -> Quota:
         if len(self._quotas) > self.limits.peers:
-            self._quotas = {owner: quota for owner, quota in self._quotas.items() if not quota.full(now)}
+            self._quotas = {tenant: quota for tenant, quota in self._quotas.items() if not quota.full(now)}
         fresh = Quota(self.limits, now)
         return fresh if key is None else self._quotas.setdefault(key, fresh)
 
-    def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
+    def _hand_over(self, connection: ConnectionState, frames: Sequence[bytes], now: float) -> None:
         """Charge the work to its device. On a device nobody does: what its cloud costs it costs nobody else."""
-        account = self._accounts.of(owner(connection.peer), now)
+        account = self._accounts.of(tenant_of(connection.peer), now)
         if account.wait(now):
             self._counters.over_quota += 1
             self._complain(connection, "quota", "This link does less work per second for one device; slow down.", now)
@@ -250,7 +250,7 @@ class CloudLink(SocketLoop):
     def _deadline(self) -> float | None:
         return self._leave_at if self._leaving else None
 
-    def _on_unreachable(self, connection: Connection) -> None:
+    def _on_unreachable(self, connection: ConnectionState) -> None:
         if self._routes.get(connection.routing) is connection:
             del self._routes[connection.routing]
             self._gone.add(connection.routing)

@@ -11,7 +11,7 @@ from typing import Final
 import zmq
 
 from common.process.threads import Died
-from common.transport.address import Lookup, Places, TransportError, require_safe, split_address
+from common.transport.address import AddressOrder, Lookup, TransportError, require_safe, split_address
 from common.transport.inflow import MEASURED
 from common.transport.keys import DeviceKeys, z85_key
 from common.transport.loop import LATER, SocketLoop
@@ -20,7 +20,7 @@ from common.transport.sending import (
     HANDSHAKE_BROKEN,
     HANDSHAKE_REFUSED,
     NEVER,
-    Connection,
+    ConnectionState,
     Handler,
     Limits,
     LinkStatus,
@@ -64,8 +64,8 @@ class DeviceLink(SocketLoop):
         self.address = address
         self._lookup = Lookup(address, self._turns.signal.give)
         self._looking = False  # whether the attempt waits for that
-        self._places = Places()
-        self._current: Connection | None = None
+        self._places = AddressOrder()
+        self._current: ConnectionState | None = None
         self._number = 0  # of the current connection; 0 without one
         self._descriptor: int | None = None  # of the connection or the attempt, once TCP has connected
         self._since = 0.0  # of the connection, or of the attempt
@@ -179,7 +179,7 @@ class DeviceLink(SocketLoop):
             "here, and `dragon keys trust --role cloud NAME KEY` with that key there."
         )
 
-    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+    def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
         return self._current
 
     def _on_turn(self) -> None:
@@ -261,5 +261,5 @@ class DeviceLink(SocketLoop):
         if lost is not None:
             self._dismiss(lost)
 
-    def _on_unreachable(self, connection: Connection) -> None:
+    def _on_unreachable(self, connection: ConnectionState) -> None:
         self._end = LinkStatus("away", f"The cloud at {self.address} can't be reached.")

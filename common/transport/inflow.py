@@ -62,14 +62,14 @@ def tcp_received(descriptor: int, remote: Any) -> Received | None:
     return None
 
 
-def end(descriptor: int, remote: Any) -> None:
+def end_connection(descriptor: int, remote: Any) -> None:
     """End the connection to `remote` in order, under ZeroMQ, which then closes it: what was sent arrives."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def cut(descriptor: int, remote: Any) -> None:
+def cut_connection(descriptor: int, remote: Any) -> None:
     """End the connection to `remote` without the peer's consent, and drop what ZeroMQ has not read of it."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
@@ -213,7 +213,7 @@ class InflowGuard:
     def end_all(self) -> int:
         """Begin the end of all connections, in order: what was sent arrives. How many there are."""
         for descriptor, flow in self._flows.items():
-            end(descriptor, flow.remote)
+            end_connection(descriptor, flow.remote)
         return len(self._flows)
 
     def sweep(self, now: float) -> None:
@@ -277,7 +277,7 @@ class InflowGuard:
     def _cut(self, descriptor: int, flow: _Flow, reason: Reason) -> None:
         flow.cut = reason  # before the end, so that whoever hears of that finds the reason
         self._left += flow.waiting
-        cut(descriptor, flow.remote)
+        cut_connection(descriptor, flow.remote)
 
     def _run(self) -> None:
         while not self._closing.wait(self._pause):

@@ -17,9 +17,9 @@ from zmq.utils import z85
 from common.process.threads import Died, QuietLog, TokenBucket, vital_thread
 from common.transport.inflow import InflowGuard, InflowLimits
 from common.transport.keys import fingerprint
-from common.transport.probe import answer
+from common.transport.probe import reply_to_probe
 from common.transport.sending import (
-    Connection,
+    ConnectionState,
     CountersSnapshot,
     Delivery,
     Handler,
@@ -66,7 +66,7 @@ class Mishaps:
             _LOG.debug("The failure was:", exc_info=error)
 
 
-class Part(Protocol):
+class PolledSockets(Protocol):
     """The sockets of one purpose, and the steps that a turn has for them."""
 
     @property
@@ -100,18 +100,18 @@ class Turns:
         self.closing = threading.Event()
         self.signal = Signal()
         self.readable: dict[Any, int] = {}  # sockets on which there is something, in this turn
-        self._parts: list[Part] = []
+        self._parts: list[PolledSockets] = []
         self._asked: deque[Callable[[], None]] = deque()
         self._thread = vital_thread(self._run, name, died)
 
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: PolledSockets) -> None:
         """Have turns for a part from now on. Before the start, or on the thread."""
         self._parts.append(part)
 
-    def remove(self, part: Part) -> None:
+    def remove(self, part: PolledSockets) -> None:
         """End a part, added or not. On the thread."""
         if part in self._parts:
             self._parts.remove(part)
@@ -319,7 +319,7 @@ class SocketLoop(ABC):
         self._guard = InflowGuard(InflowLimits(2 * limits.frame_bytes, waiting, 4 * waiting, messages), name, died)
         self._counters = LinkCounters()
         self._faults = Mishaps()  # of the handler
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ConnectionState] = {}
         self._delivery = Delivery(self._outbox, self._counters, self._connections, self._on_unreachable)
         self._last_connection = 0
         self._clearing = False  # whether something of a connection that was cut is left inside ZeroMQ
@@ -379,7 +379,7 @@ class SocketLoop(ABC):
         """The socket monitor tells of a connection. An end is only noted: its last messages are unread."""
 
     @abstractmethod
-    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+    def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
         """Connection whose message starts with `first`; None for a stray, which is dropped."""
 
     @abstractmethod
@@ -391,7 +391,7 @@ class SocketLoop(ABC):
         """Time at which `_on_turn` is needed next; None if only after an event."""
 
     @abstractmethod
-    def _on_unreachable(self, connection: Connection) -> None:
+    def _on_unreachable(self, connection: ConnectionState) -> None:
         """Handle a connection that ZeroMQ doesn't know the way to any more."""
 
     def _is_over(self, first: zmq.Frame) -> bool:
@@ -425,18 +425,18 @@ class SocketLoop(ABC):
 
     # Connections.
 
-    def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: Quota, now: float) -> Connection:
+    def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: Quota, now: float) -> ConnectionState:
         self._last_connection += 1
         peer = Peer(self._last_connection, key)
         rate, window = self.limits.errors_per_second, SendWindow(self.limits, now)
-        connection = Connection(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now), window)
+        connection = ConnectionState(peer, routing, descriptor, quota, TokenBucket(rate, max(1.0, rate), now), window)
         self._connections[peer.connection] = connection
         self._outbox.open(peer.connection)
         self._counters.connects += 1
         self._call(self._handler.on_connected, peer)
         return connection
 
-    def _dismiss(self, connection: Connection) -> None:
+    def _dismiss(self, connection: ConnectionState) -> None:
         number = connection.peer.connection
         if self._connections.pop(number, None) is not None:
             self._delivery.forget(connection)
@@ -515,7 +515,7 @@ class SocketLoop(ABC):
         while self._socket is not None and self._socket.poll(0) and (rest := until - time.monotonic()) > 0:
             self._receive(rest)
 
-    def _hand_over(self, connection: Connection, frames: Sequence[bytes], now: float) -> None:
+    def _hand_over(self, connection: ConnectionState, frames: Sequence[bytes], now: float) -> None:
         try:
             if len(frames) != 1:
                 raise malformed("a message must be one frame")
@@ -529,11 +529,11 @@ class SocketLoop(ABC):
         self._counters.received(type(message).__name__, size)
         if isinstance(message, Probe):
             # At once and past the queue: what waits behind Python isn't the network's delay.
-            self._delivery.reply(connection, answer(message, time.monotonic_ns() // 1000))
+            self._delivery.reply(connection, reply_to_probe(message, time.monotonic_ns() // 1000))
         elif not (isinstance(message, ProbeReply) and connection.window.replied(message)):
             self._call(self._handler.on_message, connection.peer, message, size)
 
-    def _complain(self, connection: Connection, code: str, text: str, now: float) -> None:
+    def _complain(self, connection: ConnectionState, code: str, text: str, now: float) -> None:
         if connection.complaints.take(now):
             self._delivery.reply(connection, Error(0, code, text))
 

@@ -180,7 +180,7 @@ _FOLDER = "invitations"
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenInvitation:
     """An invitation that waits for a reply."""
 
     path: Path
@@ -206,7 +206,7 @@ def invite(folder: KeyFolder, address: str, name: str = "") -> Invitation:
     return Invitation(address, own.public, secret, name)
 
 
-def accept(folder: KeyFolder, invitation: Invitation, cloud: str, replace: bool = False) -> Reply:
+def trust_cloud(folder: KeyFolder, invitation: Invitation, cloud: str, replace: bool = False) -> Reply:
     """Trust the key of an `invitation` under the name `cloud`; the device's reply to it. Raises `TransportError`.
 
     The device's keys are made if there are none.
@@ -217,7 +217,7 @@ def accept(folder: KeyFolder, invitation: Invitation, cloud: str, replace: bool 
     return Reply(own.public, proof(invitation.secret, invitation.key, own.public))
 
 
-def admit(folder: KeyFolder, reply: Reply, name: str = "", replace: bool = False) -> TrustedPeer:
+def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool = False) -> TrustedPeer:
     """Trust the device whose `reply` answers an invitation of this cloud, which is used up then.
 
     Its name is `name`, else the invitation's. A device that is trusted already may be told again. Raises
@@ -242,13 +242,13 @@ def admit(folder: KeyFolder, reply: Reply, name: str = "", replace: bool = False
     return peer
 
 
-def _open(folder: KeyFolder) -> list[_Open]:
+def _open(folder: KeyFolder) -> list[_OpenInvitation]:
     """The invitations that still count; those that do not are removed."""
     kept = []
     for path in sorted((folder.path / _FOLDER).glob("*.json")):
         try:
             stored = json.loads(path.read_text("utf-8"))
-            found = _Open(path, bytes.fromhex(stored["secret"]), str(stored["name"]))
+            found = _OpenInvitation(path, bytes.fromhex(stored["secret"]), str(stored["name"]))
             counts = len(found.secret) == SECRET_BYTES and 0 < stored["until"] - time.time() <= LIFE
         except (OSError, ValueError, KeyError, TypeError):
             counts = False

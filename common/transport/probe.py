@@ -100,6 +100,6 @@ class RoundTrips:
         return RoundTrip(sent, reply.received, now)
 
 
-def answer(probe: Probe, now: int) -> ProbeReply:
+def reply_to_probe(probe: Probe, now: int) -> ProbeReply:
     """The reply to a probe that arrived at `now` (microseconds of the replier's monotonic clock)."""
     return ProbeReply(probe.sequence, probe.sent, now)

@@ -237,7 +237,7 @@ class Peer:
     key: str | None
 
 
-def owner(peer: Peer) -> str | int:
+def tenant_of(peer: Peer) -> str | int:
     """The device that a peer counts for: by its key, if any, so that more connections don't get it more."""
     return peer.connection if peer.key is None else peer.key
 
@@ -485,7 +485,7 @@ _EVENT: Final = struct.Struct("=Hi")
 _ENCRYPTED: Final = 33  # bytes that CURVE adds to a frame: the command's name, a nonce, a tag and the flags
 
 
-class Connection:
+class ConnectionState:
     """A peer as the link's thread knows it."""
 
     __slots__ = (
@@ -493,10 +493,10 @@ class Connection:
         "complaints",
         "cut",
         "descriptor",
-        "holder",
         "peer",
         "quota",
         "routing",
+        "tenant",
         "watched",
         "window",
     )
@@ -513,7 +513,7 @@ class Connection:
         self.window = window
         self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
         self.cut = False  # what it sent and is left is not read any more
-        self.holder = peer.key or ""  # who it counts for where there are too many
+        self.tenant = peer.key or ""  # who it counts for where there are too many
 
 
 def prepare_socket(
@@ -602,15 +602,15 @@ class Delivery:
         self,
         outbox: Outbox,
         counters: LinkCounters,
-        connections: Mapping[int, Connection],
-        unreachable: Callable[[Connection], None],
+        connections: Mapping[int, ConnectionState],
+        unreachable: Callable[[ConnectionState], None],
     ) -> None:
         self.socket: zmq.Socket[Any] | None = None
         self._outbox = outbox
         self._counters = counters
         self._connections = connections
         self._unreachable = unreachable
-        self._stuck: dict[int, Connection] = {}  # those with a backlog
+        self._stuck: dict[int, ConnectionState] = {}  # those with a backlog
         self._full: set[int] = set()  # of these, those whose window is full: nothing goes before a reply comes
 
     @property
@@ -620,13 +620,13 @@ class Delivery:
             return None
         return _RETRY if len(self._stuck) > len(self._full) else PATIENCE
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ConnectionState) -> None:
         """Drop what waits for a connection that is gone."""
         self._stuck.pop(connection.peer.connection, None)
         self._full.discard(connection.peer.connection)
         self._counters.dropped += len(connection.backlog)
 
-    def reply(self, connection: Connection, message: Message) -> None:
+    def reply(self, connection: ConnectionState, message: Message) -> None:
         """Send at once and past the queue, or not at all."""
         frame = encode(message)
         outgoing = OutgoingMessage(connection.peer.connection, type(message).__name__, frame, wire_size(frame))
@@ -662,7 +662,7 @@ class Delivery:
                 if not connection.window.confirmed:
                     self.reply(connection, connection.window.last_probe(now))
 
-    def _resume(self, connection: Connection) -> None:
+    def _resume(self, connection: ConnectionState) -> None:
         number = connection.peer.connection
         while number in self._stuck and connection.backlog and self._offer(connection, connection.backlog[0]):
             self._outbox.mark_sent(connection.backlog.popleft())  # or, where it was found to be gone, `forget` has all
@@ -679,7 +679,7 @@ class Delivery:
         else:
             self._outbox.mark_sent(outgoing)
 
-    def _offer(self, connection: Connection, outgoing: OutgoingMessage) -> bool:
+    def _offer(self, connection: ConnectionState, outgoing: OutgoingMessage) -> bool:
         """Send a message if its turn has come; False if there is no room for it now."""
         now, window = time.monotonic(), connection.window
         (self._full.add if window.full(outgoing.size) else self._full.discard)(outgoing.connection)
@@ -690,7 +690,7 @@ class Delivery:
             self.reply(connection, probe)
         return room
 
-    def _hand_over(self, connection: Connection, outgoing: OutgoingMessage) -> bool:
+    def _hand_over(self, connection: ConnectionState, outgoing: OutgoingMessage) -> bool:
         """Give a message to ZeroMQ; False if it has no room for this peer now."""
         if self.socket is None:
             return False

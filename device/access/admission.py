@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KeyFileState:
     """The hashes of one version of the file; `broken` where they can't be read, so that none counts."""
 
     version: tuple[int, ...] | None
@@ -21,7 +21,7 @@ class _Known:
     broken: bool = False
 
 
-class Admission:
+class ApiKeyGate:
     """Decides whether a request has a key that counts, by the file as it is at that moment.
 
     Once a key was asked for it is asked for until the daemon ends: neither revoking the last one nor a damaged or
@@ -32,7 +32,7 @@ class Admission:
         self._files = files
         self._quiet = QuietLog(log)
         self._local: str | None = None  # hash
-        self._known = _Known(files.version(), tuple(key.sha256 for key in files.all()))
+        self._known = _KeyFileState(files.version(), tuple(key.sha256 for key in files.all()))
         self._wanted = bool(self._known.hashes)
 
     def open_locally(self) -> None:
@@ -69,9 +69,9 @@ class Admission:
         if version == self._known.version:
             return
         try:
-            self._known = _Known(version, tuple(key.sha256 for key in self._files.all()))
+            self._known = _KeyFileState(version, tuple(key.sha256 for key in self._files.all()))
         except ApiKeyError as error:
-            self._known = _Known(version, broken=True)
+            self._known = _KeyFileState(version, broken=True)
             self._quiet.tell(logging.ERROR, "no API key counts until this is mended: %s", error)
         else:
             if self._wanted and not self._known.hashes:

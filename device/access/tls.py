@@ -44,7 +44,7 @@ def read_certificate(path: Path) -> Certificate:
     return _described(_certificate(path))
 
 
-def checked(files: TlsFiles) -> Certificate:
+def check_tls_files(files: TlsFiles) -> Certificate:
     """The certificate of files that a server can use: both are there, and belong together. Raises `TlsError`."""
     certificate = _certificate(files.certificate)
     text = _read(files.key, "tls_key")
@@ -71,7 +71,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """The TLS of a server with these files. Raises `TlsError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(files.certificate, files.key, password=_nobody_types)
+        context.load_cert_chain(files.certificate, files.key, password=_refuse_password)
     except (ssl.SSLError, OSError) as error:
         raise TlsError(f"{files.certificate} and {files.key} are refused by OpenSSL: {_reason(error)}") from None
     return context
@@ -119,7 +119,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _nobody_types() -> str:
+def _refuse_password() -> str:
     """The passphrase of a key that has one since it was looked at: OpenSSL would ask for it on the terminal."""
     return ""
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from device.cli.answer_text import answer_text
-from device.cli.daemon import Daemon
-from device.cli.failures import answer_failed
+from device.cli.daemon import DaemonClient
+from device.cli.failures import unfinished_answer
 from device.cli.render import strip_controls
 
 WAITING: Final = " (waiting for the cloud ...)"
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedAnswer:
     """A finished answer."""
 
     text: str
@@ -26,7 +26,7 @@ class Printed:
     report: dict[str, Any]
 
 
-def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -> Printed:
+def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | None) -> PrintedAnswer:
     """Ask, and write the text to `output` (None: nowhere) as it becomes final. Raises `CommandFailed`.
 
     A terminal gets no control characters, and provisional drafts where they are asked for; a file or a pipe gets the
@@ -60,8 +60,8 @@ def stream_answer(daemon: Daemon, body: dict[str, Any], output: TextIO | None) -
             f"cut after {(last.get('usage') or {}).get('completion_tokens', 'its')} tokens: --max-tokens N allows more"
         )
     if not isinstance(last.get("dragon"), dict):
-        raise answer_failed("the server is not a dragon device daemon: it sent no report")
-    return Printed(text, reason, last.get("usage") or {}, last["dragon"])
+        raise unfinished_answer("the server is not a dragon device daemon: it sent no report")
+    return PrintedAnswer(text, reason, last.get("usage") or {}, last["dragon"])
 
 
 def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[str, str]]:

@@ -55,7 +55,7 @@ def list_keys(file: File = None) -> None:
 
 
 @app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="The key's name")], file: File = None) -> None:
+def revoke_api_key(name: Annotated[str, typer.Argument(help="The key's name")], file: File = None) -> None:
     """Forget a key.
 
     A daemon that runs refuses it from the next request on.

@@ -36,15 +36,15 @@ def ask(
     The answer goes to stdout as it comes; where it comes from, and figures, go to stderr.
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
-    from device.cli.connection import asked, find_daemon
-    from device.cli.render import as_json_text, full_report, summary
+    from device.cli.connection import ask_daemon, find_daemon
+    from device.cli.render import as_json_text, full_report, summarise_answer
 
     given = files or []
     if keep and not given:
         raise bad_input("--keep adds the --files to the library: there are none")
     body = {"messages": conversation([], options.read_question(question))} | fields | as_fields(given)
     output = None if as_json else sys.stdout
-    printed = asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, output))
+    printed = ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, output))
     if as_json:
         value = {
             "answer": printed.text,
@@ -54,11 +54,11 @@ def ask(
         }
         print(as_json_text(value))
     else:
-        to_stderr(full_report(printed.report) if report else summary(printed.report))
+        to_stderr(full_report(printed.report) if report else summarise_answer(printed.report))
     if keep:
         with find_daemon(url, api_key_file, ca) as daemon:
             for path in given:
-                daemon.upload(path.name, content_of(path))
+                daemon.upload(path.name, read_file(path))
 
 
 def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
             raise bad_input(f"two of the files are called {name}: give one of them another name")
         if not os.path.isfile(path):
             raise bad_input(f"{path} is not a file")
-    return {"files": [{"name": path.name, "content": b64encode(content_of(path)).decode()} for path in paths]}
+    return {"files": [{"name": path.name, "content": b64encode(read_file(path)).decode()} for path in paths]}
 
 
-def content_of(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """The bytes of a file. Raises `CommandFailed`."""
     try:
         return path.read_bytes()

@@ -15,7 +15,7 @@ from device.cli.failures import NOT_REACHABLE, CommandFailed
 from device.cli.options import from_stdin
 
 if TYPE_CHECKING:
-    from device.cli.answers import Printed
+    from device.cli.answers import PrintedAnswer
 
 PROMPT, MORE = "> ", "  "
 PASTED = 0.05  # seconds within which a terminal hands over the next line of a pasted text
@@ -36,22 +36,22 @@ def chat(
     where the last one came from; /quit ends. Lines that are pasted at once are one question.
     """
     from device.cli.answers import stream_answer
-    from device.cli.connection import asked, ready_daemon
+    from device.cli.connection import ask_daemon, ready_daemon
 
     with ready_daemon(url, api_key_file, ca):
         pass  # it is there, or is said not to be before anything is typed
 
-    def answer(messages: list[dict[str, str]]) -> Printed:
+    def answer(messages: list[dict[str, str]]) -> PrintedAnswer:
         """Ask whatever daemon is there now: one that was started anew has another key for this user."""
         body = {"messages": messages} | fields
-        return asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stdout))
+        return ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stdout))
 
     _converse(answer)
 
 
-def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
+def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
     from device.cli.answers import conversation, to_stderr
-    from device.cli.render import full_report, summary
+    from device.cli.render import full_report, summarise_answer
 
     if sys.stdin.isatty():
         to_stderr(HELP)
@@ -78,7 +78,7 @@ def _converse(answer: Callable[[list[dict[str, str]]], Printed]) -> None:
             absent = False
             turns.append((line, printed.text))
             report = printed.report
-            to_stderr(summary(report))
+            to_stderr(summarise_answer(report))
     if absent:
         raise typer.Exit(NOT_REACHABLE)
 

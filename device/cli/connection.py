@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from common.process.lifetime import anybody_present
-from device.cli.daemon import Daemon
+from device.cli.daemon import DaemonClient
 from device.cli.failures import NOT_REACHABLE, CommandFailed, DaemonStarting, bad_input
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ COMES: Final = "The device daemon is starting."
 Result = TypeVar("Result")
 
 
-def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Daemon:
+def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> DaemonClient:
     """The daemon at `url`, with http:// or without, else the one that this machine's device settings describe.
 
     It is shown the key in `key_file`, else that of `$DRAGON_API_KEY`. Where neither is given, this machine's own daemon
@@ -40,14 +40,16 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
     if url is not None:
         if not url.strip():
             raise bad_input("--url is empty: give the device daemon's address, for example http://127.0.0.1:8600")
-        return Daemon(url if "://" in url else f"http://{url}", key, trusted)
+        return DaemonClient(url if "://" in url else f"http://{url}", key, trusted)
     from device.cli.settings import load_device
 
     return own_daemon(load_device(), None, key, trusted)
 
 
 @contextmanager
-def ready_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> Iterator[Daemon]:
+def ready_daemon(
+    url: str | None, key_file: Path | None = None, authority: Path | None = None
+) -> Iterator[DaemonClient]:
     """The same daemon, when it can answer. One that is starting is waited for, and stderr says what it does.
 
     This machine's own daemon starts for as long as a process that starts it lives. Raises `CommandFailed`, without any
@@ -81,8 +83,8 @@ def _starting() -> Path:
     return load_device().starting
 
 
-def asked(
-    url: str | None, key_file: Path | None, authority: Path | None, question: Callable[[Daemon], Result]
+def ask_daemon(
+    url: str | None, key_file: Path | None, authority: Path | None, question: Callable[[DaemonClient], Result]
 ) -> Result:
     """The result of a `question` to the daemon of `find_daemon`, without another request before it.
 
@@ -102,7 +104,7 @@ def asked(
 
 def own_daemon(
     settings: DeviceSettings, port: int | None = None, key: str | None = None, trusted: ssl.SSLContext | None = None
-) -> Daemon:
+) -> DaemonClient:
     """This machine's device daemon; `port`: another one than the settings say. Raises `CommandFailed`."""
     from device.access.api_keys import ApiKeyFiles
     from device.cli.settings import local_url
@@ -112,7 +114,7 @@ def own_daemon(
             "port = 0 has the device daemon take any free port: give its address, which its log says, with --url"
         )
     own = trusted if trusted is not None else own_trust(settings)
-    return Daemon(local_url(settings, port), key or ApiKeyFiles(settings.keys).local(), own)
+    return DaemonClient(local_url(settings, port), key or ApiKeyFiles(settings.keys).local(), own)
 
 
 def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
@@ -127,7 +129,7 @@ def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
         raise bad_input(str(error)) from None
 
 
-def _missing(daemon: Daemon) -> CommandFailed | None:
+def _missing(daemon: DaemonClient) -> CommandFailed | None:
     """The failure of a daemon that can't answer yet. Raises `CommandFailed` where waiting does not help."""
     try:
         daemon.check_started()

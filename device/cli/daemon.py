@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, answer_failed, bad_input, not_reachable
+from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, bad_input, not_reachable, unfinished_answer
 from device.cli.options import SPELT
 
 CONNECT_PATIENCE = 3.0  # seconds
@@ -23,7 +23,7 @@ STARTING_STATUS = 503  # of HTTP
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
 
-class Daemon:
+class DaemonClient:
     """A device daemon at `url`; a context manager. Every method raises `CommandFailed`.
 
     `trusted` says which certificates count over https, instead of the usual authorities.
@@ -47,7 +47,7 @@ class Daemon:
             reason = "a character of the key can't be sent" if isinstance(error, UnicodeError) else str(error)
             raise bad_input(f"the daemon's address {url!r} or the API key can't be used: {reason}") from None
 
-    def __enter__(self) -> Daemon:
+    def __enter__(self) -> DaemonClient:
         return self
 
     def __exit__(
@@ -111,7 +111,7 @@ class Daemon:
                     raise _failure(chunk) or self._stranger()
                 begun = True
                 yield chunk
-        raise answer_failed("the connection ended in the middle of the answer")
+        raise unfinished_answer("the connection ended in the middle of the answer")
 
     def upload(self, name: str, content: bytes) -> None:
         """`POST /library/documents`."""
@@ -135,13 +135,13 @@ class Daemon:
         except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError) as error:
             raise self._silence(error) from None
         except httpx.HTTPError:
-            raise answer_failed("the connection ended in the middle of the answer") from None
+            raise unfinished_answer("the connection ended in the middle of the answer") from None
         except (json.JSONDecodeError, UnicodeDecodeError):
             raise self._stranger() from None
 
     def _stranger(self) -> CommandFailed:
         """The failure of an answer that no device daemon gives."""
-        return answer_failed(f"{self.url} is not a dragon device daemon")
+        return unfinished_answer(f"{self.url} is not a dragon device daemon")
 
     def _silence(self, error: httpx.TransportError) -> CommandFailed:
         """The failure of a request that got no answer, or no whole one."""
@@ -150,10 +150,10 @@ class Daemon:
         if isinstance(error, httpx.TimeoutException):
             return DaemonSilent()
         if self.url.startswith("http://") and "without sending a response" in str(error):
-            return answer_failed(
+            return unfinished_answer(
                 f"{self.url} closed the connection without an answer; is its address one with https:// instead?"
             )
-        return answer_failed("the connection ended in the middle of the answer")
+        return unfinished_answer("the connection ended in the middle of the answer")
 
     def _is_cloud(self) -> bool:
         """Whether a cloud listens there, which never answers HTTP."""
@@ -201,7 +201,7 @@ def _raise_for_error(response: httpx.Response) -> None:
     told = None
     with suppress(ValueError):
         told = response.json()
-    raise _failure(told) or answer_failed(f"the server answered with HTTP status {response.status_code}")
+    raise _failure(told) or unfinished_answer(f"the server answered with HTTP status {response.status_code}")
 
 
 def _is_chunk(told: object) -> bool:
@@ -221,4 +221,4 @@ def _failure(told: object) -> CommandFailed | None:
         return DaemonStarting(text)
     for name, option in SPELT.items():
         text = text.replace(f"'{name}'", option)
-    return answer_failed(text) if error.get("type") in SERVER_ERRORS else bad_input(text)
+    return unfinished_answer(text) if error.get("type") in SERVER_ERRORS else bad_input(text)

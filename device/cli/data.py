@@ -30,7 +30,7 @@ OfRole = Annotated[Owner, typer.Option("--role", help="Whose; both: all of both 
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class DataFolder:
     """A folder that daemons write to."""
 
     role: Owner
@@ -40,7 +40,7 @@ class Kept:
 
 
 @app.command("show")
-def show() -> None:
+def show_folders() -> None:
     """Show every folder, with its size."""
     from common.configuration.configuration import settings_path
     from device.doctor.checks import in_bytes
@@ -54,7 +54,7 @@ def show() -> None:
 
 
 @app.command("remove")
-def remove(
+def remove_data(
     role: OfRole = "device", yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it")] = False
 ) -> None:
     """Remove what a role's daemon keeps.
@@ -115,8 +115,8 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _kept() -> list[Kept]:
-    found: dict[str, Kept] = {}  # by where it is
+def _kept() -> list[DataFolder]:
+    found: dict[str, DataFolder] = {}  # by where it is
     for role, settings in _settings().items():
         shared = (settings.local_keys, settings.models, settings.caches)
         for content, folder in settings.kept.items():
@@ -124,7 +124,7 @@ def _kept() -> list[Kept]:
             ours = within and not os.path.islink(folder)
             place = os.path.realpath(folder)
             owner: Owner = BOTH if folder in shared or place in found else role
-            found[place] = Kept(owner, content, folder, ours)
+            found[place] = DataFolder(owner, content, folder, ours)
     return sorted(found.values(), key=lambda kept: ("device", "cloud", BOTH).index(kept.role))
 
 
@@ -159,9 +159,9 @@ def _check_port(role: Side) -> None:
     from device.cli.doctor import ports
 
     if role == "device":
-        port, _ = ports.of_device(load_device())
+        port, _ = ports.probe_device_port(load_device())
     else:
-        port = ports.of_cloud(load_cloud().bind)
+        port = ports.probe_cloud_port(load_cloud().bind)
     if port.state in ("daemon", "starting", "locked"):
         raise bad_input(f"the {role} daemon runs at {port.address}; stop it first")
 

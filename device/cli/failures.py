@@ -35,7 +35,7 @@ def bad_input(text: str) -> CommandFailed:
     return CommandFailed(text, BAD_INPUT)
 
 
-def answer_failed(text: str) -> CommandFailed:
+def unfinished_answer(text: str) -> CommandFailed:
     """The daemon took the request and could not finish it."""
     return CommandFailed(text, ANSWER_FAILED)
 

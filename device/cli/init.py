@@ -150,11 +150,11 @@ def _add(role: Side, folder: Path) -> int:
     wait_passively()
     from common.library import commands
 
-    return commands.add(load_common(role), [folder], watch=True)
+    return commands.add_documents(load_common(role), [folder], watch=True)
 
 
 def _next(kind: Kind, values: dict[Side, dict[str, object]]) -> list[str]:
-    from common.transport.address import is_loopback, split_address
+    from common.transport.address import is_local_address, split_address
 
     ask = 'dragon ask "..."'
     alone = values.get("device", {}).get("privacy") == "offline"  # as with `cloud = "none"`: no cloud takes part
@@ -162,12 +162,12 @@ def _next(kind: Kind, values: dict[Side, dict[str, object]]) -> list[str]:
         return ["dragon up", ask, "dragon doctor       # if something is wrong"]
     if kind != "cloud":
         cloud = str(values["device"]["cloud"])
-        far = not alone and cloud != "none" and not is_loopback(cloud)
+        far = not alone and cloud != "none" and not is_local_address(cloud)
         first = [f"dragon pair CODE    # which `dragon pair --role cloud --address {cloud}` prints on the cloud"]
         return [*(first if far else []), "dragon device", ask, "dragon doctor"]
     bind = str(values["cloud"]["bind"])
     first = [f"dragon pair --role cloud --address tcp://HOST:{split_address(bind)[1]}    # HOST: this machine's name"]
-    return [*([] if is_loopback(bind) else first), "dragon cloud", "dragon doctor --role cloud"]
+    return [*([] if is_local_address(bind) else first), "dragon cloud", "dragon doctor --role cloud"]
 
 
 def _one_of(kind: object) -> Callable[[str], None]:
@@ -214,8 +214,8 @@ def _bind(address: str) -> None:
 
 
 def _loopback(address: str) -> None:
-    from common.transport.address import is_loopback
+    from common.transport.address import is_local_address
 
     _bind(address)
-    if not is_loopback(address):
+    if not is_local_address(address):
         raise bad_input(f"{address} is not on loopback, where both daemons of one machine meet; try {MEETING}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from device.cli.failures import bad_input
-from device.cli.options import Group
+from device.cli.options import CommandGroup
 from device.cli.settings import Role
 from proto.messages import Side
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.transport.keys import KeyFolder, TrustedPeer
 
 app = typer.Typer(
-    cls=Group, help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
+    cls=CommandGroup, help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
 )
 NO_DEVICE = "The cloud trusts no device any more."
 NO_CLOUD = (
@@ -40,7 +40,7 @@ def new(
 
 
 @app.command("show")
-def show(role: Role = "device") -> None:
+def show_keys(role: Role = "device") -> None:
     """Print this machine's public key and the trusted peers."""
     from common.transport.keys import key_text
 
@@ -72,7 +72,7 @@ def trust(
 
 
 @app.command("revoke")
-def revoke(
+def revoke_peer(
     name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")],
     role: Annotated[
         Side | None, typer.Option("--role", help="Whose: the device's or the cloud's; needed if both trust the name")

@@ -10,10 +10,10 @@ import typer
 from common.library.readers.formats import READ
 from common.process.machine import wait_passively
 from device.cli.failures import bad_input
-from device.cli.options import Group
+from device.cli.options import CommandGroup
 from device.cli.settings import Role, load_common, load_device
 
-app = typer.Typer(cls=Group, help="The documents that answers draw on.", rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, help="The documents that answers draw on.", rich_markup_mode=None)
 
 
 @app.command("add")
@@ -37,7 +37,7 @@ def add(
     from common.library import commands
 
     tags = [] if no_tags else tag or None
-    raise typer.Exit(commands.add(load_common(role), paths, rebuild, watch, tags, encoding))
+    raise typer.Exit(commands.add_documents(load_common(role), paths, rebuild, watch, tags, encoding))
 
 
 @app.command("list")
@@ -45,7 +45,7 @@ def list_documents(role: Role = "device") -> None:
     """Show every document."""
     from common.library import commands
 
-    raise typer.Exit(commands.list_documents(load_common(role)))
+    raise typer.Exit(commands.print_documents(load_common(role)))
 
 
 @app.command("prefill")
@@ -53,11 +53,11 @@ def prefill(role: Role = "device") -> None:
     """Compute what the model keeps of every document now, so that first answers come sooner."""
     from common.library import commands
 
-    raise typer.Exit(commands.prefill(load_common(role)))
+    raise typer.Exit(commands.prefill_library(load_common(role)))
 
 
 @app.command("remove")
-def remove(
+def forget_documents(
     paths: Annotated[list[str] | None, typer.Argument(help="Documents, as `list` shows them, or folders")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every document")] = False,
     role: Role = "device",
@@ -66,15 +66,15 @@ def remove(
     from common.library import commands
 
     uploads = load_device().uploads if role == "device" else None
-    raise typer.Exit(commands.remove(load_common(role), paths or [], everything, uploads))
+    raise typer.Exit(commands.remove_documents(load_common(role), paths or [], everything, uploads))
 
 
 @app.command("status")
-def status(role: Role = "device") -> None:
+def show_library_status(role: Role = "device") -> None:
     """Show what was read when, what is being read, and what could not be."""
     from common.library import commands
 
-    raise typer.Exit(commands.status(load_common(role)))
+    raise typer.Exit(commands.print_status(load_common(role)))
 
 
 @app.command("search")
@@ -86,4 +86,4 @@ def search(
     """Show the passages most similar to a text."""
     from common.library import commands
 
-    raise typer.Exit(commands.search(load_common(role), query, count))
+    raise typer.Exit(commands.search_documents(load_common(role), query, count))

@@ -36,7 +36,7 @@ try:
     )
     from device.cli.doctor import command as doctor
     from device.cli.failures import ANSWER_FAILED, BAD_INPUT, CommandFailed
-    from device.cli.render import printable
+    from device.cli.render import as_one_line
 except KeyboardInterrupt:  # they take a second
     raise SystemExit(INTERRUPTED) from None
 
@@ -45,7 +45,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="dragon",
-    cls=options.Group,
+    cls=options.CommandGroup,
     help="Answers from this device's private documents and the cloud's public ones.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
@@ -57,7 +57,7 @@ app.command("up")(up.up)
 app.command("ask", cls=options.Asking)(ask.ask)
 app.command("chat", cls=options.Asking)(chat.chat)
 app.add_typer(library.app, name="library")
-app.command("status")(status.status)
+app.command("status")(status.show_status)
 app.command("doctor")(doctor.doctor)
 app.command("pair")(pair.pair)
 app.command("device", context_settings=PASS_ON, add_help_option=False)(up.device)
@@ -88,9 +88,9 @@ def _no_command(
     version: Annotated[bool, typer.Option("--version", "-V", help="Print release and commit.")] = False,
 ) -> None:
     if version:
-        from common.process.version import described
+        from common.process.version import describe_version
 
-        print(f"dragon {described()}")
+        print(f"dragon {describe_version()}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
@@ -106,10 +106,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     # Read when the model hub's library is imported: nothing tells it who asks, or with what.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_command(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def run_command(arguments: list[str]) -> int:
     """The exit code of one command; a failure is one line on stderr."""
     try:
         code = _carried_out(arguments)
@@ -154,7 +154,7 @@ def _drop_output() -> None:
 
 
 def _failed(text: str, exit_code: int) -> int:
-    print(f"dragon: {printable(text)}", file=sys.stderr)
+    print(f"dragon: {as_one_line(text)}", file=sys.stderr)
     return exit_code
 
 

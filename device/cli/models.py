@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from device.cli.failures import bad_input
-from device.cli.options import Group
+from device.cli.options import CommandGroup
 from device.cli.settings import Role, load_common, load_device
 
 if TYPE_CHECKING:
     from common.daemon.models import Sides
 
-app = typer.Typer(cls=Group, help="The language models that daemons run.", rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, help="The language models that daemons run.", rich_markup_mode=None)
 
 
 @app.command("list")
@@ -27,7 +27,7 @@ def list_models() -> None:
     from common.daemon import models as on_models
     from common.library.terminal import say, show_table
 
-    listed = on_models.list_models(_sides())
+    listed = on_models.list_installed_models(_sides())
     if not listed:
         say("no models yet: `dragon models pull NAME` brings one")
     show_table(
@@ -50,11 +50,11 @@ def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file
     from common.library.terminal import say
 
     with _one_sentence():
-        print(on_models.pull(model, _sides(), say))
+        print(on_models.pull_model(model, _sides(), say))
 
 
 @app.command("remove")
-def remove(
+def remove_models(
     names: Annotated[list[str], typer.Argument(help="Models, as `list` shows them")],
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing")] = False,
 ) -> None:
@@ -76,13 +76,13 @@ def remove(
             print(f"{each.name}{size}{f', which is used as {used}' if used else ''}", file=sys.stderr)
         if not yes and not typer.confirm("Remove?" if len(chosen) == 1 else "Remove all of these?", err=True):
             raise bad_input("nothing was removed")
-        hub.remove(chosen, models)
+        hub.delete_models(chosen, models)
         for each in chosen:
             print(f"removed {each.name}")
 
 
 @app.command("check")
-def check(
+def check_models(
     model: Annotated[
         str | None, typer.Argument(help="Name, folder, .gguf file or Hub id [default: the role's]")
     ] = None,

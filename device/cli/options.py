@@ -60,7 +60,7 @@ _FILES = "--files"
 WHOLE = 1000  # characters that a command's first sentence never has
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands, of which the help tells the whole first sentence, on several lines where one is too short."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -73,7 +73,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     from common.configuration.settings_file import set_in_file
     from common.daemon.start import TRUSTED_CLOUD
     from common.transport.keys import KeyFolder, check_name
-    from common.transport.pairing import accept, read_invitation, reply_code
+    from common.transport.pairing import read_invitation, reply_code, trust_cloud
     from device.settings import DeviceSettings
 
     if not code:
@@ -91,7 +91,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     folder.check_trust(TRUSTED_CLOUD, invitation.key, replace)
     displaced = folder.displaced(TRUSTED_CLOUD, invitation.key)
     written = set_in_file(path, "cloud", invitation.address)
-    reply = accept(folder, invitation, TRUSTED_CLOUD, replace)
+    reply = trust_cloud(folder, invitation, TRUSTED_CLOUD, replace)
     print_displaced(displaced, TRUSTED_CLOUD)
     _print_fingerprint("cloud", invitation.key)
     _print_fingerprint("this device", reply.key)
@@ -107,12 +107,12 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
 
 
 def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
-    from common.transport.pairing import admit, read_reply
+    from common.transport.pairing import read_reply, trust_device
 
     reply = read_reply(code)
     folder, _ = _of_cloud(file)
     before = folder.trusted()
-    peer = admit(folder, reply, name, replace)
+    peer = trust_device(folder, reply, name, replace)
     print_displaced([each for each in before if (each.name == peer.name) != (each.key == peer.key)], peer.name)
     _print_fingerprint("this cloud", folder.own().public)
     _print_fingerprint(peer.name, peer.key)
@@ -130,10 +130,10 @@ def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
 
 def _print_start(address: str, bind: str) -> None:
     """The command that starts the cloud so that it listens where the device will look for it."""
-    from common.transport.address import is_loopback, split_address
+    from common.transport.address import is_local_address, split_address
 
     port = split_address(address)[1]
-    hidden = is_loopback(bind) and not is_loopback(address)
+    hidden = is_local_address(bind) and not is_local_address(address)
     if hidden or split_address(bind)[1] != port:
         where = f"{'tcp://0.0.0.0' if hidden else bind.rpartition(':')[0]}:{port}"
         print(f"Start this cloud with: dragon cloud --bind {shlex.quote(where)}")

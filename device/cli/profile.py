@@ -28,7 +28,7 @@ def profile(
     from common.engine.model.errors import ContextError, ModelError
 
     try:
-        profile_command.run(settings, documents or [], context or [], repeats, png)
+        profile_command.run_profile(settings, documents or [], context or [], repeats, png)
     except (ModelError, ContextError, ValueError) as error:
         raise bad_input(str(error)) from None
     except OSError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
-from common.answer.citations import Part, parts
+from common.answer.citations import AttributedText, parts
 from common.process.log_lines import steers
 from device.sent_words import NAMES
 
@@ -24,20 +24,20 @@ NO_SOURCE = "no document"
 OWN_WORDS = "No footnotes: this answer takes no words from the documents."
 
 
-def summary(report: Json) -> str:
+def summarise_answer(report: Json) -> str:
     """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer.
 
     What this device answered without the cloud has a line of its own, before them.
     """
     why = _of_the_cloud(report)
-    notes = [printable(note) for note in report["notes"] if note not in why]
+    notes = [as_one_line(note) for note in report["notes"] if note not in why]
     figures = "; ".join([_time_line(report), _left(report), *notes])
     return "\n".join([*alone_lines(report), *footnotes(report), figures])
 
 
 def alone_lines(report: Json) -> list[str]:
     """Lines on the tokens that this device answered alone, with the reason; none where there are no such tokens."""
-    alone, why = report["degraded"], " ".join(map(printable, _of_the_cloud(report)))
+    alone, why = report["degraded"], " ".join(map(as_one_line, _of_the_cloud(report)))
     if not alone:
         return []
     first, last = min(alone), max(alone)
@@ -81,8 +81,8 @@ def _quoted(quotes: Sequence[Json]) -> str:
     """The quotes of a footnote, and what the answer spells otherwise."""
     if not quotes:
         return ""
-    text = ", ".join(f'"{shorten(printable(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
-    differs = ", ".join(printable(word) for quote in quotes for word in quote["differs"])
+    text = ", ".join(f'"{shorten(as_one_line(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
+    differs = ", ".join(as_one_line(word) for quote in quotes for word in quote["differs"])
     return f": {text}" + (f" (differs from the passage: {differs})" if differs else "")
 
 
@@ -133,7 +133,7 @@ def full_report(report: Json) -> str:
         _line("degraded", f"positions {_ranges(report['degraded'])}" if report["degraded"] else "none"),
     ]
     lines += [_line("method", f"{name.replace('_', ' ')} {value:g}") for name, value in report["figures"].items()]
-    lines += [_line("note", printable(note)) for note in report["notes"]]
+    lines += [_line("note", as_one_line(note)) for note in report["notes"]]
     lines += _block("sources", [f"{_percent(share)}  {name}" for name, share in _ranked_sources(report)])
     cut = parts(report["attribution"], report["pieces"])
     lines += _block("attribution", [_attributed(part, report) for part in cut])
@@ -143,30 +143,30 @@ def full_report(report: Json) -> str:
 def status_table(status: Json) -> str:
     """`GET /status` for people."""
     cloud = status["cloud"]
-    state = f"{cloud['state']} ({printable(cloud['address'])})" if cloud["address"] else cloud["state"]
+    state = f"{cloud['state']} ({as_one_line(cloud['address'])})" if cloud["address"] else cloud["state"]
     lines = [
-        _line("version", printable(status["version"])),
-        _line("model", f"{printable(status['name'])} ({printable(status['model'])[:SHOWN]})"),
+        _line("version", as_one_line(status["version"])),
+        _line("model", f"{as_one_line(status['name'])} ({as_one_line(status['model'])[:SHOWN]})"),
         _line("numbers", f"{status['number_type']}, {status['exactness']}; {_count(status['threads'], 'thread')}"),
-        _line("embedder", printable(status["embedder"])),
+        _line("embedder", as_one_line(status["embedder"])),
         _line("privacy", status["privacy"]),
-        _line("data", printable(status["data"])),
-        _line("tokenizer", printable(status["tokenizer"])),
-        _line("scorer", printable(status["scorer"])),
+        _line("data", as_one_line(status["data"])),
+        _line("tokenizer", as_one_line(status["tokenizer"])),
+        _line("scorer", as_one_line(status["scorer"])),
         _line("library", f"{_count(status['documents'], 'document')}, {_count(status['chunks'], 'chunk')}"),
         _line("answers", f"{status['active']} active, {status['served']} served"),
         _line("cloud", state),
     ]
     if cloud["detail"]:
-        lines.append(_line("", printable(cloud["detail"])))
+        lines.append(_line("", as_one_line(cloud["detail"])))
     if cloud["model"]:
-        lines.append(_line("", f"model {printable(cloud['model'])[:SHOWN]}, numbers {cloud['exactness']}"))
+        lines.append(_line("", f"model {as_one_line(cloud['model'])[:SHOWN]}, numbers {cloud['exactness']}"))
     if cloud["rtt_ms"] is not None:
         lines.append(_line("", f"round trip {_milliseconds(cloud['rtt_ms'], 1)}"))
     return "\n".join(lines)
 
 
-def printable(text: str) -> str:
+def as_one_line(text: str) -> str:
     """One line without control characters: a title comes from a document, and a terminal obeys it."""
     return " ".join(strip_controls(text).split())
 
@@ -230,7 +230,7 @@ def _decisions(report: Json) -> str:
     )
 
 
-def _attributed(part: Part, report: Json) -> str:
+def _attributed(part: AttributedText, report: Json) -> str:
     name = NO_SOURCE if part.source is None else _name(report["sources"][part.source])
     text = part.text.replace("\n", "\\n")
     return f'{_percent(part.share)}  {name}: "{strip_controls(text)}"'
@@ -250,7 +250,7 @@ def _ranked_sources(report: Json) -> list[tuple[str, float]]:
 
 
 def _name(source: Json) -> str:
-    return f"{printable(source['title'])} ({source['side']})"
+    return f"{as_one_line(source['title'])} ({source['side']})"
 
 
 def _accepted(side: str, report: Json) -> str:

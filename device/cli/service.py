@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from common.process.files import expanded
-from device.cli.failures import answer_failed, bad_input
+from device.cli.failures import bad_input, unfinished_answer
 from device.cli.settings import Role, load_common
 from proto.messages import Side
 
@@ -102,7 +102,7 @@ class Service:
 
 
 @app.command("install")
-def install(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSandbox = False) -> None:
+def install_service(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSandbox = False) -> None:
     """Have the system run the daemon.
 
     With its settings, now and whenever you log in.
@@ -124,7 +124,7 @@ def install(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSand
 
 
 @app.command("uninstall")
-def uninstall(role: Role = "device") -> None:
+def uninstall_service(role: Role = "device") -> None:
     """Stop the service and remove it.
 
     Settings and data stay.
@@ -140,7 +140,7 @@ def uninstall(role: Role = "device") -> None:
 
 
 @app.command("status")
-def status(role: Role = "device") -> None:
+def show_service_status(role: Role = "device") -> None:
     """Show whether the service runs.
 
     Exit code 1 if it does not.
@@ -152,7 +152,7 @@ def status(role: Role = "device") -> None:
 
 
 @app.command("show")
-def show(role: Role = "device", no_sandbox: NoSandbox = False) -> None:
+def show_service_file(role: Role = "device", no_sandbox: NoSandbox = False) -> None:
     """Print what `install` would write."""
     _need_systemd()
     print(unit_text(planned(role), not no_sandbox), end="")
@@ -303,7 +303,7 @@ def _control(*words: str) -> str:
         ) from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise answer_failed(f"`{' '.join(command)}` failed: {said}")
+        raise unfinished_answer(f"`{' '.join(command)}` failed: {said}")
     return done.stdout
 
 

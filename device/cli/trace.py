@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from device.cli import options
-from device.cli.failures import CommandFailed, answer_failed, bad_input
+from device.cli.failures import CommandFailed, bad_input, unfinished_answer
 
 if TYPE_CHECKING:
     from common.tracing.analysis import Step
@@ -37,7 +37,7 @@ def trace(
     """
     from common.tracing.trace import from_json
     from device.cli.answers import conversation, stream_answer
-    from device.cli.connection import asked
+    from device.cli.connection import ask_daemon
     from device.cli.render import strip_controls
 
     messages = conversation([], options.read_question(question))
@@ -46,13 +46,13 @@ def trace(
     for path in filter(None, (output, png)):
         _require_folder(path)
     body = {"messages": messages} | fields | {"trace": True}
-    printed = asked(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stderr))
+    printed = ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stderr))
     if printed.report.get("trace") is None:
-        raise answer_failed("the daemon sent no trace")
+        raise unfinished_answer("the daemon sent no trace")
     try:
         found = from_json(printed.report["trace"])
     except ValueError as error:
-        raise answer_failed(str(error)) from None
+        raise unfinished_answer(str(error)) from None
     print(strip_controls("\n\n".join([*([_table(found)] if text else []), _summary(found)])))
     _save(found, output, png)
 

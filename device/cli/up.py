@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import typer
 
-from common.process.lifetime import present
+from common.process.lifetime import show_presence
 from common.process.machine import python_environment
-from device.cli.failures import CommandFailed, answer_failed, bad_input
+from device.cli.failures import CommandFailed, bad_input, unfinished_answer
 from device.cli.settings import load_device
 
 if TYPE_CHECKING:
-    from common.process.lifetime import Together
+    from common.process.lifetime import ChildProcesses
     from device.settings import DeviceSettings
 
 POLL: Final = 0.1  # seconds between looks at whether a daemon ended
@@ -30,7 +30,7 @@ STATUS_POLL: Final = 0.5  # seconds between questions for the device's status
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """Flags of either daemon beside its settings, and the addresses at which both will serve."""
 
     device: list[str]
@@ -51,10 +51,10 @@ def device(context: typer.Context) -> None:
         return
     settings = load_device(context.args)
     with ExitStack() as starting:
-        starting.enter_context(present(settings.starting))  # before the imports, which take a second
-        from device.daemon import run
+        starting.enter_context(show_presence(settings.starting))  # before the imports, which take a second
+        from device.daemon import run_device
 
-        run(settings, starting.close)
+        run_device(settings, starting.close)
 
 
 def cloud(context: typer.Context) -> None:
@@ -71,13 +71,13 @@ def up() -> None:
     device = load_device()
     with ExitStack() as starting:
         # At once: whoever asks a question now waits for the daemon, rather than giving up.
-        starting.enter_context(present(device.starting))
+        starting.enter_context(show_presence(device.starting))
         _up(device, starting.close)
 
 
 def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
     """Run both daemons. `serving` is called when both answer. Raises `CommandFailed`."""
-    from common.process.lifetime import Stopped, Together
+    from common.process.lifetime import ChildProcesses, Stopped
     from common.process.machine import child_command
 
     plan = _planned(device)
@@ -96,7 +96,7 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
     print("starting both daemons; Ctrl-C stops them", file=sys.stderr, flush=True)
     try:
         signals = _Signals()  # not in the middle of a start: nobody would know of that child
-        with Together(commands, _print_line) as both:
+        with ChildProcesses(commands, _print_line) as both:
             signals.begin()
             _wait_until_ready(both, plan)
             serving()
@@ -107,7 +107,7 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
         print("both daemons have stopped", flush=True)
 
 
-def _planned(device: DeviceSettings) -> Plan:
+def _planned(device: DeviceSettings) -> LaunchPlan:
     from common.configuration.configuration import DEFAULT, origin_of
     from device.cli.settings import load_cloud, local_url
 
@@ -121,13 +121,13 @@ def _planned(device: DeviceSettings) -> Plan:
     port = device.port or _free_port()
     if not device.port:
         flags["device"].append(f"--port={port}")
-    return Plan(flags["device"], flags["cloud"], device, port, local_url(device, port), met)
+    return LaunchPlan(flags["device"], flags["cloud"], device, port, local_url(device, port), met)
 
 
 def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
     """Addresses at which the cloud listens and the device finds it; `said`: whether a setting names `bind`."""
     from common.configuration.configuration import DEFAULT, origin_of
-    from common.transport.address import is_loopback, split_address
+    from common.transport.address import is_local_address, split_address
     from device.cli.settings import reachable
 
     origin = origin_of(device, "cloud")
@@ -138,9 +138,9 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
     reached = f"tcp://{reachable(host)}:{port}"
     if origin == DEFAULT:
         return bind, reached
-    if not said and is_loopback(device.cloud):
+    if not said and is_local_address(device.cloud):
         return device.cloud.replace("localhost", "127.0.0.1"), device.cloud
-    if device.cloud in (bind, reached) or (is_loopback(device.cloud) and split_address(device.cloud)[1] == port):
+    if device.cloud in (bind, reached) or (is_local_address(device.cloud) and split_address(device.cloud)[1] == port):
         return bind, device.cloud
     raise bad_input(
         f"the device's cloud is {device.cloud} ({origin}), and this machine's would be {bind}; start the device alone"
@@ -148,9 +148,9 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
     )
 
 
-def _wait_until_ready(both: Together, plan: Plan) -> None:
+def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
     """Wait until both serve, and say where. Raises `CommandFailed` if one ends."""
-    from device.cli.render import printable
+    from device.cli.render import as_one_line
 
     at, bind = urlsplit(plan.url), urlsplit(plan.bind)
     while not (_listens(at.hostname, at.port) and _listens(bind.hostname, bind.port)):
@@ -160,7 +160,7 @@ def _wait_until_ready(both: Together, plan: Plan) -> None:
         _check(both)
         time.sleep(STATUS_POLL)
     if status["cloud"]["state"] == "refused":
-        print(f"the device answers without the cloud: {printable(status['cloud']['detail'])}")
+        print(f"the device answers without the cloud: {as_one_line(status['cloud']['detail'])}")
     print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
     if not status["documents"]:
         print("the device has no documents yet: dragon library add --watch FOLDER")
@@ -168,7 +168,7 @@ def _wait_until_ready(both: Together, plan: Plan) -> None:
     print(f'ask with: {f"DRAGON_DEVICE_PORT={plan.port} " if other else ""}dragon ask "..."', flush=True)
 
 
-def _status(plan: Plan) -> dict[str, Any] | None:
+def _status(plan: LaunchPlan) -> dict[str, Any] | None:
     """The device's status; None while it has none."""
     from device.cli.connection import own_daemon
 
@@ -181,11 +181,11 @@ def _status(plan: Plan) -> dict[str, Any] | None:
         return None
 
 
-def _check(both: Together) -> None:
+def _check(both: ChildProcesses) -> None:
     for name, code in both.ended().items():
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         both.stop()
-        raise answer_failed(f"the {name} daemon ended with {how}; the other one was stopped")
+        raise unfinished_answer(f"the {name} daemon ended with {how}; the other one was stopped")
 
 
 class _Signals:

@@ -17,7 +17,7 @@ from common.configuration.settings import Settings, absolute
 from common.configuration.settings import is_loopback as is_local
 from common.daemon.start import TRUSTED_CLOUD
 from common.library.errors import LibraryError
-from common.transport.address import TransportError, is_loopback, split_address
+from common.transport.address import TransportError, is_local_address, split_address
 from common.transport.keys import KeyFolder, fingerprint, local_pair
 from device.access import tls
 from device.access.api_keys import ApiKeyError, ApiKeyFiles
@@ -48,37 +48,37 @@ class Finding:
     remedy: str = ""
 
 
-def of_running(settings: DeviceSettings, cloud: CloudStatus, library: Library) -> Iterator[Finding]:
+def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library) -> Iterator[Finding]:
     """The diagnosis of a device daemon that runs with these settings, from inside it; may take `PATIENCE`.
 
     Settings and models are not looked at again: those in use are loaded. The way to the cloud is tried only where the
     link does not stand.
     """
     address = None if settings.privacy == "offline" else settings.cloud
-    yield of_keys(settings, "device", address)
-    yield of_access(settings)
-    yield from of_https(settings)
+    yield check_keys(settings, "device", address)
+    yield check_access(settings)
+    yield from check_https(settings)
     if address is not None and cloud.state != "connected":
-        yield of_reach(address)
-    yield of_link(cloud.state, cloud.detail, cloud.rtt_ms)
+        yield check_reach(address)
+    yield check_link(cloud.state, cloud.detail, cloud.rtt_ms)
     try:
         counts = library.counts
         skipped = sum(len(reading.skipped) for reading in library.readings())
     except LibraryError as error:
         yield Finding("wrong", "library", str(error))
     else:
-        yield of_library(settings, "device", counts.documents, counts.chunks, skipped)
-    yield of_disk(settings)
-    yield from of_clock(datetime.now(UTC).year)
-    yield from of_packages(packages())
+        yield check_library(settings, "device", counts.documents, counts.chunks, skipped)
+    yield check_disk(settings)
+    yield from check_clock(datetime.now(UTC).year)
+    yield from check_packages(packages())
 
 
-def of_keys(settings: Settings, role: Side, address: str | None) -> Finding:
+def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
     """Checks that the link of `role` at `address` has keys; None: there is no link."""
     if address is None:
         return Finding("ok", "keys", "none are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
-    here = is_loopback(address)
+    here = is_local_address(address)
     if settings.curve == "off":
         text = f"the link with {address} is not encrypted: curve = 'off'"
         return (
@@ -98,14 +98,14 @@ def of_keys(settings: Settings, role: Side, address: str | None) -> Finding:
         if role == "device":
             folder.device_keys(TRUSTED_CLOUD)
     except (TransportError, OSError) as error:
-        return Finding("wrong", "keys", sentence(error), "" if shared else f"or pair anew with {pairing}")
+        return Finding("wrong", "keys", describe_error(error), "" if shared else f"or pair anew with {pairing}")
     peers = [peer.name for peer in folder.trusted() if role == "cloud" or peer.name == TRUSTED_CLOUD]
     if not peers:
         return Finding("wrong", "keys", "nobody is trusted, so nobody is let in", f"pair the machines with {pairing}")
     return Finding("ok", "keys", f"own key {fingerprint(own.public)}; trusted: {', '.join(peers)}")
 
 
-def of_access(settings: DeviceSettings) -> Finding:
+def check_access(settings: DeviceSettings) -> Finding:
     """Checks that the daemon is open to those alone who should ask it."""
     host, make = settings.host, "make a key with `dragon api-keys create NAME`"
     try:
@@ -122,7 +122,7 @@ def of_access(settings: DeviceSettings) -> Finding:
     return Finding("wrong", "access", text, f"{make}, or set host to 127.0.0.1")
 
 
-def of_https(settings: DeviceSettings) -> Iterator[Finding]:
+def check_https(settings: DeviceSettings) -> Iterator[Finding]:
     """Checks that questions and answers are encrypted on their way, and clients accept the certificate."""
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
@@ -132,7 +132,7 @@ def of_https(settings: DeviceSettings) -> Iterator[Finding]:
             yield Finding("warn", "tls", text, remedy)
         return
     try:
-        certificate = tls.checked(files)
+        certificate = tls.check_tls_files(files)
     except tls.TlsError as error:
         yield Finding("wrong", "tls", str(error), "set tls_certificate and tls_key to files that fit together")
         return
@@ -149,7 +149,7 @@ def of_https(settings: DeviceSettings) -> Iterator[Finding]:
         yield Finding("ok", "tls", f"{named} holds for {left}")
 
 
-def of_reach(address: str) -> Finding:
+def check_reach(address: str) -> Finding:
     """Checks that the cloud's address leads to something that takes TCP connections."""
     host, port = split_address(address)
     try:
@@ -162,12 +162,12 @@ def of_reach(address: str) -> Finding:
             return Finding("ok", "cloud", f"{address} takes connections")
     except OSError as error:
         text = f"{address} takes no connections: {reason(error)}"
-    if is_loopback(address):
+    if is_local_address(address):
         return Finding("warn", "cloud", text, "start it with `dragon cloud`, or both daemons with `dragon up`")
     return Finding("wrong", "cloud", text, "is the cloud running, its bind not on loopback, and the port open?")
 
 
-def of_link(state: str, detail: str, trip: float | None) -> Finding:
+def check_link(state: str, detail: str, trip: float | None) -> Finding:
     """The running device daemon's view of its cloud; `trip`: milliseconds of a round trip."""
     if state == "off":
         return Finding("ok", "link", detail or "no cloud")
@@ -180,7 +180,7 @@ def of_link(state: str, detail: str, trip: float | None) -> Finding:
     return Finding("wrong" if state == "refused" else "warn", "link", f"{state}: {detail}", remedy)
 
 
-def of_library(
+def check_library(
     settings: Settings,
     role: Side,
     documents: int,
@@ -207,7 +207,7 @@ def of_library(
     return Finding("ok", "library", counts)
 
 
-def of_disk(settings: Settings) -> Finding:
+def check_disk(settings: Settings) -> Finding:
     """Checks that there is room on the disk of the data folder."""
     data = absolute(settings.data)
     free = shutil.disk_usage(next(folder for folder in (data, *data.parents) if os.path.exists(folder))).free
@@ -218,13 +218,13 @@ def of_disk(settings: Settings) -> Finding:
     return Finding("ok", "disk", text)
 
 
-def of_clock(year: int) -> Iterator[Finding]:
+def check_clock(year: int) -> Iterator[Finding]:
     """Checks that this machine's clock has been set."""
     if year < FIRST_YEAR:
         yield Finding("warn", "clock", f"this machine's clock says that it is {year}", "set the clock; see `date`")
 
 
-def of_packages(found: Sequence[Package]) -> Iterator[Finding]:
+def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
     """Checks that the packages are those that this release was made for."""
     for each in found:
         if each.installed is None:
@@ -244,7 +244,7 @@ def in_bytes(number: int) -> str:
     return f"{number / 1000:.0f} kB"
 
 
-def sentence(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The text of an error, which says where that was."""
     if isinstance(error, OSError):
         return f"{error.filename}: can't be read: {reason(error)}"

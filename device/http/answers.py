@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from common.answer.request import AnswerFailed, Request, RequestError
 from common.process.log_lines import AnswerName, CodePlace
 from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
-from device.http.places import Place
+from device.http.places import AnswerSlot
 from device.interface import (
     AnswerEvent,
     Engine,
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FinishedAnswer:
     """A finished answer and its tokens."""
 
     finished: Finished
@@ -55,7 +55,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class AnswerLimits:
     """Limits on an answer's wait for others."""
 
     place: float  # seconds until a request that has no place yet is refused
@@ -75,7 +75,7 @@ class _Answer:
     """One of the answers, as far as the event loop knows."""
 
     request: Request
-    place: Place
+    place: AnswerSlot
     silent: bool  # nothing but space was read of it
     starting: bool = False
     generation: Generation | None = None
@@ -97,8 +97,8 @@ class Answers:
         self,
         engine: Engine,
         requests: Sequence[Request],
-        places: Sequence[Place],
-        patience: Patience,
+        places: Sequence[AnswerSlot],
+        patience: AnswerLimits,
         starting: Executor,
         number: int,
         *,
@@ -143,16 +143,16 @@ class Answers:
         except TimeoutError:
             return None
 
-    async def whole(self) -> list[Told]:
+    async def whole(self) -> list[FinishedAnswer]:
         """All answers to their ends. Raises `ApiError` when one fails."""
         tokens: list[list[TokenEvent]] = [[] for _ in self._answers]
-        told: dict[int, Told] = {}
+        told: dict[int, FinishedAnswer] = {}
         while len(told) < self.count:
             if (following := await self.next()) is None:
                 continue
             index, event = following
             if isinstance(event, Finished):
-                told[index] = Told(event, tuple(tokens[index]))
+                told[index] = FinishedAnswer(event, tuple(tokens[index]))
             elif isinstance(event, TokenEvent):
                 tokens[index].append(event)
         return [told[index] for index in range(self.count)]
@@ -188,7 +188,7 @@ class Answers:
         future = self._loop.run_in_executor(self._starting, start)
         future.add_done_callback(partial(self._on_started, index))
 
-    async def _in_turn(self, place: Place) -> None:
+    async def _in_turn(self, place: AnswerSlot) -> None:
         """Wait for a place; the patience is for the first one, after which the others' turns are sure to come."""
         try:
             async with asyncio.timeout(self._patience.place if place is self._answers[0].place else None):
@@ -311,7 +311,7 @@ Aside = Provisional | Waiting | Unmatched
 class Rendering(Protocol):
     """Makes the JSON of one request's answers: of all at once, or as server-sent events."""
 
-    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
         """The response without `stream`."""
         ...
 
@@ -327,7 +327,7 @@ class Rendering(Protocol):
         """The events of what is no text of the answer `index`; the next piece of it, or its end, takes it back."""
         ...
 
-    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+    def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
         """The events after the last token of the answer `index`."""
         ...
 
@@ -473,7 +473,7 @@ class StreamedReply(Response):
             index, event = following
             if isinstance(event, Finished):
                 open_answers -= 1
-                told = Told(event, tuple(tokens[index]))
+                told = FinishedAnswer(event, tuple(tokens[index]))
                 left = tokens[index][sent[index] :]
                 if told.held_back or any(token.chances for token in left):
                     await self._send(send, self._rendering.piece(index, told.held_back, left))

@@ -22,27 +22,27 @@ from common.configuration.settings import is_loopback
 from common.process.lifetime import Startup
 from device.doctor.checks import Finding
 from device.http import openapi
-from device.http.answers import Answers, Patience, Rendering, StreamedReply, WholeReply
+from device.http.answers import AnswerLimits, Answers, Rendering, StreamedReply, WholeReply
 from device.http.bodies import body_too_large, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, diagnosis_late, server_failed, starting, stopping
 from device.http.library import (
     FolderBody,
-    done,
     hit_json,
     listing_json,
-    number,
     parameter,
+    parse_number,
+    parse_query,
     passage_json,
-    sought,
+    run_in_thread,
 )
 from device.http.metrics import HttpMetrics
 from device.http.options import HttpOptions
 from device.http.page import PAGE, PageFile
-from device.http.payloads import FINGERPRINT_DIGITS, Completions, Served, model_json, status_json
-from device.http.places import Places
-from device.http.prompts import Asked, chat_asked, completion_asked
+from device.http.payloads import FINGERPRINT_DIGITS, Completions, RequestFacts, model_json, status_json
+from device.http.places import AnswerSlots
+from device.http.prompts import RequestBatch, read_chat_request, read_completion_request
 from device.http.request_guard import NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
@@ -67,13 +67,13 @@ class Api:
         self._startup = Startup() if startup is None else startup
         self._options = options
         self._answers: set[Answers] = set()
-        self._places = Places(options.max_active, options.max_waiting)
+        self._places = AnswerSlots(options.max_active, options.max_waiting)
         self._metering = HttpMetrics(lambda: self._places.waiting)
-        self._embedding = Places(1, options.max_waiting)
-        self._searching = Places(1, options.max_waiting)  # in turns with portions of what is embedded
-        self._uploading = Places(1, options.max_waiting)  # a file is in memory until it is kept
+        self._embedding = AnswerSlots(1, options.max_waiting)
+        self._searching = AnswerSlots(1, options.max_waiting)  # in turns with portions of what is embedded
+        self._uploading = AnswerSlots(1, options.max_waiting)  # a file is in memory until it is kept
         # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
-        self._reading = Places(_READERS, options.max_waiting)
+        self._reading = AnswerSlots(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
         # Starting an answer can take seconds (a format is compiled); who has a place has a thread for it.
         self._starters = ThreadPoolExecutor(options.max_active, thread_name_prefix="starting")
@@ -180,18 +180,18 @@ class Api:
     async def _completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(CompletionBody, http)
         self._places.check(len(body.prompt) * body.n)  # before their prompts are read
-        read = partial(completion_asked, body, self._options, self._engine)
+        read = partial(read_completion_request, body, self._options, self._engine)
         asked = read() if isinstance(body.prompt[0], str) else await self._aside(http, read)
         return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
 
     async def _chat_completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ChatBody, http)
-        asked = chat_asked(body.messages, body.options, body.n, self._options, self._engine, body.toolbox)
+        asked = read_chat_request(body.messages, body.options, body.n, self._options, self._engine, body.toolbox)
         return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=True))
 
     async def _responses(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(ResponsesBody, http)
-        asked = chat_asked(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
+        asked = read_chat_request(body.messages, body.options, 1, self._options, self._engine, body.toolbox, "input")
         return self._reply(
             http, body, asked, notes, lambda served: Responses(served, body, asked.requests[0], asked.shape)
         )
@@ -203,33 +203,33 @@ class Api:
         return JSONResponse(value, headers=_headers(notes))
 
     async def _library(self, _: HttpRequest) -> Response:
-        return await done(lambda: JSONResponse(listing_json(self._engine.documents.listing())))
+        return await run_in_thread(lambda: JSONResponse(listing_json(self._engine.documents.listing())))
 
     async def _library_search(self, http: HttpRequest) -> Response:
-        text, count = sought(http.query_params)
+        text, count = parse_query(http.query_params)
         async with self._searching.turn():
-            hits = await done(lambda: self._engine.documents.search(text, count))
+            hits = await run_in_thread(lambda: self._engine.documents.search(text, count))
         return JSONResponse({"hits": [hit_json(hit) for hit in hits]})
 
     async def _library_passage(self, http: HttpRequest) -> Response:
-        chunk = number(http.path_params["chunk"], "chunk")
-        return JSONResponse(passage_json(await done(lambda: self._engine.documents.passage(chunk))))
+        chunk = parse_number(http.path_params["chunk"], "chunk")
+        return JSONResponse(passage_json(await run_in_thread(lambda: self._engine.documents.passage(chunk))))
 
     async def _library_upload(self, http: HttpRequest) -> Response:
         name, documents = parameter(http.query_params, "name"), self._engine.documents
-        limit = await done(lambda: documents.most_bytes(name))
+        limit = await run_in_thread(lambda: documents.most_bytes(name))
         async with self._uploading.turn():
             content = await file_body(http, self._options, limit)
-            replaced = await done(lambda: documents.put(name, content))
+            replaced = await run_in_thread(lambda: documents.put(name, content))
         return JSONResponse({"name": name, "bytes": len(content), "replaced": replaced}, 201)
 
     async def _library_forget(self, http: HttpRequest) -> Response:
-        document = number(http.path_params["document"], "document")
-        return JSONResponse({"forgotten": await done(lambda: self._engine.documents.forget(document))})
+        document = parse_number(http.path_params["document"], "document")
+        return JSONResponse({"forgotten": await run_in_thread(lambda: self._engine.documents.forget(document))})
 
     async def _library_discard(self, http: HttpRequest) -> Response:
         name = parameter(http.query_params, "name")
-        return JSONResponse({"forgotten": await done(lambda: self._engine.documents.discard(name))})
+        return JSONResponse({"forgotten": await run_in_thread(lambda: self._engine.documents.discard(name))})
 
     async def _library_watch(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(FolderBody, http)
@@ -239,12 +239,12 @@ class Api:
                 "Folders of this machine can be named only where the daemon listens on loopback; upload the documents.",
                 code="not_on_loopback",
             )
-        await done(lambda: self._engine.documents.watch(body.path))
+        await run_in_thread(lambda: self._engine.documents.watch(body.path))
         return JSONResponse({"path": body.path}, 202, headers=_headers(notes))
 
     async def _library_unwatch(self, http: HttpRequest) -> Response:
         path = parameter(http.query_params, "path")
-        await done(lambda: self._engine.documents.unwatch(path))
+        await run_in_thread(lambda: self._engine.documents.unwatch(path))
         return JSONResponse({})
 
     async def _tokenize(self, http: HttpRequest) -> Response:
@@ -295,9 +295,9 @@ class Api:
         self,
         http: HttpRequest,
         body: GenerationBody,
-        asked: Asked,
+        asked: RequestBatch,
         notes: tuple[str, ...],
-        rendering: Callable[[Served], Rendering],
+        rendering: Callable[[RequestFacts], Rendering],
     ) -> Response:
         if self._stopping:
             raise stopping()
@@ -307,13 +307,13 @@ class Api:
         fingerprint = f"dragon-{self._engine.model[:FINGERPRINT_DIGITS]}"
         number: int = http.scope[NUMBER]
         identity = f"{number:08x}{secrets.token_hex(8)}"
-        served = Served(identity, int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt)
+        served = RequestFacts(identity, int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt)
         rendered = rendering(served)
         answers = Answers(
             self._engine,
             asked.requests,
             self._places.take(len(asked.requests)),
-            Patience(self._options.wait_patience, self._options.unread_limit if body.stream else None),
+            AnswerLimits(self._options.wait_patience, self._options.unread_limit if body.stream else None),
             self._starters,
             number,
             continued=asked.continued,
@@ -326,7 +326,7 @@ class Api:
         return WholeReply(answers, rendered, headers)
 
 
-def _completions(body: CompletionBody | ChatBody, asked: Asked, served: Served, chat: bool) -> Completions:
+def _completions(body: CompletionBody | ChatBody, asked: RequestBatch, served: RequestFacts, chat: bool) -> Completions:
     requests = asked.requests
     shape, formed = asked.shape, requests[0].response_format is not None
     return Completions(served, chat, len(requests), body.include_usage, requests[0].top_logprobs, shape, formed)

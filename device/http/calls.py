@@ -14,14 +14,14 @@ _HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # the spaces are
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextPiece:
     """Text beside calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class CallStart:
     """A call of this name begins."""
 
     number: int  # of the answer's calls
@@ -29,18 +29,18 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Argued:
+class ArgumentsPiece:
     """A piece of a call's arguments, which are JSON text."""
 
     number: int
     text: str
 
 
-Part = Said | Opened | Argued
+CallPiece = TextPiece | CallStart | ArgumentsPiece
 
 
 @dataclass(slots=True)
-class Made:
+class MadeCall:
     """A call that an answer made."""
 
     name: str
@@ -54,7 +54,7 @@ class CallReader:
 
     shape: CallShape
     formed: bool  # the other text has a format: no calls come behind it, and it may quote what they begin with
-    calls: list[Made] = field(default_factory=list)
+    calls: list[MadeCall] = field(default_factory=list)
     text: str = ""  # beside calls
     _held: str = ""
     _calling: bool = False  # text has ended: calls, and what stands around them, follow
@@ -62,7 +62,7 @@ class CallReader:
     _quoted: bool = False
     _escaped: bool = False
 
-    def read(self, text: str, tokens: Sequence[TokenEvent]) -> list[Part]:
+    def read(self, text: str, tokens: Sequence[TokenEvent]) -> list[CallPiece]:
         """The parts that become known with `text`, to which `tokens` came."""
         at = 0
         for token in tokens:
@@ -73,7 +73,7 @@ class CallReader:
                 return [*parts, *self._feed(text[at:])]
         return [*self._feed(text)]
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[CallPiece]:
         """The part that was held back at the answer's end."""
         held, self._held = self._held, ""
         return [] if self._calling or not held else [self._said(held)]
@@ -83,7 +83,7 @@ class CallReader:
         """Whether there are calls, to their ends."""
         return bool(self.calls) and self.calls[-1].whole
 
-    def _feed(self, text: str) -> Iterator[Part]:
+    def _feed(self, text: str) -> Iterator[CallPiece]:
         self._held += text
         if not self._calling:
             yield from self._before_calls()
@@ -93,12 +93,12 @@ class CallReader:
                 if head is None:
                     return
                 self._held = self._held[head.end() :]
-                self.calls.append(Made(head[1]))
-                yield Opened(len(self.calls) - 1, head[1])
+                self.calls.append(MadeCall(head[1]))
+                yield CallStart(len(self.calls) - 1, head[1])
             else:
                 yield self._argued()
 
-    def _before_calls(self) -> Iterator[Part]:
+    def _before_calls(self) -> Iterator[CallPiece]:
         """Text, up to where calls begin; what may be their beginning is held back, and the space in front of it."""
         trigger = self.shape.trigger
         begun = self._held.find(trigger) if isinstance(trigger, str) and trigger else -1
@@ -115,17 +115,17 @@ class CallReader:
             said, self._held = self._held[:kept], self._held[kept:]
             yield self._said(said)
 
-    def _end_text(self) -> Iterator[Part]:
+    def _end_text(self) -> Iterator[CallPiece]:
         """The text in front of a call, without the space between them."""
         said, self._held = self._held.rstrip(), ""
         if said:
             yield self._said(said)
 
-    def _said(self, text: str) -> Said:
+    def _said(self, text: str) -> TextPiece:
         self.text += text
-        return Said(text)
+        return TextPiece(text)
 
-    def _argued(self) -> Argued:
+    def _argued(self) -> ArgumentsPiece:
         """The arguments that are held, to their end at most."""
         call, end = self.calls[-1], len(self._held)
         for at, character in enumerate(self._held):
@@ -137,7 +137,7 @@ class CallReader:
                 break
         text, self._held = self._held[:end], self._held[end:]
         call.arguments += text
-        return Argued(len(self.calls) - 1, text)
+        return ArgumentsPiece(len(self.calls) - 1, text)
 
     def _in_text(self, character: str) -> bool:
         """Whether the next character belongs to a text of JSON, or is one of its quotes."""

@@ -80,7 +80,7 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
     return kept, tuple(ignored)
 
 
-def foreign(fields: Mapping[str, Any], options: Collection[str], method: str) -> tuple[str, ...]:
+def find_foreign_options(fields: Mapping[str, Any], options: Collection[str], method: str) -> tuple[str, ...]:
     """The names of those `fields` that are options of other methods, whose own are `options`, to be noted as ignored.
 
     Raises `ApiError` (400) for one that clients of other daemons don't send.

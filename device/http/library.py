@@ -60,7 +60,7 @@ def passage_json(chunk: StoredChunk) -> dict[str, Any]:
     return {"chunk": chunk.id, "title": chunk.title, "path": path, "place": chunk.place, "text": chunk.text}
 
 
-def sought(query: QueryParams) -> tuple[str, int]:
+def parse_query(query: QueryParams) -> tuple[str, int]:
     """The text and the number of passages of a search. Raises `ApiError`."""
     text = parameter(query, "query")
     check_length(text, "query")
@@ -78,14 +78,14 @@ def parameter(query: QueryParams, name: str) -> str:
     return given[0]
 
 
-def number(text: str, name: str) -> int:
+def parse_number(text: str, name: str) -> int:
     """A number in a path. Raises `ApiError`."""
     if not _DECIMAL.fullmatch(text):
         raise _invalid(name, "must be a number")
     return int(text)
 
 
-async def done(work: Callable[[], Result]) -> Result:
+async def run_in_thread(work: Callable[[], Result]) -> Result:
     """The result of `work`, from a thread. Raises `ApiError` for what the library says."""
     try:
         return await asyncio.to_thread(work)

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 from starlette.responses import Response
 
 from common.metrics import exposition
-from common.metrics.exposition import Reading, Readings
+from common.metrics.exposition import MetricValue, ValueCollector
 
 _NO_ANSWER: Final = "none"  # in place of a status: the client had left
 PERIOD: Final = 60.0  # seconds between two summaries, at least
@@ -31,8 +31,8 @@ class HttpMetrics:
             "dragon_http_responses", "HTTP responses by status", ["status"], registry=self._registry
         )
         self._registry.register(
-            Readings(
-                lambda: [Reading("dragon_num_requests_waiting", "Answers that wait for a place", float(waiting()))]
+            ValueCollector(
+                lambda: [MetricValue("dragon_num_requests_waiting", "Answers that wait for a place", float(waiting()))]
             )
         )
 
@@ -42,7 +42,9 @@ class HttpMetrics:
 
     def response(self, engine: bytes) -> Response:
         """These and those of the `engine`, as Prometheus wants them."""
-        return Response(engine + exposition.text(self._registry), headers={"content-type": exposition.CONTENT_TYPE})
+        return Response(
+            engine + exposition.format_metrics(self._registry), headers={"content-type": exposition.CONTENT_TYPE}
+        )
 
 
 class RequestTally:
@@ -64,11 +66,11 @@ class RequestTally:
     def tell(self) -> None:
         """Log what was counted since the last summary."""
         if self._counts:
-            self._log.info("requests without a key: %s", summary(self._counts))
+            self._log.info("requests without a key: %s", summarise_counts(self._counts))
             self._counts.clear()
 
 
-def summary(counts: Mapping[Kind, int]) -> str:
+def summarise_counts(counts: Mapping[Kind, int]) -> str:
     """The text of some counts, the largest first: bounded, whatever was asked for."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     texts = [f"{number} x {path} {status}" for (path, status), number in ordered[:_MOST_KINDS]]

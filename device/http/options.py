@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.settings import TlsFiles
 from proto.messages import MOST_TOKENS
 
@@ -20,7 +20,7 @@ class HttpOptions:
 
     host: str = "127.0.0.1"
     port: int = 8600  # 0: any free port
-    admission: Admission | None = None  # whose keys count; none: nobody needs one
+    admission: ApiKeyGate | None = None  # whose keys count; none: nobody needs one
     tls: TlsFiles | None = None  # none: in the clear
     insecure: bool = False  # listen off loopback without a key
     # for fields that a client leaves out; question and prompt are always replaced

@@ -11,8 +11,8 @@ from common.answer.citations import citations, sentences
 from common.answer.report import Report, SideReport, Source
 from common.process.version import VERSION
 from common.processors.calls import CallShape
-from device.http.answers import DONE, Aside, Told, aside_json, chat_entries, completion_lists, event
-from device.http.calls import Argued, CallReader, Opened, Part, Said
+from device.http.answers import DONE, Aside, FinishedAnswer, aside_json, chat_entries, completion_lists, event
+from device.http.calls import ArgumentsPiece, CallPiece, CallReader, CallStart, TextPiece
 from device.http.errors import ApiError
 from device.interface import EngineStatus, TokenEvent
 from device.sent_words import sent_in_words
@@ -23,7 +23,7 @@ CHAT_CHUNK = "chat.completion.chunk"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class RequestFacts:
     """Facts that one request's answers have in common, whatever their format."""
 
     identity: str  # without OpenAI's prefix
@@ -33,11 +33,11 @@ class Served:
     notes: tuple[str, ...] = ()  # sentences about the request
     per_prompt: int = 1  # answers of each prompt, next to each other
 
-    def report(self, told: Told) -> dict[str, Any]:
+    def report(self, told: FinishedAnswer) -> dict[str, Any]:
         """The field `dragon` of one answer."""
         return report_json(told.finished.report, told.pieces, self.notes)
 
-    def usage(self, answers: Sequence[Told]) -> dict[str, int]:
+    def usage(self, answers: Sequence[FinishedAnswer]) -> dict[str, int]:
         """OpenAI's token counts; a prompt that has several answers counts once."""
         read = sum(told.finished.report.prompt_tokens for told in answers[:: self.per_prompt])
         written = sum(told.finished.report.tokens for told in answers)
@@ -51,7 +51,7 @@ class Completions:
     One answer's report is the response's field `dragon`; of several, each choice has its own.
     """
 
-    served: Served
+    served: RequestFacts
     chat: bool
     count: int = 1
     include_usage: bool = False  # of a stream
@@ -59,10 +59,10 @@ class Completions:
     shape: CallShape | None = None  # of the calls of tools that a chat's answers may make
     formed: bool = False  # the text that they may have instead has a format
     _readers: dict[int, CallReader] = field(default_factory=dict)  # of a stream's calls, by index
-    _told: dict[int, Told] = field(default_factory=dict)  # of a stream, by index
+    _told: dict[int, FinishedAnswer] = field(default_factory=dict)  # of a stream, by index
     _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
 
-    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
         """The answer of a request without `stream`."""
         choices = [self._choice(index, told) for index, told in enumerate(answers)]
         value = self._object("chat.completion", choices) | {"usage": self.served.usage(answers)}
@@ -94,7 +94,7 @@ class Completions:
         """A chunk without content that says so in the extra field `dragon`."""
         yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": aside_json(told)})
 
-    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+    def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
         """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
         self._told[index] = told
         reader = self._readers.get(index)
@@ -119,7 +119,7 @@ class Completions:
         """The error in place of a chunk."""
         yield event(failure.body())
 
-    def _choice(self, index: int, told: Told) -> dict[str, Any]:
+    def _choice(self, index: int, told: FinishedAnswer) -> dict[str, Any]:
         text = told.finished.text
         choice: dict[str, Any] = {"index": index}
         reader = None if self.shape is None else read_calls(CallReader(self.shape, self.formed), told)
@@ -135,14 +135,14 @@ class Completions:
         choice |= {"logprobs": self._logprobs(told.tokens, 0), "finish_reason": _reason(told, reader)}
         return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
 
-    def _delta(self, index: int, part: Part) -> dict[str, Any]:
+    def _delta(self, index: int, part: CallPiece) -> dict[str, Any]:
         """The `delta` in which a stream tells a part of an answer."""
         match part:
-            case Said(text):
+            case TextPiece(text):
                 return {"content": text}
-            case Opened(number, name):
+            case CallStart(number, name):
                 return {"tool_calls": [{"index": number} | self._call(index, number, name, "")]}
-            case Argued(number, text):
+            case ArgumentsPiece(number, text):
                 return {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
 
     def _call(self, index: int, number: int, name: str, arguments: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Completions:
         }
 
 
-def read_calls(reader: CallReader, told: Told) -> CallReader:
+def read_calls(reader: CallReader, told: FinishedAnswer) -> CallReader:
     """The `reader`, which tells the calls of a finished answer, and its text beside them."""
     shown = "".join(told.pieces)
     for token in told.tokens:
@@ -184,7 +184,7 @@ def read_calls(reader: CallReader, told: Told) -> CallReader:
     return reader
 
 
-def _reason(told: Told, reader: CallReader | None) -> str:
+def _reason(told: FinishedAnswer, reader: CallReader | None) -> str:
     """The answer's `finish_reason`, in OpenAI's words."""
     if reader is None or not reader.calls or told.finished.reason != "stop":
         return told.finished.reason

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from device.http.errors import ApiError, busy, too_many_answers
 
 
-class Place:
+class AnswerSlot:
     """One answer's place, in line until it is `reached`. All methods belong to the event loop."""
 
-    def __init__(self, left: Callable[[Place], None]) -> None:
+    def __init__(self, left: Callable[[AnswerSlot], None]) -> None:
         self._left = left
         self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -37,13 +37,13 @@ class Place:
         self._left(self)
 
 
-class Places:
+class AnswerSlots:
     """First come, first served."""
 
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active
         self._most = most_active + most_waiting
-        self._line: list[Place] = []  # in the order in which they came: it is the turn of the first ones
+        self._line: list[AnswerSlot] = []  # in the order in which they came: it is the turn of the first ones
 
     @property
     def waiting(self) -> int:
@@ -55,12 +55,12 @@ class Places:
         if count > self._most:
             raise too_many_answers(count, self._most)
 
-    def take(self, count: int) -> tuple[Place, ...]:
+    def take(self, count: int) -> tuple[AnswerSlot, ...]:
         """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
         self.check(count)
         if len(self._line) + count > self._most:
             raise busy()
-        places = tuple(Place(self._leave) for _ in range(count))
+        places = tuple(AnswerSlot(self._leave) for _ in range(count))
         self._line.extend(places)
         self._call()
         return places
@@ -75,7 +75,7 @@ class Places:
         finally:
             place.leave()
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, place: AnswerSlot) -> None:
         if place in self._line:
             self._line.remove(place)
             self._call()

@@ -13,7 +13,7 @@ from common.methods.catalog import METHODS
 from common.methods.interface import Method
 from common.processors.calls import CallShape
 from device.http.errors import ApiError, prompt_too_long, sentence_of
-from device.http.fields import foreign, notes_of
+from device.http.fields import find_foreign_options, notes_of
 from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.http.tools import Toolbox
@@ -25,7 +25,7 @@ UNTRAINED: Final = "This model's prompts know no tools: it is told of them in pl
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestBatch:
     """The requests that one body comes to, the answers of a prompt next to each other, and notes for its client."""
 
     requests: tuple[Request, ...]
@@ -45,13 +45,13 @@ class _Question:
     history: int = 0  # bytes of the query that come from earlier turns
 
 
-def completion_asked(body: CompletionBody, options: HttpOptions, engine: Engine) -> Asked:
+def read_completion_request(body: CompletionBody, options: HttpOptions, engine: Engine) -> RequestBatch:
     """Requests whose prompts go to the model as they are, and are also the queries to the libraries."""
     queries = [_prompt(prompt, engine) for prompt in body.prompt]
     return _asked(queries, body.options, options, body.n, continued=True)
 
 
-def chat_asked(
+def read_chat_request(
     messages: Sequence[ChatMessage],
     fields: dict[str, Any],
     n: int,
@@ -59,7 +59,7 @@ def chat_asked(
     engine: Engine,
     tools: Toolbox | None = None,
     given: str = "messages",
-) -> Asked:
+) -> RequestBatch:
     """Requests whose question is the last user message; everything else is history in the prompt, and the `tools` that
     their answers may call. The messages come from the field `given`.
     """
@@ -188,9 +188,9 @@ def derived_seed(seed: int, index: int) -> int:
 
 def _asked(
     questions: Iterable[_Question], fields: dict[str, Any], options: HttpOptions, n: int, continued: bool
-) -> Asked:
+) -> RequestBatch:
     method = named_method(fields, options.defaults)
-    ignored = foreign(fields, method.request.model_fields, method.name)
+    ignored = find_foreign_options(fields, method.request.model_fields, method.name)
     fields = {name: value for name, value in fields.items() if name in method.request.model_fields}
     fields, notes = _within_limits(fields, options)
     notes = (*notes_of(ignored), *notes)
@@ -205,7 +205,7 @@ def _asked(
     if n > 1 and requests[0].temperature == 0:
         notes = (*notes, "At temperature 0 all answers to a prompt are the same.")
     each = [_numbered(request, index) for request in requests for index in range(n)]
-    return Asked(tuple(each), notes, n, continued)
+    return RequestBatch(tuple(each), notes, n, continued)
 
 
 def _numbered(request: Request, index: int) -> Request:

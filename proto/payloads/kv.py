@@ -56,7 +56,7 @@ class KvEntries:
     layers: tuple[tuple[Codes, Codes], ...]
 
 
-def quantise(numbers: NDArray[np.floating[Any]], axis: int) -> Codes:
+def quantise_kv(numbers: NDArray[np.floating[Any]], axis: int) -> Codes:
     """The nearest codes of `numbers` [heads, tokens, dim], one scale for all that differ along `axis` alone.
 
     A number changes by half a scale at most, and a scale is the largest magnitude / 127, rounded up to float16. Raises

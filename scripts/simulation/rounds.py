@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.draft_policy.times import (
+    DraftPlan,
     Extension,
-    Outcome,
-    Plan,
     RoundEstimates,
+    RoundOutcome,
     RoundTimes,
     bits_to_tell,
     expected_tokens_of,
@@ -304,7 +304,7 @@ class Proposal:
     """One proposal, and how it will be judged."""
 
     place: int  # of its first token
-    plan: Plan
+    plan: DraftPlan
     confidences: tuple[float, ...]
     steps: int  # of the drafter: one more than tokens where the last one was not proposed
     accepted: int
@@ -319,7 +319,7 @@ class Proposal:
         return self.accepted < self.length
 
 
-def acceptance(scenario: RoundScenario, answer: Positions, place: int, plan: Plan) -> float:
+def acceptance(scenario: RoundScenario, answer: Positions, place: int, plan: DraftPlan) -> float:
     """Probability that the token proposed at a position is accepted: measured at this resolution, or as modelled."""
     measured = None if plan.resolution is None else answer.rounded.get(plan.resolution)
     if measured is not None:
@@ -328,7 +328,7 @@ def acceptance(scenario: RoundScenario, answer: Positions, place: int, plan: Pla
     return kept * float(answer.acceptances[place])
 
 
-def propose(scenario: RoundScenario, answer: Positions, place: int, plan: Plan, extension: Extends) -> Proposal:
+def propose(scenario: RoundScenario, answer: Positions, place: int, plan: DraftPlan, extension: Extends) -> Proposal:
     """The proposal of `plan` from position `place` on; nothing is proposed behind the answer's last position."""
     confidences: list[float] = []
     bits, steps, accepted, whole = 0, 0, 0, True
@@ -372,12 +372,12 @@ class SynchronousRounds:
         """Of the latest decided positions that the drafter has computed: of a bonus it has not."""
         return self._seen[-REMEMBERED:]
 
-    def expected_tokens(self, plan: Plan) -> float:
+    def expected_tokens(self, plan: DraftPlan) -> float:
         """Tokens that a proposal of this plan decides on average: QSV Eqs. 14 and 15, from the true acceptances."""
         places = range(self.place, min(self.place + plan.length, self._scenario.tokens))
         return expected_tokens_of([acceptance(self._scenario, self._answer, place, plan) for place in places])
 
-    def step(self, plan: Plan, extension: Extends) -> Outcome:
+    def step(self, plan: DraftPlan, extension: Extends) -> RoundOutcome:
         """Draft, send, verify, and have the verdict back. Raises `ValueError` once the answer has ended."""
         scenario, times = self._scenario, self._scenario.times
         if self.finished:
@@ -390,7 +390,7 @@ class SynchronousRounds:
         heard = arrived + verify + times.rtt / 2 + down / times.down_rate
         tokens = min(accepted + 1, scenario.tokens - self.place)
         self._seen += proposal.confidences[: accepted + 1]
-        outcome = Outcome(
+        outcome = RoundOutcome(
             length=length,
             accepted=accepted,
             tokens=tokens,

@@ -14,9 +14,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from common.answer.patience import Patience
+from common.answer.patience import WaitLimits
 from common.answer.values import Commit, View
-from common.estimates.estimators import DIGEST_PERIOD, Ahead, DecodeDelay, DecodeLine, Pace, PeerModel, RoundTripTime
+from common.estimates.estimators import (
+    DIGEST_PERIOD,
+    DecodeDelay,
+    DecodeLine,
+    Pace,
+    PeerModel,
+    RoundTripTime,
+    SpeculationLimits,
+)
 from common.estimates.policy import Estimates, first_aggregator, placement_policy
 from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.certificate import Decision
@@ -306,13 +314,13 @@ def simulate(scenario: Scenario, seed: int) -> SimulatedAnswer:
     sides: dict[Side, SimulatedSide] = {}
     for role in SIDES:
         policy = placement_policy(scenario.placement, seed, estimates[role], role, rule, first)
-        ahead = Ahead(1 if scenario.synchronous else scenario.run_ahead)
+        ahead = SpeculationLimits(1 if scenario.synchronous else scenario.run_ahead)
         sides[role] = SimulatedSide(
             clock,
             Session(role, config, ScriptedAggregation(answer), policy, ahead),
             ScriptedPredictor(role, answer),
             partial(_decode_seconds, step[role]),
-            Patience(resync, math.inf),
+            WaitLimits(resync, math.inf),
             decoded=partial(_decoded, profilers[role]),
             observe_acceptance=profilers[role].observe_acceptance,
             step_overhead=scenario.work.step,
@@ -348,8 +356,8 @@ def _decoded(profiler: SimulatedProfiler, position: int, seconds: float) -> None
 
 def _follow(side: SimulatedSide, profiler: SimulatedProfiler, most: int) -> None:
     """Look as far ahead as the profiler says now."""
-    if side.session.ahead.drafts != (drafts := profiler.run_ahead(most)):
-        side.look_ahead(Ahead(drafts))
+    if side.session.ahead.max_drafts != (drafts := profiler.run_ahead(most)):
+        side.look_ahead(SpeculationLimits(drafts))
 
 
 def _deliver(profiler: SimulatedProfiler, side: SimulatedSide, message: Message) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from common.answer.patience import Patience, Watch
+from common.answer.patience import WaitLimits, Watch
 from common.answer.values import Commit, Finish, Send, View, Withdraw
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, LookUp, PlacementPolicy, Session, SessionConfig, SessionSampler
 from proto.messages import Message, Ready, Side
@@ -101,7 +101,7 @@ class SimulatedSide:
     session: Session
     predictor: Predictor
     decode_seconds: Callable[[int], float]  # of a position
-    limits: Patience
+    limits: WaitLimits
     send: Callable[[Message], None] = lambda message: None
     decoded: Callable[[int, float], None] = lambda position, seconds: None  # told of every finished step
     documents: bool = True  # whether this side finds any for the question
@@ -126,7 +126,7 @@ class SimulatedSide:
     def receive(self, message: Message) -> None:
         self._carry_out(self.session.received(message))
 
-    def look_ahead(self, ahead: Ahead) -> None:
+    def look_ahead(self, ahead: SpeculationLimits) -> None:
         """Decode so far ahead from now on."""
         self.session.ahead = ahead
         self._decode()
@@ -207,8 +207,8 @@ class World:
         cloud: SideModel,
         policy: Callable[[Side], PlacementPolicy],
         network: Network,
-        limits: Patience,
-        ahead: Ahead,
+        limits: WaitLimits,
+        ahead: SpeculationLimits,
     ) -> None:
         self.clock = Clock()
         self.device = self._side("device", config, device, policy("device"), limits, ahead)
@@ -230,8 +230,8 @@ class World:
         config: SessionConfig,
         model: SideModel,
         policy: PlacementPolicy,
-        limits: Patience,
-        ahead: Ahead,
+        limits: WaitLimits,
+        ahead: SpeculationLimits,
     ) -> SimulatedSide:
         session = Session(role, config, model.aggregation, policy, ahead)
         return SimulatedSide(

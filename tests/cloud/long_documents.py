@@ -13,7 +13,7 @@ import pytest
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, EMBEDDED_TOKENIZER
 from common.engine.jobs import Prompt
 from common.engine.model.decoder import Decoder
-from common.methods.drafted.distributions import Judging
+from common.methods.drafted.distributions import VerifierDrawing
 from common.methods.rapid.long_context import BETWEEN
 from common.sampling.rejection import Warp
 from device.interface import Finished, TokenEvent
@@ -82,7 +82,7 @@ def alone(town: Town) -> list[int]:
     text = BETWEEN.join(hit.text for hit in side.library.passages(TITLE, QUESTION))
     query = decoder.tokenizer.encode(f"\nQuestion: {QUESTION}\nAnswer:")
     prompt = Prompt((tuple(side.format.document_tokens(text)),), tuple(query), (1.0,))
-    judging = Judging(Warp(0.0), travels=False)
+    judging = VerifierDrawing(Warp(0.0), travels=False)
     one = OneSide(decoder, prompt, side.scorer, judging, LENGTH + 1)
     path: list[int] = []
     while len(path) < LENGTH and (not path or path[-1] not in side.eos):

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.admission import LONGEST_WAIT, SHORTEST_WAIT, UNKNOWN, Admission, Places, Taken, admit, refusal
+from cloud.admission import (
+    LONGEST_WAIT,
+    SHORTEST_WAIT,
+    UNKNOWN,
+    Admission,
+    OpenSession,
+    SessionLimits,
+    admit,
+    explain_refusal,
+)
 from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed
 from common.engine.model.tokenizer import Tokenizer
@@ -26,18 +35,23 @@ from tests.cloud.town import AT_ONCE, Resident, Stranger, Town, finished
 from tests.daemons.streaming import wait_until
 
 BUSY = "The cloud did not take part: it serves as many answers as it can."
-PLACES = Places(sessions=4, per_key=2)
+PLACES = SessionLimits(sessions=4, per_key=2)
 seconds = st.floats(0, 1e6)
 OTHERS = ("one", "another", "a third", "a fourth")
 
 
 class TestDecision:
     def wait(
-        self, others: list[float], own: list[float], lasted: list[float], places: Places = PLACES, needed: int = 0
+        self,
+        others: list[float],
+        own: list[float],
+        lasted: list[float],
+        places: SessionLimits = PLACES,
+        needed: int = 0,
     ) -> float | None:
         """`others` are the ages of other devices' sessions, one each."""
-        taken = [Taken(age, owner) for age, owner in zip(others, OTHERS, strict=False)]
-        admission = admit(places, "own", needed, [*taken, *(Taken(age, "own") for age in own)], lasted)
+        taken = [OpenSession(age, owner) for age, owner in zip(others, OTHERS, strict=False)]
+        admission = admit(places, "own", needed, [*taken, *(OpenSession(age, "own") for age in own)], lasted)
         assert not admission.ending
         return admission.wait
 
@@ -54,27 +68,27 @@ class TestDecision:
         assert self.wait([4.9], [1.0, 2.0], [5.0]) == 3.0
 
     def test_one_that_lasts_longer_than_they_do(self) -> None:
-        assert self.wait([100.0], [], [5.0], Places(1, 1)) == 0.5
+        assert self.wait([100.0], [], [5.0], SessionLimits(1, 1)) == 0.5
 
     def test_nothing_is_known_yet(self) -> None:
-        assert self.wait([0.0], [], [], Places(1, 1)) == UNKNOWN
+        assert self.wait([0.0], [], [], SessionLimits(1, 1)) == UNKNOWN
 
     @given(seconds, st.lists(seconds))
     def test_a_wait_is_bounded(self, age: float, lasted: list[float]) -> None:
-        wait = self.wait([age], [], lasted, Places(1, 1))
+        wait = self.wait([age], [], lasted, SessionLimits(1, 1))
         assert wait is not None
         assert SHORTEST_WAIT <= wait <= LONGEST_WAIT
 
     def test_memory_is_taken(self) -> None:
         """Sessions that hold none, as of fetched documents, make no room for it when they end."""
-        places = Places(9, 9, kv_bytes=100)
-        taken = [Taken(1.0, "other", kv_bytes=45), Taken(4.0, "own")]
+        places = SessionLimits(9, 9, kv_bytes=100)
+        taken = [OpenSession(1.0, "other", kv_bytes=45), OpenSession(4.0, "own")]
         assert admit(places, "own", 55, taken, [5.0]).wait is None
         assert admit(places, "own", 56, taken, [5.0]) == Admission(4.0)
         assert admit(places, "own", 0, taken, [5.0]).wait is None
 
     def test_a_session_that_never_fits_does_not_wait_for_ever(self) -> None:
-        assert admit(Places(9, 9, kv_bytes=100), "own", 101, [Taken(1.0, "own")], [5.0]).wait is None
+        assert admit(SessionLimits(9, 9, kv_bytes=100), "own", 101, [OpenSession(1.0, "own")], [5.0]).wait is None
 
 
 class TestShares:
@@ -82,22 +96,27 @@ class TestShares:
 
     def test_of_places(self) -> None:
         """It may have all of them alone; of two devices, each may have two of four."""
-        greedy = [Taken(age, "greedy") for age in (3.0, 2.0, 1.0)]
-        places = Places(4, 9)
+        greedy = [OpenSession(age, "greedy") for age in (3.0, 2.0, 1.0)]
+        places = SessionLimits(4, 9)
         assert admit(places, "greedy", 0, greedy, []) == Admission(None)
-        greedy.append(Taken(0.5, "greedy"))
+        greedy.append(OpenSession(0.5, "greedy"))
         assert admit(places, "greedy", 0, greedy, []).wait is not None
         assert admit(places, "polite", 0, greedy, []) == Admission(None, (3,))
-        both = [*greedy[:3], Taken(0.1, "polite")]
+        both = [*greedy[:3], OpenSession(0.1, "polite")]
         assert admit(places, "polite", 0, both, []) == Admission(None, (2,))
-        both = [*greedy[:2], Taken(0.1, "polite"), Taken(0.0, "polite")]
+        both = [*greedy[:2], OpenSession(0.1, "polite"), OpenSession(0.0, "polite")]
         assert admit(places, "polite", 0, both, []).wait is not None
         assert admit(places, "greedy", 0, both, []).wait is not None
 
     def test_of_memory(self) -> None:
         """The youngest that hold some end, and no more of them than must; a share is no more than its part."""
-        places = Places(9, 9, kv_bytes=100)
-        greedy = [Taken(3.0, "greedy", 50), Taken(2.0, "greedy", 25), Taken(1.0, "greedy", 25), Taken(0.5, "greedy")]
+        places = SessionLimits(9, 9, kv_bytes=100)
+        greedy = [
+            OpenSession(3.0, "greedy", 50),
+            OpenSession(2.0, "greedy", 25),
+            OpenSession(1.0, "greedy", 25),
+            OpenSession(0.5, "greedy"),
+        ]
         assert admit(places, "polite", 20, greedy, []) == Admission(None, (2,))
         assert admit(places, "polite", 50, greedy, []) == Admission(None, (2, 1))
         assert admit(places, "polite", 51, greedy, []).wait is not None
@@ -109,13 +128,13 @@ class TestShares:
     )
     def test_whoever_has_less_need_not_wait(self, held: list[tuple[str, int, float]], needed: int, owner: str) -> None:
         """Nor is anything taken from one that has no more than its share; what is there is never exceeded."""
-        places = Places(8, 5, kv_bytes=100)
-        taken: list[Taken] = []
+        places = SessionLimits(8, 5, kv_bytes=100)
+        taken: list[OpenSession] = []
         for other, kv_bytes, age in held:
             if len(taken) < places.sessions and sum(each.kv_bytes for each in taken) + kv_bytes <= 100:
-                taken.append(Taken(age, other, kv_bytes))
-        devices = len({owner, *(each.owner for each in taken)})
-        own = [each for each in taken if each.owner == owner]
+                taken.append(OpenSession(age, other, kv_bytes))
+        devices = len({owner, *(each.tenant for each in taken)})
+        own = [each for each in taken if each.tenant == owner]
         found = admit(places, owner, needed, taken, [])
         within = (len(own) + 1) * devices <= 8 and (sum(each.kv_bytes for each in own) + needed) * devices <= 100
         if within and len(own) < places.per_key:
@@ -127,8 +146,8 @@ class TestShares:
         assert len(left) < 8
         assert sum(each.kv_bytes for each in left) + needed <= 100
         for index in found.ending:
-            mine = [each for each in taken if each.owner == taken[index].owner]
-            assert taken[index].owner != owner
+            mine = [each for each in taken if each.tenant == taken[index].tenant]
+            assert taken[index].tenant != owner
             assert len(mine) * devices > 8 or sum(each.kv_bytes for each in mine) * devices > 100
 
 
@@ -175,7 +194,7 @@ def test_every_text_that_is_searched_for_has_the_limit_of_a_prompt(size: int, re
     text, settings = "\u00e9" * size, CloudSettings(max_query_bytes=200)
     opened = (replace(OPEN, question=text), replace(OPEN, earlier=text), replace(OPEN, prompt=text))
     for request in (*opened, Fetch(1, text, 4, "text"), Fetch(1, "?", 4, "text", text)):
-        assert (refusal(request, settings, 512) is not None) == refused
+        assert (explain_refusal(request, settings, 512) is not None) == refused
 
 
 class TestCloud:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloud.admission import refusal
+from cloud.admission import explain_refusal
 from common.answer.request import Request, RequestError
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
@@ -173,8 +173,8 @@ def test_a_cloud_refuses_patterns_that_can_not_be_followed(town: Town, device: R
     opening = open_message(METHODS["speculative"], asked, 1, device.engine.cloud.estimates(), ())
     settings = town.sessions._settings
     for request in (opening, Fetch(1, QUESTION, 4, "text")):
-        assert refusal(request, settings, 2**16) is None
-        assert "pattern 1" in str(refusal(replace(request, only=only), settings, 2**16))
+        assert explain_refusal(request, settings, 2**16) is None
+        assert "pattern 1" in str(explain_refusal(replace(request, only=only), settings, 2**16))
 
 
 def test_a_cloud_admits_them_over_the_link(town: Town, fresh_data: Callable[[], Path]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.daemon.handshake import refusal
+from common.daemon.handshake import explain_mismatch
 from device.interface import Finished
 from proto.messages import Open
 from tests.cloud.test_giving_up import OPEN
@@ -69,7 +69,7 @@ def test_one_more_id_on_the_devices_side_ends_the_answer(
 def test_sets_that_no_side_has_are_refused(town: Town, eos: tuple[int, ...]) -> None:
     hello = town.cloud.hello
     device = replace(hello, role="device", eos=eos)
-    sentence = refusal(device, hello)
+    sentence = explain_mismatch(device, hello)
     assert sentence is not None
     assert "end-of-sequence" in sentence
     assert str(eos[1]) not in sentence
@@ -83,5 +83,5 @@ def test_sets_that_no_side_has_are_refused(town: Town, eos: tuple[int, ...]) -> 
 def test_differing_sets_are_accepted(town: Town) -> None:
     hello = town.cloud.hello
     assert hello.eos == tuple(sorted(town.cloud.decoder.eos))
-    assert refusal(replace(hello, role="device", eos=(1, 2, 3)), hello) is None
-    assert refusal(replace(hello, role="device", eos=()), hello) is None
+    assert explain_mismatch(replace(hello, role="device", eos=(1, 2, 3)), hello) is None
+    assert explain_mismatch(replace(hello, role="device", eos=()), hello) is None

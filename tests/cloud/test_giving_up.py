@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from common.answer.report import MethodReport
-from common.answer.request import AnswerFailed, stopping
+from common.answer.request import AnswerFailed, stopping_message
 from common.daemon.model_runtime import Rereading
 from common.methods.aggregate.device import AggregateDevice
 from common.sampling.race import RaceSampler
@@ -204,7 +204,7 @@ class TestDevice:
         wait_until(lambda: bool(closing), "the cloud is asked for its part of the report", AT_ONCE)
         match happens:
             case "it stops":
-                connection.on_message(CLOUD, stopping(), 0)
+                connection.on_message(CLOUD, stopping_message(), 0)
             case "it is lost":
                 connection.on_gone(CLOUD)
             case _:

@@ -271,7 +271,7 @@ def test_the_engine_knows_whose_answers_they_are(
     monkeypatch.setattr(town.cloud.decoding, "submit", noting)
     for device in (devices[0], devices[0], devices[1]):
         device.ask(QUESTIONS[0], max_tokens=4)
-    peers = [job.peer for job in jobs]
+    peers = [job.tenant for job in jobs]
     assert peers[0] == peers[1] != peers[2]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from common.daemon.threads import BURST
-from common.transport.sending import Peer, owner
+from common.transport.sending import Peer, tenant_of
 from proto.messages import Cancel, Error
 from tests.cloud import test_giving_up
 from tests.cloud.town import Resident, Stranger, Town, finished
@@ -137,7 +137,7 @@ def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
     stranger = town.stranger()
     # As if it had had another such schema compiled just now: this one is the last until it has waited.
     (*_, peer), now = town.sessions._peers, time.monotonic()
-    assert town.cloud._formats._accounts.of(owner(peer), now).take(now, BURST - 0.5)
+    assert town.cloud._formats._accounts.of(tenant_of(peer), now).take(now, BURST - 0.5)
     with Flood(stranger, cancelling=cancelling):
         for doors in range(3):
             schema = CAR | {"title": f"{cancelling} {doors}"}  # one that was not compiled before
@@ -152,7 +152,7 @@ def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
 
 def test_all_connections_of_a_key_have_one_share(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: list[object] = []
-    monkeypatch.setattr(town.cloud, "begin", lambda start, _: owners.append(start.peer))
+    monkeypatch.setattr(town.cloud, "begin", lambda start, _: owners.append(start.tenant))
     for peer in (Peer(1001, "a key"), Peer(1002, "a key"), Peer(1003, "another key")):
         town.sessions.on_message(peer, replace(town.cloud.hello, role="device"), 0)
         town.sessions.on_message(peer, OPEN, 0)

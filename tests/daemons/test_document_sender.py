@@ -107,7 +107,7 @@ def test_the_engine_knows_whose_documents_they_are(
     submit = side.decoding.submit
 
     def noting(job: Job) -> None:
-        peers.append(job.peer)
+        peers.append(job.tenant)
         submit(job)
 
     monkeypatch.setattr(side.decoding, "submit", noting)

@@ -15,7 +15,7 @@ from scipy import stats
 from cloud.settings import CloudSettings
 from common.configuration.configuration import load_settings
 from common.daemon.side import Scope, SideRuntime
-from common.methods.drafted.distributions import Judging, TargetView
+from common.methods.drafted.distributions import TargetView, VerifierDrawing
 from common.sampling.rejection import Warp
 from scripts.daemons import Pair
 from tests.cloud.test_giving_up import OPEN
@@ -79,7 +79,7 @@ def law_of_two_tokens(pair: Pair, top_k: int) -> dict[str, float]:
     side = SideRuntime("cloud", load_settings(CloudSettings, overrides=flags))
     try:
         request = replace(OPEN, question=QUESTION, prompt=QUESTION, documents=0, max_tokens=2)
-        judging = Judging(Warp(FAR["temperature"], top_k), False)
+        judging = VerifierDrawing(Warp(FAR["temperature"], top_k), False)
         rows = OneSide(side.decoder, side.retrieve(request, Scope()).prompt, side.scorer, judging, 3)
         law: dict[str, float] = defaultdict(float)
         for first, probability in following(rows, []):

@@ -18,7 +18,7 @@ import zmq
 
 from cloud.settings import CloudSettings
 from common.answer.report import untold
-from common.library.commands import DONE, add
+from common.library.commands import DONE, add_documents
 from scripts.daemons import Daemon, Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.daemons.intruder import let_in
@@ -165,7 +165,7 @@ class TestCloud:
         documents.mkdir()
         (documents / "more.md").write_text("Delthcine House has a garden.")
         shutil.copytree(place.pair.data / "cloud" / "library", library)
-        assert add(CloudSettings(data=tmp_path / "cloud", library=library), [documents]) == DONE
+        assert add_documents(CloudSettings(data=tmp_path / "cloud", library=library), [documents]) == DONE
         other, usual = place.other_cloud, place.other_cloud.flags
         other.stop()
         other.flags = {**usual, "library": library}

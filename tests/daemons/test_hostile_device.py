@@ -14,7 +14,7 @@ from cloud.settings import CloudSettings
 from common.answer.request import AnswerFailed, Request
 from common.configuration.configuration import load_settings
 from common.daemon.side import SideRuntime
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.cloud import CloudAnswer
 from common.transport.sending import Peer
 from device.engine import DeviceEngine
@@ -126,9 +126,9 @@ def test_an_answer_that_breaks_at_the_clock_ends_alone_on_the_cloud(
     broken, sound = sessions._sessions[HOSTILE, 1], sessions._sessions[HONEST, 1]
     assert isinstance(broken, CloudAnswer) and isinstance(sound, CloudAnswer)
     monkeypatch.setattr(broken.answer, "poll", stumble)
-    sound.answer.session.ahead = Ahead()
+    sound.answer.session.ahead = SpeculationLimits()
     sessions.tick(time.monotonic())
-    assert sound.answer.session.ahead.drafts == RUN_AHEAD
+    assert sound.answer.session.ahead.max_drafts == RUN_AHEAD
     assert list(sessions._sessions) == [(HONEST, 1)]
     assert broken.answer.over
     assert (wire.errors(HOSTILE), wire.errors(HONEST)) == (["failed"], [])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from common.daemon.side import Scope, SideRuntime
-from common.methods.paper.sequence_wise import RecordingDrafting, SideAnswer, candidate, choose
+from common.methods.paper.sequence_wise import RecordingDrafting, SideAnswer, choose, make_side_answer
 from common.sampling.race import RaceSampler
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import local_cloud_keys
@@ -186,7 +186,7 @@ def own_answer(side: SideRuntime, question: str, temperature: float) -> SideAnsw
         if not answer:
             evidence = drawn.evidence
         answer.append(drawn.view.token)
-    return candidate(answer, recording.log_probabilities, evidence)
+    return make_side_answer(answer, recording.log_probabilities, evidence)
 
 
 class TestFetching:

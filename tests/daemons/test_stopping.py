@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from common.library.commands import DONE, add
+from common.library.commands import DONE, add_documents
 from device.http.tokens import LONGEST_TEXT
 from device.settings import DeviceSettings
 from scripts.daemons import PATIENTLY, Daemon, Pair, free_port
@@ -208,7 +208,7 @@ def test_reading_a_document_without_an_end(
     documents = tmp_path / "documents"
     documents.mkdir()
     library = tmp_path / "library"
-    assert add(DeviceSettings(data=tmp_path / "device", library=library), [documents], watch=True) == DONE
+    assert add_documents(DeviceSettings(data=tmp_path / "device", library=library), [documents], watch=True) == DONE
     (documents / "endless.rst").write_bytes(ENDLESS)
     device = alone(library=library)
     wait_until(lambda: child(device, "common.library.readers") is not None, "the document is read", READ)

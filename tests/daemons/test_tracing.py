@@ -12,7 +12,7 @@ import pytest
 
 from common.tracing.analysis import CAUSES, steps
 from common.tracing.trace import Interval, Trace, from_json
-from device.cli.main import run as dragon
+from device.cli.main import run_command as dragon
 from proto.payloads.trace import DETAILS
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line

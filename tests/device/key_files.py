@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 
 
@@ -20,7 +20,7 @@ def write_keys(files: ApiKeyFiles, **keys: str) -> None:
     files.path.write_text(json.dumps({"keys": listed}))
 
 
-def admission_of(files: ApiKeyFiles, key: str) -> Admission:
+def admission_of(files: ApiKeyFiles, key: str) -> ApiKeyGate:
     """Admission of those who have this key."""
     write_keys(files, only=key)
-    return Admission(files)
+    return ApiKeyGate(files)

@@ -16,11 +16,11 @@ from device.doctor.checks import Finding
 from device.interface import (
     CloudStatus,
     Documents,
-    Embedded,
     EngineStatus,
     Finished,
     FinishReason,
     Tell,
+    TextVectors,
     TokenEvent,
     Waiting,
 )
@@ -98,11 +98,11 @@ class TableEngine:
     def piece(self, token: int) -> str:
         return chr(token)
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> TextVectors:
         """One of two unit vectors, by the length of the text; texts of more than `MOST_READ` characters are cut."""
         vectors = np.eye(2, dtype=np.float32)[[len(text) % 2 for text in texts]]
         cut = tuple(number for number, text in enumerate(texts) if len(text) > MOST_READ)
-        return Embedded(vectors, sum(min(len(text), MOST_READ) for text in texts), cut)
+        return TextVectors(vectors, sum(min(len(text), MOST_READ) for text in texts), cut)
 
     def put(self, conversation: Conversation) -> Query:
         return text_query(in_plain_words(conversation))

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from common.answer.request import starting, stopping
+from common.answer.request import starting_message, stopping_message
 from common.daemon.handshake import changes
 from common.daemon.side import SideRuntime
 from common.estimates.estimators import DecodeLine
@@ -138,11 +138,11 @@ def test_one_that_was_starting_is_so_no_more_when_it_has_welcomed(profiler: Prof
     """It may do so on the same connection: a gateway that was waiting for a worker."""
     connection = unheard(profiler)
     peer = Peer(1, None)
-    connection.on_message(peer, starting("waiting for a worker"), 0)
+    connection.on_message(peer, starting_message("waiting for a worker"), 0)
     assert connection.status().detail == "The cloud at tcp://cloud:1 is starting: waiting for a worker."
     connection.on_message(peer, Welcome(CLOUD, 1, 1, 1), 0)
     assert connection.status().state == "connected"
-    connection.on_message(peer, stopping(), 0)
+    connection.on_message(peer, stopping_message(), 0)
     assert connection.status().detail == "Connecting to tcp://cloud:1."
 
 

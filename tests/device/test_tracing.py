@@ -11,7 +11,7 @@ from common.answer.recorder import MOST_PARTS, MOST_SPANS, Recorder, span_messag
 from common.estimates.policy import Estimates
 from common.estimates.profiler import LinkMeter
 from common.tracing.trace import Trace
-from common.transport.probe import answer
+from common.transport.probe import reply_to_probe
 from device.tracing import Tracing
 from proto.messages import Closed, Probe, Ready, Spans
 from proto.payloads.trace import Span, encode_spans
@@ -22,7 +22,7 @@ def tracing() -> Tracing:
     probes: list[Probe] = []
     meter = LinkMeter(probes.append)
     meter.probe(0.0)
-    meter.replied(answer(probes[0], probes[0].sent))
+    meter.replied(reply_to_probe(probes[0], probes[0].sent))
     recorder = Recorder("device", lambda: Estimates(0, 0, 0, 0, 0), "device")
     return Tracing(recorder, lambda: meter, time.monotonic())
 

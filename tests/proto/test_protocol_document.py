@@ -189,7 +189,7 @@ def test_golden_bytes_encode_and_decode(golden: Golden) -> None:
         assert name == "logcode"
         (probability,) = struct.unpack(">d", golden.frames[0])
         assert logcode.TABLE[golden.value] == probability
-        assert logcode.encode(np.array([probability])) == [golden.value]
+        assert logcode.encode_probabilities(np.array([probability])) == [golden.value]
 
 
 def check_sparse(golden: Golden, vocabulary: int) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 
 import torch
 
-from common.engine.kv.memory import Chunk, Layout, Rows
+from common.engine.kv.memory import Layout, Rows, SlotChunk
 from common.engine.model.packed import Feed
 
-CHUNK: Final = Chunk(Layout((), torch.float32, torch.device("cpu")), 1, 1, True)
+CHUNK: Final = SlotChunk(Layout((), torch.float32, torch.device("cpu")), 1, 1, True)
 
 
 def feed(peer: Hashable, rows: int, tokens: int, running: bool, logits: int = 1) -> Feed:

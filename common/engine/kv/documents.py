@@ -27,9 +27,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.engine.kv.memory import DocumentStates, Layout, states_bytes
-from common.engine.kv.store_folder import GENERATION, LAST_WRITER, SUFFIX, listed, locked, read_note, write_note
+from common.engine.kv.store_folder import (
+    GENERATION,
+    LAST_WRITER,
+    SUFFIX,
+    list_stored_files,
+    locked,
+    read_note,
+    write_note,
+)
 from common.process.files import private_folder
-from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise
+from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise_kv
 
 # --- document_file
 # One document's keys and values as a safetensors file, which says what they are of and proves that they are whole.
@@ -183,7 +191,7 @@ _KEEP = 0.9  # of the limit when room is made, so that the folder isn't listed f
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCounters:
+class DocumentStoreCounters:
     """Statistics of a store so far in this process."""
 
     hits: int = 0
@@ -216,7 +224,7 @@ class DocumentStore:
         self.folder = options.folder
         self.limit_bytes = options.limit_bytes
         self.source = source
-        self.counters = StoreCounters()
+        self.counters = DocumentStoreCounters()
         self._layout = layout
         self._name = secrets.token_hex(16)
         self._size = 0  # bytes in the folder, as long as this was the last writer
@@ -332,7 +340,7 @@ class DocumentStore:
             if path.exists() or read_note(self.folder / GENERATION) != generation:
                 return  # written by another process, or removed by the user while it was computed
             if read_note(self.folder / LAST_WRITER) != self._name:
-                self._size = sum(size for _, size, _ in listed(self.folder))
+                self._size = sum(size for _, size, _ in list_stored_files(self.folder))
                 write_note(self.folder / LAST_WRITER, self._name)
             if self._size + needed > self.limit_bytes:
                 self._make_room(needed)
@@ -346,12 +354,12 @@ class DocumentStore:
 
     def _shrink(self) -> None:
         """Remove files down to the limit, which may have been larger in an earlier run."""
-        if sum(size for _, size, _ in listed(self.folder)) > self.limit_bytes:
+        if sum(size for _, size, _ in list_stored_files(self.folder)) > self.limit_bytes:
             with locked(self.folder):
                 self._make_room(0)
 
     def _make_room(self, needed: int) -> None:
-        files = sorted(listed(self.folder))
+        files = sorted(list_stored_files(self.folder))
         self._size = sum(size for _, size, _ in files)
         aim = min(self.limit_bytes - needed, self.steady_bytes)
         for _, size, path in files:
@@ -391,7 +399,7 @@ class CacheCounters:
     evictions: int
     entries: int
     bytes: int
-    disk: StoreCounters
+    disk: DocumentStoreCounters
 
 
 class DocumentCache:
@@ -472,7 +480,7 @@ class DocumentCache:
     @property
     def counters(self) -> CacheCounters:
         """Hits, misses and evictions since the start; entries and bytes now."""
-        disk = StoreCounters() if self.store is None else self.store.counters
+        disk = DocumentStoreCounters() if self.store is None else self.store.counters
         return CacheCounters(self._hits, self._misses, self._evictions, len(self._entries), self._bytes, disk)
 
 
@@ -490,7 +498,8 @@ def shapes_of(layout: Layout) -> tuple[KvShape, ...]:
 def pack_states(tokens: Sequence[int], states: DocumentStates) -> bytes:
     """The `kv` payload of a document. Raises `ValueError` for numbers that 8 bits can't hold."""
     layers = tuple(
-        (quantise(_numbers(key), _OVER_TOKENS), quantise(_numbers(value), _OVER_DIMENSIONS)) for key, value in states
+        (quantise_kv(_numbers(key), _OVER_TOKENS), quantise_kv(_numbers(value), _OVER_DIMENSIONS))
+        for key, value in states
     )
     return encode_kv(KvEntries(tuple(tokens), layers))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ACCOUNTS = threading.Lock()
 
 
-class Waiting(Protocol):
+class QueuedClaim(Protocol):
     """Somebody in line, as the memory sees him."""
 
     memories: frozenset[KvMemory]  # in whose lines he stands
@@ -29,17 +29,17 @@ class Waiting(Protocol):
         ...
 
 
-def in_line(memories: Iterable[KvMemory]) -> int:
+def count_waiting(memories: Iterable[KvMemory]) -> int:
     """The number of those who wait, each counted once however many memories they need."""
     with ACCOUNTS:
         return len({id(each) for memory in memories for each in memory.line})
 
 
-def serve(memories: set[KvMemory]) -> list[Waiting]:
+def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
     """Let those go who are first in all of their lines and whose needs are there. Returns them; they are to be called
     when the caller, who holds `ACCOUNTS`, has given it up.
     """
-    served: list[Waiting] = []
+    served: list[QueuedClaim] = []
     while memories:
         line = memories.pop().line
         while line and all(each.line[0] is line[0] for each in line[0].memories) and line[0].place():

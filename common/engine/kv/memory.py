@@ -30,8 +30,8 @@ from common.engine.kv.line import (
     KvMemoryFullError,
     KvTooLargeError,
     KvWaitError,
-    Waiting,
-    serve,
+    QueuedClaim,
+    grant_claims,
 )
 from common.engine.model.errors import ContextError
 
@@ -80,7 +80,7 @@ class Layout:
 # chunk is allocated as a whole.
 
 
-class Chunk:
+class SlotChunk:
     """Slots of one capacity. Keys and values `[slots, kv_heads, capacity, dim]`, a tensor each per layer, once they are
     allocated. `lazy`: the system gives memory when a slot is first written to.
     """
@@ -227,7 +227,7 @@ class Rows:
 
     __slots__ = ("chunk", "fed", "query", "start", "starts")
 
-    def __init__(self, chunk: Chunk, start: int, rows: int) -> None:
+    def __init__(self, chunk: SlotChunk, start: int, rows: int) -> None:
         self.chunk = chunk
         self.start = start  # first slot
         self.starts = [0] * rows  # tokens of the document, per row
@@ -335,10 +335,10 @@ class KvMemory:
         self.layout = layout
         self.limit_bytes = limit_bytes
         self.patience = LONGEST_WAIT  # seconds that somebody stands in line
-        self.line: deque[Waiting] = deque()
+        self.line: deque[QueuedClaim] = deque()
         self._max_context = max_context
         self._lazy = torch.device(layout.torch_device).type == "cpu" if lazy is None else lazy
-        self._chunks: list[Chunk] = []
+        self._chunks: list[SlotChunk] = []
         self._used = 0
 
     @property
@@ -388,7 +388,7 @@ class KvMemory:
         """Free the slots of `rows`, which are not to be used any more, and serve those who wait for them."""
         with ACCOUNTS:
             self.free([rows])
-            served = serve({self})
+            served = grant_claims({self})
         for each in served:
             each.call()
 
@@ -440,10 +440,10 @@ class KvMemory:
         if not self._fits(self._bytes(need.rows, capacity)):
             return None
         slots = max(need.rows, CHUNK_SLOTS) if self._lazy else need.rows
-        self._chunks.append(Chunk(self.layout, slots, capacity, self._lazy))
+        self._chunks.append(SlotChunk(self.layout, slots, capacity, self._lazy))
         return self._taken(self._chunks[-1], 0, need.rows)
 
-    def _taken(self, chunk: Chunk, start: int, rows: int) -> Rows:
+    def _taken(self, chunk: SlotChunk, start: int, rows: int) -> Rows:
         chunk.take(start, rows)
         self._used += self._bytes(rows, chunk.capacity)
         return Rows(chunk, start, rows)
@@ -457,7 +457,7 @@ class KvMemory:
         for chunk in self._chunks:
             chunk.shed()
 
-    def _widen(self, chunk: Chunk) -> None:
+    def _widen(self, chunk: SlotChunk) -> None:
         """Let a new chunk have slots for rows of other answers, as far as they don't take others' memory."""
         spare = SPARE_BYTES
         if self.limit_bytes is not None:
@@ -484,7 +484,7 @@ class Claim:
     def __init__(self, needs: Sequence[Need]) -> None:
         """Stand in line, or have it already. Raises `KvTooLargeError` for what will never be there."""
         self.memories = frozenset(need.memory for need in needs)
-        self.parts = [Part(self, need) for need in needs]
+        self.parts = [Reservation(self, need) for need in needs]
         self.began = time.monotonic()
         self.ended: float | None = None  # when the memory was there
         for memory in self.memories:
@@ -494,7 +494,7 @@ class Claim:
         with ACCOUNTS:
             for memory in self.memories:
                 memory.line.append(self)
-            served = serve(set(self.memories))
+            served = grant_claims(set(self.memories))
         for each in served:
             each.call()
 
@@ -508,7 +508,7 @@ class Claim:
         for part in self.parts:
             part.drop()
 
-    # --- from the lines; see `Waiting`
+    # --- from the lines; see `QueuedClaim`
 
     def place(self) -> bool:
         wanted = [part for part in self.parts if not part.left]
@@ -533,7 +533,7 @@ class Claim:
                 part.wake()
 
 
-class Part:
+class Reservation:
     """One job's part of a claim. Its rows are taken on the thread that owns the memory's decoder."""
 
     __slots__ = ("_claim", "_taken", "left", "need", "placed", "wake")
@@ -584,11 +584,11 @@ class Part:
             self.left = True
             if self.placed is not None:
                 memory.free([self.placed])
-                served = serve({memory})
+                served = grant_claims({memory})
             elif all(part.left for part in claim.parts):
                 for other in claim.memories:
                     other.line.remove(claim)
-                served = serve(set(claim.memories))
+                served = grant_claims(set(claim.memories))
             else:
                 served = []
         for each in served:

@@ -29,7 +29,7 @@ def clear_store(folder: Path) -> int:
     if not folder.is_dir():
         return 0
     with locked(folder):
-        files = list(listed(folder))
+        files = list(list_stored_files(folder))
         for _, _, path in files:
             path.unlink(missing_ok=True)
         (folder / LAST_WRITER).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def locked(folder: Path) -> Iterator[Path]:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def listed(folder: Path) -> Iterator[tuple[int, int, Path]]:
+def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
     """Last use in nanoseconds, size in bytes and path of every document's file."""
     with os.scandir(folder) as entries:
         for entry in entries:

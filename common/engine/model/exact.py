@@ -31,7 +31,7 @@ from common.process.compilation import compiled
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class KeyWindow:
     """The keys that are read, from column `first` on, and which of them each token sees."""
 
     first: int
@@ -53,7 +53,7 @@ class Scores:
         return self.softcap is not None or self.sinks is not None
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, view: View, scores: Scores) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, view: KeyWindow, scores: Scores) -> Tensor:
     """Attention of `query` `[rows, heads, query, dim]` over `[rows, kv_heads, columns, dim]`; `[rows, heads, query,
     value_dim]`.
     """

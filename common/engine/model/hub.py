@@ -60,7 +60,7 @@ def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Pat
     return Path(_downloaded(hub_id, wanted, unwanted))
 
 
-def newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
+def download_newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
     """The files of a Hub model as the Hub has them now; those that are in the cache are not downloaded again.
 
     Raises `FileNotFoundError`, which says why.
@@ -84,7 +84,7 @@ def offered(hub_id: str) -> Offer:
     return Offer(hub_id, licence_of(card), tuple(each.rfilename for each in info.siblings or ()))
 
 
-def listed(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> list[HubFile]:
+def list_hub_files(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> list[HubFile]:
     """The files of a Hub model that match, as the Hub has them now. Raises `ModelError`, one sentence."""
     try:
         with _quiet():
@@ -268,7 +268,7 @@ def is_folder(folder_or_hub_id: str) -> bool:
     return False
 
 
-def locate(folder_or_hub_id: str, weights: bool = True) -> Path:
+def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
     """The folder with a decoder's files, or only its tokenizer's; the files are checked. Raises `ModelError`."""
     if is_folder(folder_or_hub_id):
         folder = expanded(folder_or_hub_id)
@@ -363,7 +363,7 @@ def link(folder: Path, models: Path) -> str:
     return place.name
 
 
-def remove(chosen: Sequence[Pulled], models: Path) -> None:
+def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
     """Remove models. Of linked ones the folders stay; of the Hub's, all that its cache has. Raises `ModelError`."""
     for each in chosen:
         place = models / each.name

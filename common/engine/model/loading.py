@@ -30,7 +30,7 @@ from common.engine.model.files import (
     stored_weights,
     weight_files,
 )
-from common.engine.model.hub import locate
+from common.engine.model.hub import find_decoder_files
 from common.engine.model.imports import without_compiler
 from common.engine.model.packed import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.engine.model.quiet import quiet_loading
@@ -71,7 +71,7 @@ class _Stored:
         return numbers[part]
 
 
-def read_whole(
+def load_all_weights(
     outline: PreTrainedModel, files: Sequence[Path], dtype: torch.dtype, attention: str, place: torch.device
 ) -> tuple[PreTrainedModel, Mapping[str, Any]]:
     """The model of which `outline` is one without storage, and what Transformers reports of loading it from `files`.
@@ -159,7 +159,7 @@ def load_model(
     streaming: Streaming | None = None,
 ) -> LoadedModel:
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
-    folder = locate(folder_or_hub_id)
+    folder = find_decoder_files(folder_or_hub_id)
     files = weight_files(folder)
     if not files:
         raise ModelError(
@@ -189,7 +189,7 @@ def load_model(
             model = make_empty(config, number_type, attention)
             streamed = fill(model, decoder_layers(folder_or_hub_id, model), files, streaming)
         else:
-            model, report = read_whole(outline, files, number_type, attention, place)
+            model, report = load_all_weights(outline, files, number_type, attention, place)
             check_weights(folder_or_hub_id, model, report)
     except ModelError:
         raise

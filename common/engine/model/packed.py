@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from common.engine.kv.memory import Chunk, Layout, Rows
+from common.engine.kv.memory import Layout, Rows, SlotChunk
 from common.engine.model.errors import ModelError
 from common.engine.model.exact import (
     ANY_ROWS,
+    KeyWindow,
     OrderedAttention,
     RowBlocks,
     Scores,
     Sight,
     Tree,
-    View,
     attend,
     chain_sight,
     tree_of,
@@ -85,10 +85,10 @@ class Feed:
 
 
 @dataclass(slots=True)
-class Group:
+class SlotGroup:
     """Consecutive slots that get equally many tokens: one attention call per layer."""
 
-    chunk: Chunk
+    chunk: SlotChunk
     first: int  # slot
     last: int  # slot, exclusive
     query: int  # tokens per row
@@ -97,7 +97,7 @@ class Group:
     start: int  # of the group's tokens in the pass
     tree: Tree | None = None
     bases: Sequence[int] = ()  # columns of the tree's first token, per row
-    _views: dict[tuple[int | None, bool], View] = field(default_factory=dict)
+    _views: dict[tuple[int | None, bool], KeyWindow] = field(default_factory=dict)
     _sights: dict[int | None, Sight] = field(default_factory=dict)
 
     @property
@@ -146,7 +146,7 @@ class PackedPass(Cache):
         self.attention = attention
         torch_device = layout.torch_device
         self._layout = layout
-        self.groups: list[Group] = []
+        self.groups: list[SlotGroup] = []
         order = sorted(range(len(feeds)), key=lambda index: _place(feeds[index]))
         columns: list[NDArray[np.int64]] = []
         positions: list[NDArray[np.int64]] = []  # other than columns where there is a tree
@@ -196,9 +196,9 @@ class PackedPass(Cache):
             group.longest, group.shortest = max(group.longest, longest), min(group.shortest, shortest)
             return
         first, count = rows.start, len(feed.tokens)
-        self.groups.append(Group(rows.chunk, first, first + len(rows), count, shortest, longest, start))
+        self.groups.append(SlotGroup(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
-    def view(self, group: Group, window: int | None, masked: bool) -> View:
+    def view(self, group: SlotGroup, window: int | None, masked: bool) -> KeyWindow:
         """The sight of the tokens of `group` in layers that look back over `window` tokens, made once for all of them.
 
         With `masked` nothing is left to the kernel's own causal mask.
@@ -209,16 +209,16 @@ class PackedPass(Cache):
             view = group._views[window, masked] = self._make_view(self.sight(group, window), masked)
         return view
 
-    def _make_view(self, sight: Sight, masked: bool) -> View:
+    def _make_view(self, sight: Sight, masked: bool) -> KeyWindow:
         if sight.full:
-            return View(sight.first)
+            return KeyWindow(sight.first)
         if sight.causal and not masked:
-            return View(sight.first, causal=True)
+            return KeyWindow(sight.first, causal=True)
         hidden = torch.from_numpy(sight.hidden()).to(self._columns.device)[:, None]
         mask = torch.zeros(hidden.shape, dtype=self._layout.dtype, device=hidden.device)
-        return View(sight.first, mask.masked_fill_(hidden, float("-inf")))
+        return KeyWindow(sight.first, mask.masked_fill_(hidden, float("-inf")))
 
-    def sight(self, group: Group, window: int | None) -> Sight:
+    def sight(self, group: SlotGroup, window: int | None) -> Sight:
         """The columns that tokens of `group` see in layers that look back over `window` tokens, made once for all."""
         window = group.reach(window)
         sight = group._sights.get(window)
@@ -226,7 +226,7 @@ class PackedPass(Cache):
             sight = group._sights[window] = self._make_sight(group, window)
         return sight
 
-    def _make_sight(self, group: Group, window: int | None) -> Sight:
+    def _make_sight(self, group: SlotGroup, window: int | None) -> Sight:
         if group.tree is not None:
             return tree_sight(group.tree, group.bases, group.query, group.longest, window)
         places = self._places[group.start : group.stop].reshape(group.rows, group.query)
@@ -300,7 +300,7 @@ class LayerStates:
         assert output is not None, "a pass has feeds"
         return output
 
-    def _attend(self, group: Group, query: Tensor, scores: Scores) -> Tensor:
+    def _attend(self, group: SlotGroup, query: Tensor, scores: Scores) -> Tensor:
         """`query` `[heads, rows * query, dim]`; the result is `[rows * query, heads, value_dim]`."""
         view = self.packed.view(group, self.window, scores.written_out)
         keys = group.chunk.keys[self.layer][group.first : group.last, :, view.first : group.longest]
@@ -312,11 +312,11 @@ class LayerStates:
         return output.permute(0, 2, 1, 3).reshape(group.rows * group.query, query.shape[0], -1).contiguous()
 
 
-def _tree_group(feed: Feed, tree: Tree, bases: Sequence[int], start: int) -> Group:
+def _tree_group(feed: Feed, tree: Tree, bases: Sequence[int], start: int) -> SlotGroup:
     rows, count = feed.rows, len(feed.tokens)
     shortest, longest = min(bases) + len(tree), max(bases) + len(tree)
     last = rows.start + len(rows)
-    return Group(rows.chunk, rows.start, last, count, shortest, longest, start, tree, bases)
+    return SlotGroup(rows.chunk, rows.start, last, count, shortest, longest, start, tree, bases)
 
 
 def _place(feed: Feed) -> tuple[int, int, int]:
@@ -324,9 +324,9 @@ def _place(feed: Feed) -> tuple[int, int, int]:
     return len(feed.tokens), id(feed.rows.chunk), feed.rows.start
 
 
-def _writes(groups: Sequence[Group]) -> list[tuple[Chunk, int, int]]:
+def _writes(groups: Sequence[SlotGroup]) -> list[tuple[SlotChunk, int, int]]:
     """Stretches of the pass that go to one chunk."""
-    writes: list[tuple[Chunk, int, int]] = []
+    writes: list[tuple[SlotChunk, int, int]] = []
     for group in groups:
         if writes and writes[-1][0] is group.chunk:
             writes[-1] = (group.chunk, writes[-1][1], group.stop)

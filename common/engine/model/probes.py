@@ -264,7 +264,7 @@ _CHANGING: Final = frozenset({"dynamic", "longrope"})
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LayerRotation:
     """The turn of a layer's keys (of latent attention: its values) from one position to the next: the first `2 n`
     dimensions in pairs, [n] angles; none where they know no positions.
     """
@@ -292,7 +292,7 @@ class Turn:
 class Rotation:
     """The turns of keys and of values, by layer."""
 
-    layers: tuple[tuple[Turn, Turn], ...]
+    layers: tuple[tuple[LayerRotation, LayerRotation], ...]
 
     @torch.inference_mode()
     def moved(self, states: DocumentStates, by: int) -> DocumentStates:
@@ -335,7 +335,7 @@ def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
     if turns is None:
         return None
     known = list(_angles(loaded))
-    made = [[Turn(known[place], interleaved) for place, interleaved in layer] for layer in turns]
+    made = [[LayerRotation(known[place], interleaved) for place, interleaved in layer] for layer in turns]
     return Rotation(tuple((keys, values) for keys, values in made))
 
 
@@ -363,7 +363,7 @@ def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -
     """The turn that makes what the model has further on of what it has at the beginning, the first of `read`."""
     here, *there = read
     for (place, angles), interleaved in product(enumerate(known), (False, True)):
-        turn = Turn(angles, interleaved)
+        turn = LayerRotation(angles, interleaved)
         if 2 * len(angles) <= here.shape[-1] and all(
             _near(turn.turned(here, move), keys, dtype) for move, keys in zip(_MOVES, there, strict=True)
         ):

@@ -266,7 +266,7 @@ _ASKED: Final = ([{"role": "system", "content": "b"}, _QUESTION], [_QUESTION])  
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CallWording:
     """Words around calls, as one family of models writes them."""
 
     opening: str
@@ -276,11 +276,13 @@ class _Known:
 
 
 _KNOWN: Final = (
-    _Known("<tool_call>\n", "arguments", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"),  # Hermes, Qwen, SmolLM3
-    _Known("<tool_call>", "arguments", "</tool_call>", "</tool_call><tool_call>"),
-    _Known("[TOOL_CALLS] [", "arguments", "]", ", "),  # Mistral
-    _Known("[TOOL_CALLS][", "arguments", "]", ", "),
-    _Known("", "parameters", "", None),  # Llama 3
+    _CallWording(
+        "<tool_call>\n", "arguments", "\n</tool_call>", "\n</tool_call>\n<tool_call>\n"
+    ),  # Hermes, Qwen, SmolLM3
+    _CallWording("<tool_call>", "arguments", "</tool_call>", "</tool_call><tool_call>"),
+    _CallWording("[TOOL_CALLS] [", "arguments", "]", ", "),  # Mistral
+    _CallWording("[TOOL_CALLS][", "arguments", "]", ", "),
+    _CallWording("", "parameters", "", None),  # Llama 3
 )
 
 Split = Callable[[str], Sequence[str | int]]
@@ -312,7 +314,7 @@ def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
     return None
 
 
-def _is_put(known: _Known, before: str, called: str) -> bool:
+def _is_put(known: _CallWording, before: str, called: str) -> bool:
     """Whether the template puts the probe's call so, behind what stands `before` an answer where nothing tells it."""
     head = f'{known.opening}{{"name": "{_NAME}", "{known.arguments}": {{"{_MEMBER}": 1}}'
     at = called.find(head) if known.opening else len(before) if called.startswith(before + head) else -1

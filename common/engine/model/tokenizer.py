@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import check_vocabulary, named_values
-from common.engine.model.hub import locate
+from common.engine.model.hub import find_decoder_files
 
 # --- pretrained_tokenizer
 # Tokenizer files to a fast Hugging Face tokenizer that does what they say.
@@ -116,7 +116,7 @@ class Tokenizer:
     @classmethod
     def load(cls, folder_or_hub_id: str) -> Tokenizer:
         """Load from a local folder or, by its id, from the Hugging Face Hub. Raises `ModelError`."""
-        folder = locate(folder_or_hub_id, weights=False)
+        folder = find_decoder_files(folder_or_hub_id, weights=False)
         try:
             pretrained = load_pretrained_tokenizer(folder)
         except ModelError:

@@ -23,11 +23,11 @@ def main() -> None:
         allow_seconds(seconds)
         request = json.loads(line)
         content = sys.stdin.buffer.read(request["size"])
-        answers.write(json.dumps(answer(request["suffix"], content)).encode() + b"\n")
+        answers.write(json.dumps(answer_request(request["suffix"], content)).encode() + b"\n")
         answers.flush()
 
 
-def answer(suffix: str, content: bytes) -> dict[str, object]:
+def answer_request(suffix: str, content: bytes) -> dict[str, object]:
     """Title, sections and remarks of a document, or the reason why there are none."""
     try:
         found = parser_of(suffix)(content)

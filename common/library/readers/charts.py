@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from typing import Any, Final
 
-from common.library.readers.content import whole
+from common.library.readers.content import parse_whole_number
 from common.library.readers.tables import table_text
 
 DRAWING: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -47,7 +47,9 @@ def _points(series: Any, *names: str) -> dict[int, str]:
         return {}
     numbers = next(part.iter(CHART + "numCache", CHART + "numLit"), None) is not None
     level = next(part.iter(CHART + "lvl"), part)  # the innermost of categories within others
-    values = {whole(each.get("idx", ""), 0): each.findtext(CHART + "v", "") for each in level.iter(CHART + "pt")}
+    values = {
+        parse_whole_number(each.get("idx", ""), 0): each.findtext(CHART + "v", "") for each in level.iter(CHART + "pt")
+    }
     return {number: _rounded(value) if numbers else value for number, value in values.items()}
 
 

@@ -83,7 +83,7 @@ def margin_lines(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(line for line in stripped if any(map(str.isalpha, line))))
 
 
-def whole(said: str, default: int) -> int:
+def parse_whole_number(said: str, default: int) -> int:
     """A whole number as a file states it; `default` where it states none, or one that nobody counts to."""
     return int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else default
 

@@ -55,7 +55,7 @@ CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": 
 READ: Final = " ".join(sorted(suffix[1:] for suffix in SUFFIXES.difference(_SOURCE.split()))) + ", and source code"
 
 
-def refusal(suffix: str) -> str:
+def explain_unread_format(suffix: str) -> str:
     """The reason why a file of an ending that is none of `SUFFIXES` is not read, and what to do."""
     if suffix in CONVERTIBLE:
         return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"

@@ -16,7 +16,7 @@ from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
 from common.library.readers.archive import open_archive, parsed
-from common.library.readers.content import Content, Section, Unreadable, unread, whole
+from common.library.readers.content import Content, Section, Unreadable, parse_whole_number, unread
 from common.library.readers.encodings import decoded_as
 from common.library.readers.formulas import page_in_line
 from common.library.readers.hidden import remove_hidden
@@ -154,7 +154,7 @@ def _show_fields(page: BeautifulSoup) -> None:
             _put_words(field, value)
     for choice in (each for each in fields if each.name == "select"):
         options = choice("option")
-        if options and not choice.has_attr("multiple") and whole(str(choice.get("size", "")), 1) < 2:
+        if options and not choice.has_attr("multiple") and parse_whole_number(str(choice.get("size", "")), 1) < 2:
             chosen = next((option for option in options if option.has_attr("selected")), options[0])
             for option in options:
                 if option is not chosen:
@@ -303,7 +303,7 @@ def _grid(rows: Iterable[Iterable[Tag]], converter: MarkdownConverter) -> Iterat
 
 
 def _span(cell: Tag, name: str) -> int:
-    return max(1, min(whole(str(cell.get(name, "")), 1), _MOST_SPANNED))
+    return max(1, min(parse_whole_number(str(cell.get(name, "")), 1), _MOST_SPANNED))
 
 
 def _package_of(archive: ZipFile) -> str:

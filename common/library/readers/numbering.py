@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lxml import etree
 
-from common.library.readers.content import whole
+from common.library.readers.content import parse_whole_number
 
 WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
@@ -99,7 +99,7 @@ class Numbering:
             self._begun.add((name, depth))
             for override in self._numbers[name].iter(WORDS + "lvlOverride"):
                 if override.get(WORDS + "ilvl") == str(depth) and _said(override, "startOverride"):
-                    found.counts[depth] = whole(_said(override, "startOverride"), 1) - 1
+                    found.counts[depth] = parse_whole_number(_said(override, "startOverride"), 1) - 1
         return found.next_text(depth)
 
     def _place(self, properties: Any) -> tuple[str, int]:
@@ -115,7 +115,7 @@ class Numbering:
                 depth = next((str(each) for each, level in found.levels.items() if level.style == said), "")
             if name:
                 break
-        return name, whole(depth, 0)
+        return name, parse_whole_number(depth, 0)
 
     def _based(self, name: str) -> Iterator[Any]:
         """A style and those that it is based on."""
@@ -157,12 +157,12 @@ def _levels(element: Any) -> dict[int, Level]:
     levels = {}
     for each in element.iterchildren(WORDS + "lvl"):
         level = Level(
-            whole(_said(each, "start"), 1),
+            parse_whole_number(_said(each, "start"), 1),
             _said(each, "numFmt") or "decimal",
             _said(each, "lvlText"),
             _said(each, "pStyle"),
         )
-        levels[whole(each.get(WORDS + "ilvl") or "", 0)] = replace(
+        levels[parse_whole_number(each.get(WORDS + "ilvl") or "", 0)] = replace(
             level,
             in_digits=each.find(WORDS + "isLgl") is not None,
             begins_anew=_said(each, "lvlRestart") != "0",

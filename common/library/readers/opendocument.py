@@ -12,7 +12,15 @@ from zipfile import ZipFile
 from lxml import etree
 
 from common.library.readers.archive import open_archive, parsed, title_in, title_of_slides
-from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, margin_lines, unread, whole
+from common.library.readers.content import (
+    NEEDS_PASSWORD,
+    Content,
+    Section,
+    Unreadable,
+    margin_lines,
+    parse_whole_number,
+    unread,
+)
 from common.library.readers.opendocument_lists import NUMBERED, TEXT, write_numbers
 from common.library.readers.tables import OF_TEXTS, filled_down, sheet_text, table_text
 
@@ -283,4 +291,4 @@ def _write(element: Any, out: io.StringIO) -> None:
 
 def _number(element: Any, name: str) -> int:
     """A count that an element states, at least 1."""
-    return max(1, whole(element.get(name, ""), 1))
+    return max(1, parse_whole_number(element.get(name, ""), 1))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lxml import etree
 
-from common.library.readers.content import whole
+from common.library.readers.content import parse_whole_number
 from common.library.readers.numbering import CountedList, Level
 
 TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -88,4 +88,4 @@ def _begin_with(paragraph: Any, number: str) -> None:
 
 def _stated(element: Any, name: str) -> int:
     """A number that an element states, 1 where it states none."""
-    return whole(element.get(TEXT + name, ""), 1)
+    return parse_whole_number(element.get(TEXT + name, ""), 1)

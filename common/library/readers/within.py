@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from common.library.readers.content import Content, Section, Unreadable
-from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, parser_of, refusal
+from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, explain_unread_format, parser_of
 
 _DEEPEST: Final = 3  # documents within each other: an archive may contain itself
 _MOST: Final = 64  # documents within one
@@ -49,7 +49,7 @@ def _read(name: str, content: bytes) -> Content:
     """The content of a document within another one. Raises `Unreadable`, and what libraries raise."""
     suffix = os.path.splitext(name)[1].lower()
     if suffix not in TEXT and suffix not in PARSED:
-        raise Unreadable(refusal(suffix) if suffix in CONVERTIBLE else "it is not read")
+        raise Unreadable(explain_unread_format(suffix) if suffix in CONVERTIBLE else "it is not read")
     if _level.get() >= _DEEPEST:
         raise Unreadable("it is within too many others to be read")
     level = _level.set(_level.get() + 1)

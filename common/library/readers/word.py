@@ -24,7 +24,7 @@ from common.library.readers.archive import (
     title_in,
 )
 from common.library.readers.charts import CHART, DIAGRAM, OF_OUTLINE, of_chart, of_diagram
-from common.library.readers.content import Content, Section, Unreadable, margin_lines, whole
+from common.library.readers.content import Content, Section, Unreadable, margin_lines, parse_whole_number
 from common.library.readers.formulas import MATHS, office_in_line
 from common.library.readers.markup import markdown
 from common.library.readers.numbering import WORDS, Numbering
@@ -165,7 +165,7 @@ def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
     for tab in root.iter(WORDS + "ptab"):
         tab.tag = WORDS + "tab"
     for before in list(root.iter(WORDS + "gridBefore")):
-        _begin_later(before.getparent(), whole(before.get(WORDS + "val", ""), 0))
+        _begin_later(before.getparent(), parse_whole_number(before.get(WORDS + "val", ""), 0))
     changed = {body: root}
     numbers, styles = related(archive, body, "numbering", _NUMBERING), related(archive, body, "styles", _STYLES)
     if numbers in archive.namelist() and styles in archive.namelist():

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from common.answer.patience import Patience
+from common.answer.patience import WaitLimits
 from common.answer.request import read_own_options
 from common.answer.values import Commit
 from common.daemon.model_runtime import PromptRows, SecondReading
@@ -33,10 +33,10 @@ class CloudAnswer(CloudPart):
         self.slow = request.sampler == "paper"  # its drafts are whole distributions
         self.branches = 1  # prefixes of one decode step, at most
         recorder = self.recorder(session.aggregator, "device" not in participants)
-        judged, owner = self._judged, context.owner
-        self.answer = SessionDriver(session, self.announce, self, judged, side.decoding, recorder, owner=owner)
+        judged, tenant = self._judged, context.tenant
+        self.answer = SessionDriver(session, self.announce, self, judged, side.decoding, recorder, tenant=tenant)
         self.part = self.answer.part
-        self._second = SecondReading(partial(side.target.reread, peer=owner))
+        self._second = SecondReading(partial(side.target.reread, tenant=tenant))
 
     def _judged(self, commit: Commit) -> None:
         self.context.estimates.observe_acceptance(commit.expected, commit.accepted)
@@ -81,7 +81,7 @@ class CloudAnswer(CloudPart):
         side, answer = self.context.side, self.answer
         drafts, row = min(self.request.run_ahead, run_ahead), answer.rows * side.decoding.row_seconds
         ahead = self.context.estimates.ahead(drafts, self.branches, answer.trips, row, answer.room, now)
-        answer.poll(now, Patience(NEVER, NEVER), ahead)
+        answer.poll(now, WaitLimits(NEVER, NEVER), ahead)
         self._second.tick(now)
 
     def end(self) -> None:

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 
 from common.answer.driver import Observer, Preview
-from common.answer.report import Attribution, MethodReport, SideReport, of_both_sides
+from common.answer.report import MethodReport, SideReport, SourceShares, attribute_to_both
 from common.answer.request import AnswerFailed, RequestError
 from common.daemon.model_runtime import PromptRows, Start
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.aggregate.method import branches_of
@@ -44,7 +44,7 @@ class DeviceAnswer(DevicePart):
             recorder,
             cloud.waited,
             Preview(lambda: session.provisional, context.provisional) if shown else None,
-            owner="cloud",
+            tenant="cloud",
         )
 
     @property
@@ -57,7 +57,7 @@ class DeviceAnswer(DevicePart):
         self.answer.rows = len(rows.prompt.parts)
         self.context.reread(rows.apart, self.answer.record)
 
-    def figures(self, closed: Closed | None, attribution: Attribution, judged: bool = False) -> MethodReport:
+    def figures(self, closed: Closed | None, attribution: SourceShares, judged: bool = False) -> MethodReport:
         """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
         counters, outcome = self.answer.session.counters, self.answer.record
         tokens = len(self.context.record.token_times)
@@ -197,7 +197,7 @@ class AggregateDevice(DeviceAnswer):
 
     def report(self, closed: Closed | None) -> MethodReport:
         record, degraded = self.context.record, self.answer.session.counters.degraded
-        return self.figures(closed, of_both_sides(record, self.answer.record, degraded, closed), judged=True)
+        return self.figures(closed, attribute_to_both(record, self.answer.record, degraded, closed), judged=True)
 
     def retrieved(self, rows: PromptRows) -> None:
         super().retrieved(rows)
@@ -205,9 +205,9 @@ class AggregateDevice(DeviceAnswer):
         if rows.prompt.absent:
             self.answer.without_documents()
 
-    def _ahead(self, now: float) -> Ahead:
+    def _ahead(self, now: float) -> SpeculationLimits:
         drafts, answer = self.context.opening.run_ahead, self.answer
         if drafts == 1:
-            return Ahead()
+            return SpeculationLimits()
         row = answer.rows * self.context.side.decoding.row_seconds
         return self.context.cloud.peer.ahead(drafts, self._branches, answer.trips, row, answer.room, now)

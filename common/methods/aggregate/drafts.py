@@ -17,7 +17,7 @@ from math import exp, log
 from typing import Final
 
 from common.answer.values import ROOT, TreeWork, View
-from common.estimates.estimators import FAINT, Ahead
+from common.estimates.estimators import FAINT, SpeculationLimits
 from proto.codes import EMPTY, extend
 
 # --- foresight
@@ -150,7 +150,7 @@ class Node:
         self.dropped = False  # no prefix of the answer any more
 
 
-class DraftTree:
+class PrefixTree:
     """The prefixes to decode next, and the drafts behind those that were decoded."""
 
     def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
@@ -212,7 +212,7 @@ class DraftTree:
 
     # --- what to decode
 
-    def ask(self, epoch: int, committed: Sequence[int], ahead: Ahead) -> DraftWork | None:
+    def ask(self, epoch: int, committed: Sequence[int], ahead: SpeculationLimits) -> DraftWork | None:
         """The next step: the end of the chain, and the likeliest branches that are worth it. None: nothing is."""
         for node in self._asked:
             if node is not self._chained:
@@ -235,23 +235,25 @@ class DraftTree:
             node = self._child(node, token, node.chance) if following is None else following
         return node
 
-    def _allowed(self, node: Node, ahead: Ahead) -> bool:
+    def _allowed(self, node: Node, ahead: SpeculationLimits) -> bool:
         beyond = node.position - self.root.position
-        return beyond < ahead.drafts and node.position < self._max_tokens and node.token not in self._eos
+        return beyond < ahead.max_drafts and node.position < self._max_tokens and node.token not in self._eos
 
-    def _branches(self, ahead: Ahead, end: Node) -> list[Node]:
+    def _branches(self, ahead: SpeculationLimits, end: Node) -> list[Node]:
         """The likeliest prefixes beside the chain's `end`."""
         found: list[Node] = []
         later: list[tuple[float, int, Node]] = []
-        faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.worth)
+        faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.min_chance)
         chain = end.position - self.root.position  # drafts of it; they and those to come need room, too
         left = self._max_tokens - self.root.position
         held = len(self._decoded) + len(self._asked)
-        room = min(left - max(0, min(ahead.drafts, left) - chain) + ahead.room, chain + MOST_BRANCHES) - held
-        while self._candidates and len(found) < min(ahead.rows - len(self._asked), room):
+        room = (
+            min(left - max(0, min(ahead.max_drafts, left) - chain) + ahead.spare_tokens, chain + MOST_BRANCHES) - held
+        )
+        while self._candidates and len(found) < min(ahead.max_rows - len(self._asked), room):
             candidate = self._candidates[0]
             node = candidate[2]
-            least = faint if len(found) < ahead.free else worth
+            least = faint if len(found) < ahead.free_branches else worth
             if not node.dropped and node.draft is None and -candidate[0] < least:
                 break
             heapq.heappop(self._candidates)

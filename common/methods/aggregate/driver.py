@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from common.answer.driver import Driver, Engine, Observer, Part, Preview
-from common.answer.patience import Patience, Watch
+from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Preview
+from common.answer.patience import WaitLimits, Watch
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, Drawn, Mixing, Send
+from common.answer.values import Commit, DrawnDraft, KeptMixture, Send
 from common.daemon.handshake import proper_eos
 from common.engine.model.decoder import Decoder
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import Estimates, placement_policy
 from common.methods.aggregate.drafts import DraftWork, LocalDraft
 from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig
@@ -34,25 +34,25 @@ class SessionDriver(Driver):
         send: Callable[[Message], object],
         observer: Observer,
         observe_acceptance: Callable[[Commit], None],
-        engine: Engine,
+        engine: ModelThread,
         recorder: Recorder | None = None,
         waited: Callable[[float], object] = lambda seconds: None,
         preview: Preview | None = None,
-        owner: Hashable = None,
+        tenant: Hashable = None,
     ) -> None:
         """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
-        told what the other side was waited for, in seconds, on the scheduler thread. `owner` is charged for values that
-        are looked up: those that the other side asks for, and those that its drafts leave open on this one.
+        told what the other side was waited for, in seconds, on the scheduler thread. `tenant` is charged for values
+        that are looked up: those that the other side asks for, and those that its drafts leave open on this one.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
-        self.part = Part(self, self._work, self._drawn, lambda: session.counters.late)
+        self.part = ModelSeat(self, self._work, self._drawn, lambda: session.counters.late)
         self._observe_acceptance = observe_acceptance
         self._engine = engine
-        self._owner = owner
+        self._tenant = tenant
         self.rows = 1  # of this side's documents
         self.room = 0  # tokens of branches that they hold
-        self._mixtures: dict[int, tuple[int, Mixing]] = {}  # position and mixture of undecided drafts, by digest
+        self._mixtures: dict[int, tuple[int, KeptMixture]] = {}  # position and mixture of undecided drafts, by digest
         self._watch = Watch(waited)
 
     # --- events, from any thread
@@ -77,7 +77,7 @@ class SessionDriver(Driver):
             return 0.5
         return float(session.aggregator != self.role)
 
-    def poll(self, now: float, limits: Patience, ahead: Ahead) -> bool:
+    def poll(self, now: float, limits: WaitLimits, ahead: SpeculationLimits) -> bool:
         """Look at the clock, on the scheduler thread, from time to time. Returns whether patience has ended."""
         with self.lock:
             if self.over:
@@ -110,7 +110,7 @@ class SessionDriver(Driver):
     def _work(self) -> DraftWork | None:
         return self.session.work
 
-    def _drawn(self, work: DraftWork, drawn: Sequence[Drawn], seconds: float, now: float) -> list[Action]:
+    def _drawn(self, work: DraftWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> list[Action]:
         """Hand the drafts of a step to the session."""
         actions: list[Action] = []
         for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
@@ -132,7 +132,7 @@ class SessionDriver(Driver):
 
     def act(self, action: object) -> bool:
         if isinstance(action, LookUp):
-            self._engine.task(partial(self._look_up, action), self._owner)
+            self._engine.on_model_thread(partial(self._look_up, action), self._tenant)
             return True
         if isinstance(action, Send) and isinstance(action.message, Target):
             return self._announce(action.message)
@@ -196,7 +196,7 @@ def open_session(
         decoder.vocabulary,
         participants,
     )
-    return Session(role, config, sampler, policy, Ahead(request.run_ahead)), sampler
+    return Session(role, config, sampler, policy, SpeculationLimits(request.run_ahead)), sampler
 
 
 def make_sampler(role: Side, request: Open, vocabulary: int) -> RaceSampler | PaperSampler:

@@ -51,12 +51,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 from common.answer.values import Commit, Finish, FinishReason, Prefix, Send, View, Withdraw
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import (
     ENOUGH_BYTES,
-    DraftTree,
     DraftWork,
     LocalDraft,
+    PrefixTree,
     RemoteDraft,
     RemoteDrafts,
 )
@@ -218,7 +218,7 @@ class Session:
         config: SessionConfig,
         sampler: SessionSampler,
         policy: PlacementPolicy,
-        ahead: Ahead = Ahead(),  # noqa: B008  # frozen
+        ahead: SpeculationLimits = SpeculationLimits(),  # noqa: B008  # frozen
     ) -> None:
         self.role: Side = role
         self.config = config
@@ -231,7 +231,7 @@ class Session:
         self.counters = SessionCounters()
         # The device's decisions are announced to the cloud, which can do without the drafts that they came from.
         retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
-        self.local = DraftTree(retain, config.eos, config.max_tokens, sampler.rivals)
+        self.local = PrefixTree(retain, config.eos, config.max_tokens, sampler.rivals)
         self.remote = RemoteDrafts()
         self.questions = Questions(config.session, self.local, sampler, self.counters)
         self._policy = policy
@@ -651,7 +651,7 @@ class Session:
 class Questions:
     """Asks once for the values that a certificate lacks; again after `forget`, or when others are lacking."""
 
-    def __init__(self, session: int, local: DraftTree, sampler: SessionSampler, counters: SessionCounters) -> None:
+    def __init__(self, session: int, local: PrefixTree, sampler: SessionSampler, counters: SessionCounters) -> None:
         self.count = 0  # different questions that the other side was asked
         self._session = session
         self._local = local

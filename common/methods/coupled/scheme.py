@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from common.answer.values import View
-from common.draft_policy.times import Plan
+from common.draft_policy.times import DraftPlan
 from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.sampling.compiled import Place
+from common.sampling.compiled import DrawPoint
 from common.sampling.race import RaceWinner, Racing
 from common.sampling.rejection import Warp
 from proto.codes import BitReader, BitWriter, decode_number, encode_number
@@ -61,17 +61,17 @@ class TokenDrafts:
 
     vocabulary: int
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: DraftPlan) -> None:
         """A draft is the same in every plan."""
 
-    def drawn(self, place: Place, view: RaceWinner) -> RaceWinner:
+    def drawn(self, place: DrawPoint, view: RaceWinner) -> RaceWinner:
         """The race has drawn it, by the noise of the position alone: so does the verifier's."""
         return view
 
     def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
         return (), encode_tokens([view.token for view in views], self.vocabulary)
 
-    def settle(self, place: Place, view: Any, payload: bytes) -> int:
+    def settle(self, place: DrawPoint, view: Any, payload: bytes) -> int:
         raise malformed("a verdict must name the token that takes a rejected one's place")
 
 
@@ -91,7 +91,7 @@ class Equality:
             raise malformed("the tokens of a coupled proposal must be in its payload")
         return [RaceWinner(token) for token in decode_tokens(message.payload, self.vocabulary, MOST_PROPOSED)]
 
-    def judge(self, place: Place, proposed: Sequence[View], targets: Sequence[View]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[View], targets: Sequence[View]) -> Judgement:
         for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
             if draft.token != target.token:
                 return Judgement(accepted, target.token)

@@ -13,7 +13,7 @@ from common.answer.driver import Driver
 from common.answer.values import Action
 from common.daemon.model_runtime import ModelRuntime, PromptRows
 from common.daemon.side import Scope, SideRuntime
-from common.methods.drafted.drafting import Proposed
+from common.methods.drafted.drafting import ProposedToken
 from common.methods.drafted.eager import make_verifying
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.verifying import rounds_part
@@ -132,7 +132,7 @@ class VerifyingCloud(CloudPart):
         else:
             self.answer.apply(lambda: self._synchronised(message))
 
-    def _read(self, message: Propose) -> Sequence[Proposed] | None:
+    def _read(self, message: Propose) -> Sequence[ProposedToken] | None:
         """The proposal's content; None where nobody wants to know. Not under the lock: the engine asks for it often."""
         with self.answer.lock:
             wanted = not self.answer.over and self.machine.wants(message)

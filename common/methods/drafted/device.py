@@ -10,8 +10,8 @@ from statistics import median
 from typing import ClassVar
 
 from common.answer.driver import Driver, Preview
-from common.answer.patience import Patience, Watch
-from common.answer.report import RECENT, MethodReport, SideReport, of_cloud
+from common.answer.patience import WaitLimits, Watch
+from common.answer.report import RECENT, MethodReport, SideReport, attribute_to_cloud
 from common.answer.request import RequestError
 from common.answer.values import Action, Commit
 from common.daemon.model_runtime import PromptRows, Start
@@ -184,7 +184,7 @@ class DraftingDevice(DevicePart):
             self._later_read([])
         relieved = self._relief is not None and self._relief.possible
         self.answer.apply(lambda: self.machine.out_of_patience(relieved))
-        self.context.side.later(self._relieve, self.end)
+        self.context.side.on_retrieval_thread(self._relieve, self.end)
 
     def tick(self, now: float) -> None:
         """Ask again after silence, and go on alone after more of it."""
@@ -204,7 +204,7 @@ class DraftingDevice(DevicePart):
 
     def report(self, closed: Closed | None) -> MethodReport:
         counters, degraded = self.machine.counters, tuple(self.machine.degraded)
-        attribution = of_cloud(self.context.record, frozenset(degraded), closed)
+        attribution = attribute_to_cloud(self.context.record, frozenset(degraded), closed)
         rounds = max(counters.rounds, 1)
         return MethodReport(
             device=SideReport(
@@ -241,7 +241,7 @@ class DraftingDevice(DevicePart):
             size = self._history.sizes_of(scheme.token_bytes).of(next(iter(scheme.token_bytes)))
         return predicted_seconds(scheme.config, machine.counters, machine.position, times, size)
 
-    def _limits(self) -> Patience:
+    def _limits(self) -> WaitLimits:
         """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""
         cloud, step = self.context.cloud, median(self._verifying) if self._verifying else None
         if self._has_read:
@@ -283,7 +283,7 @@ class DraftingDevice(DevicePart):
         self._later_read(passages)
 
     def _later_read(self, passages: list[Passage]) -> None:
-        self.context.side.later(lambda: self._read(passages), self.end)
+        self.context.side.on_retrieval_thread(lambda: self._read(passages), self.end)
 
     def _read(self, passages: list[Passage]) -> None:
         """Make rows of the passages and begin to draft, on the retrieval thread."""

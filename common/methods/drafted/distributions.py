@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.request import RequestError
-from common.draft_policy.times import RESOLUTIONS, Plan, fixed_index_bits, short_index_bits
+from common.draft_policy.times import RESOLUTIONS, DraftPlan, fixed_index_bits, short_index_bits
 from common.methods.drafted.method import (
     DEFAULT_RESOLUTION,
     MOST_FIXED,
@@ -32,7 +32,7 @@ from common.methods.drafted.payloads import (
     largest_sparse,
     lattice_claims,
 )
-from common.sampling.compiled import Draws, DrawsAt, Place
+from common.sampling.compiled import DrawPoint, Draws, DrawsAt
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, propose, quantise, rounded
@@ -45,7 +45,7 @@ Entries = TypeVar("Entries", SparseEntries, LatticeEntries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drafted(Generic[Entries]):
+class DrawnToken(Generic[Entries]):
     """A drafted token with the distribution that it was drawn from, as it travels."""
 
     token: int
@@ -58,7 +58,7 @@ class Drafted(Generic[Entries]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Undrawn(Generic[Entries]):
+class DrafterView(Generic[Entries]):
     """The drafter's distribution at a position, as it travels. What is drawn from it depends on the place."""
 
     distribution: Distribution
@@ -74,9 +74,9 @@ class Undrawn(Generic[Entries]):
     def listed(self) -> NDArray[np.integer]:
         return np.empty(0, np.int64)  # a drafter's documents are nobody's business
 
-    def drawn(self, draws: Draws) -> Drafted[Entries]:
+    def drawn(self, draws: Draws) -> DrawnToken[Entries]:
         """The draft of one place."""
-        return Drafted(propose(self.source, draws), self.distribution, self.entries)
+        return DrawnToken(propose(self.source, draws), self.distribution, self.entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +104,9 @@ class SparseDrawing:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Undrawn[SparseEntries]:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> DrafterView[SparseEntries]:
         ids, codes, distribution = rounded(self.warp(probabilities))
-        return Undrawn(distribution, SparseEntries(ids, codes), distribution)
+        return DrafterView(distribution, SparseEntries(ids, codes), distribution)
 
 
 @dataclass(slots=True)
@@ -120,17 +120,17 @@ class LatticeDrawing:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Undrawn[LatticeEntries]:
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> DrafterView[LatticeEntries]:
         exact = self.warp(probabilities)
         counts = quantise(exact.probabilities, self.resolution)
         kept = counts > 0
         distribution = renormalised(exact.ids[kept], counts[kept].astype(np.float64))
         entries = LatticeEntries(distribution.ids.astype(np.uint32), counts[kept].astype(np.uint32))
-        return Undrawn(distribution, entries, distribution if self.quantised_first else exact)
+        return DrafterView(distribution, entries, distribution if self.quantised_first else exact)
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class VerifierDrawing:
     """Implements `Drafter` for the verifier, which draws nothing here; `travels`: its distributions may have to."""
 
     warp: Warp
@@ -170,10 +170,10 @@ class Drawing:
 
     draws: DrawsAt
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: DraftPlan) -> None:
         """Drafts are the same in every plan."""
 
-    def drawn(self, place: Place, view: Undrawn[Entries]) -> Drafted[Entries]:
+    def drawn(self, place: DrawPoint, view: DrafterView[Entries]) -> DrawnToken[Entries]:
         return view.drawn(self.draws(place))
 
 
@@ -182,7 +182,7 @@ class Named(Drawing):
 
     __slots__ = ()
 
-    def settle(self, place: Place, view: object, payload: bytes) -> int:
+    def settle(self, place: DrawPoint, view: object, payload: bytes) -> int:
         raise malformed("a verdict must name the token that takes a rejected one's place")
 
 
@@ -191,7 +191,7 @@ class SparseDrafts(Named):
 
     __slots__ = ()
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[DrawnToken[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views[:length]), encode_sparse([view.entries for view in views])
 
 
@@ -204,11 +204,11 @@ class LatticeDrafts(Named):
     code: IndexCode
     named: bool = True  # the token has a unit of its distribution, so that its place there says which it is
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: DraftPlan) -> None:
         if plan.resolution is not None:
             self.drawing.resolution = plan.resolution
 
-    def pack(self, views: Sequence[Drafted[LatticeEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[DrawnToken[LatticeEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         tokens = tuple(view.token for view in views[:length])
         listed = [(view.entries, view.token if self.named else None) for view in views]
         payload = encode_lattice(listed, self.code, self.vocabulary)

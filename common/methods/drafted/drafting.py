@@ -40,8 +40,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, Protocol, Self
 
 from common.answer.values import Action, Commit, Finish, FinishReason, Prefix, Send, View, Work
-from common.draft_policy.times import Extension, Plan
-from common.sampling.compiled import Place
+from common.draft_policy.times import DraftPlan, Extension
+from common.sampling.compiled import DrawPoint
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Decided, Defer, Open, Propose, Side, Sync, Verdict
 
@@ -83,7 +83,7 @@ class RoundsConfig:
         return token in self.eos or length >= self.max_tokens
 
 
-class Proposed(Protocol):
+class ProposedToken(Protocol):
     """A proposed token as the verifier received it, with what its method tells of the drafter's distribution."""
 
     @property
@@ -111,11 +111,11 @@ class DraftView(View, Protocol):
 class Drafts(Protocol):
     """A method on the drafter's side."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: DraftPlan) -> None:
         """Note how the next proposal is to be drafted, if there is one."""
         ...
 
-    def drawn(self, place: Place, view: Any) -> DraftView:
+    def drawn(self, place: DrawPoint, view: Any) -> DraftView:
         """The draft at `place`, of the view that the draft model gave there."""
         ...
 
@@ -126,7 +126,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def settle(self, place: Place, view: Any, payload: bytes) -> int:
+    def settle(self, place: DrawPoint, view: Any, payload: bytes) -> int:
         """The token at `place` instead of the rejected draft `view`, where the verdict names none.
 
         Raises `ProtocolError` for a payload that no verifier can have sent.
@@ -146,11 +146,11 @@ class Judge(Protocol):
         """Refuse, before it is read, what takes no work to be refused. Raises `ProtocolError`."""
         ...
 
-    def read(self, message: Propose) -> Sequence[Proposed]:
+    def read(self, message: Propose) -> Sequence[ProposedToken]:
         """The proposal's content, position by position. Raises `ProtocolError` for what no drafter can have sent."""
         ...
 
-    def judge(self, place: Place, proposed: Sequence[Any], targets: Sequence[Any]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[Any], targets: Sequence[Any]) -> Judgement:
         """Compare what was proposed from `place` on with the verifier's own views at these positions.
 
         `targets` has one view more where a bonus is wanted.
@@ -171,7 +171,7 @@ class Lengths(Protocol):
         """Tokens behind the decided ones that are worth being drafted before a verdict, at least 1."""
         ...
 
-    def plan(self, confidences: Sequence[float]) -> Plan:
+    def plan(self, confidences: Sequence[float]) -> DraftPlan:
         """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
         ...
 
@@ -256,7 +256,7 @@ class Drafting:
         self._steps: list[float] = []  # seconds of the undecided drafts that were not proposed yet
         self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
         self._shortest = 0  # tokens of a plan; 1: the verifier decides nothing by itself, whatever the policy believes
-        self._plan: Plan  # of what is drafted
+        self._plan: DraftPlan  # of what is drafted
         self._make_plan()
 
     @property
@@ -315,7 +315,7 @@ class Drafting:
             return []
         self.counters.drafted += 1
         self._steps.append(seconds)
-        view = self._drafts.drawn(Place(work.position, self._prefix.path_digest), views[0])
+        view = self._drafts.drawn(DrawPoint(work.position, self._prefix.path_digest), views[0])
         if self.state == "drafting" and not self._extended(view.confidence):
             return self._propose([view] if self.config.lookahead else [])
         self._prefix.extend(view.token)
@@ -562,7 +562,7 @@ class Drafting:
             if verdict.token:
                 return verdict.token[0]
             position = self.position + verdict.accepted
-            place = Place(position, self._prefix.digest(position))
+            place = DrawPoint(position, self._prefix.digest(position))
             return self._drafts.settle(place, self._views[verdict.accepted], verdict.payload)
         last = self._prefix.path[end - 1]
         if bool(verdict.token) != (self.config.bonus and not self.config.ends(last, end)):

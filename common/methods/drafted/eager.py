@@ -16,7 +16,7 @@ from typing import Final
 from common.answer.values import Action, Send, View, Work
 from common.methods.drafted.drafting import Drafting, Drafts, Judge, Lengths, RoundsConfig
 from common.methods.drafted.verifying import MOST_JUDGED, Pending, Verifying, commit_of
-from common.sampling.compiled import Place
+from common.sampling.compiled import DrawPoint
 from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Sync, Verdict
@@ -73,7 +73,7 @@ class EagerVerifying(Verifying):
             return []
         self._read = True
         start, proposed = self.position, self._chain()[: work.count]
-        judgement = self._judge.judge(Place(start, self._prefix.path_digest), proposed, views)
+        judgement = self._judge.judge(DrawPoint(start, self._prefix.path_digest), proposed, views)
         compared = min(judgement.accepted + 1, len(proposed))
         waiting = reversed(self._pending)
         last = next((each for each in waiting if each.message.position < start + compared), None)

@@ -14,7 +14,7 @@ from common.answer.request import RequestError
 from common.draft_policy.ddqn import DoubleQ
 from common.draft_policy.policy import (
     ConfidenceAcceptance,
-    Fixed,
+    FixedPlan,
     Goodput,
     Heuristic,
     PositionAcceptance,
@@ -23,11 +23,11 @@ from common.draft_policy.policy import (
 )
 from common.draft_policy.times import (
     RESTED,
+    DraftPlan,
     DraftPolicy,
     Extension,
-    Outcome,
-    Plan,
     RoundEstimates,
+    RoundOutcome,
     RoundTimes,
     TokenSizes,
     undrafted_seconds,
@@ -104,7 +104,7 @@ class PolicyLengths:
         self._untaught = [each for each in (history.acceptance, history.confidence) if each not in policy.taught]
         self._rtt = rtt
         self._now = now
-        self._plan = Plan(1)
+        self._plan = DraftPlan(1)
         self._most_ahead = SHORTEST_AHEAD
         self._open: dict[int, _SentProposal] = {}  # by round
 
@@ -112,7 +112,7 @@ class PolicyLengths:
     def most_ahead(self) -> int:
         return self._most_ahead
 
-    def plan(self, confidences: Sequence[float]) -> Plan:
+    def plan(self, confidences: Sequence[float]) -> DraftPlan:
         with self._history.lock:
             rtt = self._rtt()
             if rtt is not None:
@@ -183,10 +183,10 @@ class _SentProposal:
     def length(self) -> int:
         return len(self.confidences)
 
-    def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> Outcome:
+    def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> RoundOutcome:
         # The first step also reads what was decided since the last draft, which a long rest makes much.
         usual = median(self.steps) * len(self.steps) / self.length
-        return Outcome(
+        return RoundOutcome(
             length=self.length,
             accepted=accepted,
             tokens=accepted + token,
@@ -231,4 +231,4 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, 
         case "ddqn":
             return DoubleQ(acceptance=history.confidence)
         case _:
-            return Fixed(request.draft_length, first)
+            return FixedPlan(request.draft_length, first)

@@ -14,7 +14,7 @@ from common.methods.interface import check_logprobs, check_processors
 from proto.messages import MOST_PROPOSED, MOST_RESOLUTION, Fetch, Open, Sampler
 
 if TYPE_CHECKING:
-    from common.answer.driver import Driver, Part
+    from common.answer.driver import Driver, ModelSeat
     from common.answer.values import Work
     from common.daemon.model_runtime import ModelRuntime, PromptRows
     from common.engine.draw import Drafter
@@ -168,7 +168,7 @@ class MakeRelief(Protocol):
         drafter: ModelRuntime,
         machine: Drafting,
         driver: Driver,
-        part: Part[Work],
+        part: ModelSeat[Work],
         cut: Warp | None,
     ) -> Relief: ...
 

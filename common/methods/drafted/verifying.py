@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Protocol
 
-from common.answer.driver import Driver, Machine, Part
-from common.answer.values import Action, Commit, Drawn, Prefix, Send, View, Work
-from common.methods.drafted.drafting import Judge, Proposed, RoundsConfig
-from common.sampling.compiled import Place
+from common.answer.driver import Driver, ModelSeat, StateMachine
+from common.answer.values import Action, Commit, DrawnDraft, Prefix, Send, View, Work
+from common.methods.drafted.drafting import Judge, ProposedToken, RoundsConfig
+from common.sampling.compiled import DrawPoint
 from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Side, Sync, Verdict
@@ -29,7 +29,7 @@ class Pending:
     """A proposal that waits, or tokens that were deferred."""
 
     message: Propose | Defer
-    proposed: Sequence[Proposed]
+    proposed: Sequence[ProposedToken]
     arrived: float  # seconds
 
     @property
@@ -111,7 +111,7 @@ class Verifying:
         waiting = sum(_size(pending.message) for pending in self._pending)
         return not waiting or waiting + _size(message) <= MOST_PENDING_BYTES
 
-    def proposed(self, message: Propose, now: float, proposed: Sequence[Proposed] | None = None) -> list[Action]:
+    def proposed(self, message: Propose, now: float, proposed: Sequence[ProposedToken] | None = None) -> list[Action]:
         """Take a proposal that arrives at `now`, in seconds; one that was judged gets the same verdict again.
 
         `proposed` is what the judge reads in it, where it has been asked already: that may take long. Raises
@@ -180,7 +180,7 @@ class Verifying:
         if isinstance(message := batch[0].message, Defer):
             return self._decided(message, views, seconds)
         proposed = [each for pending in batch for each in pending.proposed]
-        judgement = self._judge.judge(Place(self.position, self._prefix.path_digest), proposed, views)
+        judgement = self._judge.judge(DrawPoint(self.position, self._prefix.path_digest), proposed, views)
         for _ in batch:
             self._pending.popleft()
         last = batch[-1].message.round
@@ -206,7 +206,7 @@ class Verifying:
     def _decided(self, message: Defer, views: Sequence[View], seconds: float) -> list[Action]:
         """Decide the next of the tokens that were deferred, by this side's own view at its position."""
         start, digest = self.position, self._prefix.path_digest
-        token = self._judge.judge(Place(start, digest), (), views).token
+        token = self._judge.judge(DrawPoint(start, digest), (), views).token
         assert token is not None  # by `RoundsConfig.defers`
         self._append(token)
         ended = self.config.ends(token, self.position)
@@ -325,7 +325,7 @@ def _continues(message: Propose | Defer, before: int, end: int) -> bool:
 # The engine's part in an answer by rounds.
 
 
-class RoundsMachine(Machine, Protocol):
+class RoundsMachine(StateMachine, Protocol):
     """The drafter's or the verifier's state machine."""
 
     def work(self) -> Work | None: ...
@@ -333,11 +333,11 @@ class RoundsMachine(Machine, Protocol):
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]: ...
 
 
-def rounds_part(driver: Driver, machine: RoundsMachine) -> Part[Work]:
+def rounds_part(driver: Driver, machine: RoundsMachine) -> ModelSeat[Work]:
     """The part in which `driver` has the distributions drawn that its `machine` wants."""
 
-    def drawn(work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:
+    def drawn(work: Work, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
         driver.record.drafted(work.position, [draft.mixing for draft in drawn])
         return machine.drawn(work, [draft.view for draft in drawn], seconds, now)
 
-    return Part(driver, machine.work, drawn)
+    return ModelSeat(driver, machine.work, drawn)

@@ -10,21 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.answer.driver import Driver, Engine, Observer, Part, Preview
+from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Preview
 from common.answer.recorder import Recorder
-from common.answer.report import MethodReport, Record, SideReport, of_one_process
+from common.answer.report import MethodReport, Record, SideReport, attribute_to_device
 from common.answer.request import RequestError
-from common.answer.values import Commit, Drawn, TreeWork
+from common.answer.values import Commit, DrawnDraft, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
 from common.daemon.side import SideRuntime
 from common.methods.edgellm.growth import (
-    Adaptive,
+    AdaptiveGrowth,
     Agreement,
     BestFirst,
     Candidate,
-    Even,
+    EvenGrowth,
     Growth,
-    Nothing,
+    NoGrowth,
     Threshold,
     TreeTimes,
 )
@@ -75,8 +75,8 @@ class TreeDriver(Driver):
         self,
         rounds: TreeRounds,
         history: TreeHistory,
-        drafting: Engine | None,
-        verifying: Engine,
+        drafting: ModelThread | None,
+        verifying: ModelThread,
         observer: Observer,
         recorder: Recorder | None = None,
         preview: Preview | None = None,
@@ -86,13 +86,13 @@ class TreeDriver(Driver):
         super().__init__("device", rounds, engines, _nowhere, observer, recorder, preview)
         self.rounds = rounds
         self.history = history
-        self.drafter = Part(self, rounds.draft, self._drafted)
-        self.verifier = Part(self, self._verify, self._verified)
+        self.drafter = ModelSeat(self, rounds.draft, self._drafted)
+        self.verifier = ModelSeat(self, self._verify, self._verified)
         self._asked: int | None = None  # epoch of the verification that was asked for last
 
     # --- under the lock
 
-    def _drafted(self, work: TreeWork, drawn: Sequence[Drawn], seconds: float, now: float) -> None:
+    def _drafted(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> None:
         if work.path or work.tokens:  # else it has read the question, too
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
@@ -109,7 +109,7 @@ class TreeDriver(Driver):
             self.wake()  # drafting may go on
         return found
 
-    def _verified(self, work: TreeWork, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:
+    def _verified(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
         if work.path:  # else it has read the question, too
             self.history.times.verified(len(work.tokens), seconds)
         outcome = self.rounds.verified(work, [draft.view.token for draft in drawn])
@@ -269,7 +269,7 @@ class EdgeDevice(GatheringDevice):
         counters, drafter, verifier = self._rounds.counters, self.answer.drafter, self.answer.verifier
         waited, read = self._spent()
         passes = max(counters.rounds, 1)
-        shares = of_one_process(self.context.record, self.answer.record.shares).shares
+        shares = attribute_to_device(self.context.record, self.answer.record.shares).shares
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
@@ -310,12 +310,12 @@ def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:
     """The rule that `request` names; `width` has as many branches as the tree's size holds."""
     match request.growth:
         case "chain":
-            return Even(request.draft_length)
+            return EvenGrowth(request.draft_length)
         case "width":
-            return Even(request.draft_length, max(1, request.tree_size // request.draft_length))
+            return EvenGrowth(request.draft_length, max(1, request.tree_size // request.draft_length))
         case "none":
-            return Nothing()
+            return NoGrowth()
         case "adaptive":
-            return Adaptive(request.tree_size, Threshold(request.threshold))
+            return AdaptiveGrowth(request.tree_size, Threshold(request.threshold))
         case _:
             return BestFirst(request.tree_size, history.times, history.agreement)

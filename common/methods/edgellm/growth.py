@@ -252,7 +252,7 @@ class Growth(Protocol):
         ...
 
 
-class Whole:
+class WholeTreeRule:
     """The part of a rule that has the whole tree verified, and learns nothing."""
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
@@ -262,7 +262,7 @@ class Whole:
         """Nothing depends on it."""
 
 
-class Adaptive(Whole):
+class AdaptiveGrowth(WholeTreeRule):
     """Grows where it is worth most (EdgeLLM §III-B): of M nodes, a branch of probability C should have M C.
 
     The leaf with the largest M C - length is extended. What is nearly as probable as the likeliest token enters beside
@@ -293,7 +293,7 @@ class Adaptive(Whole):
         self._threshold.judged(found.correct, found.whole, tree.confidence)
 
 
-class Even(Whole):
+class EvenGrowth(WholeTreeRule):
     """`width` branches of the same `length`, which part at the first token: a chain where the width is 1."""
 
     def __init__(self, length: int, width: int = 1) -> None:
@@ -311,7 +311,7 @@ class Even(Whole):
         return candidates[: self._width if node == ROOT else 1]
 
 
-class Nothing(Whole):
+class NoGrowth(WholeTreeRule):
     """Drafts nothing: the verifier decodes token by token."""
 
     def leaf(self, tree: TokenTree) -> int | None:
@@ -444,7 +444,7 @@ class TreeTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenNodes:
     """The nodes that are to be verified, the most probable first, and what a round with them gives."""
 
     nodes: tuple[int, ...]
@@ -502,7 +502,7 @@ class BestFirst:
             place = next((place for place, each in enumerate(offered) if each.token == token), None)
             self._agreement.judged([each.probability for each in offered], place)
 
-    def choice(self, tree: TokenTree) -> Chosen:
+    def choice(self, tree: TokenTree) -> ChosenNodes:
         """The best `size` nodes at most, as far as each is worth its time."""
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
@@ -514,14 +514,14 @@ class BestFirst:
             nodes.append(node)
             expected += probable[node]
             seconds += each
-        return Chosen(tuple(nodes), expected, seconds)
+        return ChosenNodes(tuple(nodes), expected, seconds)
 
-    def _gain(self, tree: TokenTree, now: Chosen, probable: float, shares: Sequence[float]) -> float:
+    def _gain(self, tree: TokenTree, now: ChosenNodes, probable: float, shares: Sequence[float]) -> float:
         """Expected tokens that a draft step behind a leaf of this C adds, if candidates have these shares of it."""
         least = self._least(tree, now)
         return sum(max(0.0, probable * share - least) for share in shares)
 
-    def _least(self, tree: TokenTree, now: Chosen) -> float:
+    def _least(self, tree: TokenTree, now: ChosenNodes) -> float:
         """The least value of a further node: it costs time, or the place of another."""
         least = now.rate * self._times.node
         return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.answer.driver import Driver, Part
+from common.answer.driver import Driver, ModelSeat
 from common.answer.request import RequestError
 from common.answer.values import Commit, Work
 from common.daemon.model_runtime import ModelRuntime, PromptRows
@@ -31,7 +31,7 @@ class TreeRelief:
         drafter: ModelRuntime,
         machine: Drafting,
         driver: Driver,
-        part: Part[Work],
+        part: ModelSeat[Work],
         cut: Warp | None,
     ) -> None:
         self._context, self._target, self._drafter = context, context.side.local_target, drafter

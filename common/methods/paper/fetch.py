@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from common.answer.report import MethodReport, of_one_process
+from common.answer.report import MethodReport, attribute_to_device
 from common.daemon.handshake import as_failure
 from common.daemon.model_runtime import Document, Start
 from common.daemon.side import Scope
@@ -113,7 +113,7 @@ class FetchCloud:
         document = self._side.target.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
         job = DocumentJob(
             document.tokens,
-            self._context.owner,
+            self._context.tenant,
             done=partial(self._computed, hit, document.tokens),
             failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
             over=lambda: self._over,
@@ -134,7 +134,7 @@ class FetchCloud:
         self._pump()
 
     def _later(self, task: Callable[[], None]) -> None:
-        self._side.later(task, self._fail, self._context.owner)
+        self._side.on_retrieval_thread(task, self._fail, self._context.tenant)
 
     def _fail(self, failure: Exception) -> None:
         if not self._over:
@@ -161,7 +161,7 @@ class FetchDevice(GatheringDevice):
         return self._device.away
 
     def report(self, closed: Closed | None) -> MethodReport:
-        return self._device.figures(closed, of_one_process(self.context.record, self.answer.record.shares))
+        return self._device.figures(closed, attribute_to_device(self.context.record, self.answer.record.shares))
 
     def found(self, own: list[Document], fetched: list[Document]) -> None:
         context, target = self.context, self.context.side.target

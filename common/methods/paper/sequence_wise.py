@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.answer.patience import Silence
-from common.answer.report import MethodReport, of_both_sides
+from common.answer.patience import ProgressTimeout
+from common.answer.report import MethodReport, attribute_to_both
 from common.answer.values import Commit
 from common.daemon.model_runtime import PromptRows, Start
 from common.engine.draw import Drafter, ListedView
@@ -94,7 +94,7 @@ def question_evidence(scorer: DocumentScorer, prompt: Prompt) -> float:
     return evidence_of(scorer.begin(prompt.query, prompt.documents, prompt.similarity).scores([]))
 
 
-def candidate(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> SideAnswer:
+def make_side_answer(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> SideAnswer:
     """This side's own answer as a candidate; its log-probabilities are rounded to float32 as in `generated`."""
     return SideAnswer(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
 
@@ -105,7 +105,7 @@ def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[f
     return Generated(session, evidence, tuple(tokens), payload)
 
 
-def received_candidate(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> SideAnswer:
+def read_side_answer(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> SideAnswer:
     """The other side's answer as a candidate. Raises `ProtocolError` for an answer that no side generates."""
     tokens = message.tokens
     if not 1 <= len(tokens) <= most_tokens or max(tokens) >= vocabulary:
@@ -178,7 +178,7 @@ class SequenceWiseDevice(DeviceAnswer):
         self._awaited = True  # the cloud's answer
         self._late = False  # it is waited for no longer than the device's own takes
         self._chosen = False
-        self._silence = Silence()
+        self._silence = ProgressTimeout()
         self._asked = 0  # times
         self._lock = threading.Lock()  # taken under the answer's, never around it
 
@@ -197,7 +197,7 @@ class SequenceWiseDevice(DeviceAnswer):
                 self._awaited, self._chosen = False, True
             self.context.ended(failure)
             return
-        self._own = candidate(self._tokens, self._recording.log_probabilities, self._evidence)
+        self._own = make_side_answer(self._tokens, self._recording.log_probabilities, self._evidence)
         self._try()
 
     # --- DeviceHalf
@@ -227,7 +227,7 @@ class SequenceWiseDevice(DeviceAnswer):
             return
         opening = self.context.opening
         vocabulary = self.context.side.decoder.vocabulary
-        cloud = received_candidate(message, vocabulary, opening.max_tokens, frozenset(opening.eos))
+        cloud = read_side_answer(message, vocabulary, opening.max_tokens, frozenset(opening.eos))
         with self._lock:
             if not self._awaited:
                 return
@@ -270,7 +270,7 @@ class SequenceWiseDevice(DeviceAnswer):
 
     def report(self, closed: Closed | None) -> MethodReport:
         degraded = self.answer.session.counters.degraded
-        return self.figures(closed, of_both_sides(self.context.record, self.answer.record, degraded, closed))
+        return self.figures(closed, attribute_to_both(self.context.record, self.answer.record, degraded, closed))
 
     # --- both answers
 

@@ -26,14 +26,14 @@ from common.methods.drafted.cloud import Passage, PassageReading, Retrieved, Ver
 from common.methods.drafted.device import DraftingDevice
 from common.methods.drafted.distributions import (
     TOKEN_BYTES,
-    Judging,
+    DrafterView,
     LatticeDrafts,
     LatticeDrawing,
     Proposal,
     SparseDrafts,
     SparseDrawing,
     TargetView,
-    Undrawn,
+    VerifierDrawing,
     check_proposed,
     finest,
     first_resolution,
@@ -50,7 +50,7 @@ from common.methods.drafted.payloads import IndexCode, decode_lattice, decode_sp
 from common.methods.interface import CloudContext, DeviceContext
 from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
-from common.sampling.compiled import DrawsAt, Place, seeded
+from common.sampling.compiled import DrawPoint, DrawsAt, seeded
 from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
@@ -116,7 +116,7 @@ class DocumentReading:
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
         passages = [Passage(hit.source, hit.similarity, hit.text, scope.library is not None) for hit in near]
-        return Retrieved(whole.rows, chosen(side.target.decoder.tokenizer, passages, limit))
+        return Retrieved(whole.rows, choose_passages(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
         """Passages that the drafter's context has no room for are left out, those that fit the question least first;
@@ -124,7 +124,7 @@ class DocumentReading:
         """
         own = [Passage(self.request.long_document, 1.0, text, passing=True) for text in self.request.passages]
         room = model.room(request)
-        kept = chosen(model.decoder.tokenizer, own or passages, room - len(model.document("", "", 0.0).tokens))
+        kept = choose_passages(model.decoder.tokenizer, own or passages, room - len(model.document("", "", 0.0).tokens))
         if len(kept) < len(own):
             raise RequestError(
                 f"The draft model's context holds {max(room, 0)} tokens beside question and answer, and the passages "
@@ -139,7 +139,7 @@ class DocumentReading:
         return model.arrange(request, [replace(document, passing=best.passing)], ())
 
 
-def chosen(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:
+def choose_passages(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:
     """The most similar of `passages` that have `limit` tokens together, in their own order; not more than travel."""
     kept: list[int] = []
     left = limit
@@ -168,8 +168,8 @@ class GreedyDrafter:
     def race(self, position: int) -> Race | None:
         return None
 
-    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> Undrawn[Any]:
-        view: Undrawn[Any] = self.drawing.drafted(position, probabilities, found)
+    def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> DrafterView[Any]:
+        view: DrafterView[Any] = self.drawing.drafted(position, probabilities, found)
         return replace(view, source=likeliest(view.distribution))
 
 
@@ -211,7 +211,7 @@ class RapidJudge:
             for each, distribution in zip(proposed, behind, strict=True)
         ]
 
-    def judge(self, place: Place, proposed: Sequence[RapidProposal], targets: Sequence[TargetView]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[RapidProposal], targets: Sequence[TargetView]) -> Judgement:
         for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
             drafter, draws = draft.distribution, self.draws(place)
             if drafter is None:
@@ -246,7 +246,7 @@ class RapidScheme:
     token_bytes: Mapping[int | None, float]
     drafter: Drafter
     drafts: SparseDrafts | LatticeDrafts
-    verifier: Judging
+    verifier: VerifierDrawing
     judge: RapidJudge
 
     @property
@@ -282,7 +282,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
         drawing, drafts, decode = SparseDrawing(warp), SparseDrafts(draws), partial(_of_codes, vocabulary)
         check = _nothing
     drafter = GreedyDrafter(drawing) if own == 0 else drawing
-    verifying = Judging(Warp(opening.temperature or 1.0, request.top_k, opening.top_p), travels=False)
+    verifying = VerifierDrawing(Warp(opening.temperature or 1.0, request.top_k, opening.top_p), travels=False)
     paper = request.residual == "paper"
     judge = RapidJudge(draws, config, check, decode, request.eta, opening.temperature == 0, paper)
     return RapidScheme(config, sizes, drafter, drafts, verifying, judge)
@@ -317,7 +317,7 @@ class LoopBack:
     """
 
     def __init__(self, model: ModelRuntime, failed: Callable[[Exception], object]) -> None:
-        self._task = model.decoding.task
+        self._task = model.decoding.on_model_thread
         self._failed = failed
 
     def call(self, run: Callable[[], object]) -> None:

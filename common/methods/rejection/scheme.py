@@ -11,15 +11,15 @@ import numpy as np
 
 from common.methods.drafted.distributions import (
     TOKEN_BYTES,
-    Drafted,
     Drawing,
-    Judging,
+    DrawnToken,
     LatticeDrafts,
     LatticeDrawing,
     Proposal,
     SparseDrafts,
     SparseDrawing,
     TargetView,
+    VerifierDrawing,
     check_proposed,
     finest,
     first_resolution,
@@ -36,7 +36,7 @@ from common.methods.drafted.method import (
 )
 from common.methods.drafted.payloads import IndexCode, SparseEntries, decode_lattice, decode_sparse, encode_sparse
 from common.methods.rejection.method import QsvRequest, SplitRequest
-from common.sampling.compiled import DrawsAt, Place, seeded
+from common.sampling.compiled import DrawPoint, DrawsAt, seeded
 from common.sampling.paper import renormalised
 from common.sampling.rejection import Warp, accepts, bonus, coded, replacement
 from common.transport.sending import largest_payload
@@ -49,9 +49,9 @@ from proto.messages import MOST_PROPOSED, Open, Propose
 _PROBABILITY: Final = struct.Struct("<d")
 
 
-def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
+def judge(draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
     """The verdict on tokens proposed from `place` on; the token instead of a rejected one is drawn here."""
-    accepted, behind = held(draws, place, proposed, targets)
+    accepted, behind = count_accepted(draws, place, proposed, targets)
     if accepted == len(proposed):
         drawn = [bonus(target.distribution, draws(behind)) for target in targets[accepted:]]
         return Judgement(accepted, drawn[0] if drawn else None)
@@ -61,9 +61,9 @@ def judge(draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: S
     return Judgement(accepted, replacement(targets[accepted].distribution, drafter, draws(behind)))
 
 
-def held(
-    draws: DrawsAt, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]
-) -> tuple[int, Place]:
+def count_accepted(
+    draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]
+) -> tuple[int, DrawPoint]:
     """Number of first tokens that hold, and the place behind these."""
     for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
         if not accepts(draft.token, draft.probability, target.distribution, draws(place)):
@@ -101,7 +101,7 @@ class SparseJudge(Quick):
             from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed, strict=True)
         ]
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
         return judge(self.draws, place, proposed, targets)
 
 
@@ -114,11 +114,11 @@ class ScalarDrafts(Drawing):
 
     vocabulary: int
 
-    def pack(self, views: Sequence[Drafted[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
+    def pack(self, views: Sequence[DrawnToken[SparseEntries]], length: int) -> tuple[tuple[int, ...], bytes]:
         probabilities = [view.distribution.of(view.token) for view in views]
         return tuple(view.token for view in views), b"".join(map(_PROBABILITY.pack, probabilities))
 
-    def settle(self, place: Place, view: Drafted[SparseEntries], payload: bytes) -> int:
+    def settle(self, place: DrawPoint, view: DrawnToken[SparseEntries], payload: bytes) -> int:
         (entries,) = decode_sparse(payload, self.vocabulary, 1)
         verifier, draws = coded(entries.ids, entries.codes), self.draws(place)
         if accepts(view.token, view.distribution.of(view.token), verifier, draws):
@@ -140,8 +140,8 @@ class ScalarJudge(Quick):
             raise malformed("probabilities of proposed tokens must be above 0 and at most 1")
         return [Proposal(token, value) for token, value in zip(message.tokens, values, strict=True)]
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
-        accepted, _ = held(self.draws, place, proposed, targets)
+    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
+        accepted, _ = count_accepted(self.draws, place, proposed, targets)
         if accepted == len(proposed):
             return judge(self.draws, place, proposed, targets)
         entries = targets[accepted].entries
@@ -185,7 +185,7 @@ class LatticeJudge:
                 proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
         return proposals
 
-    def judge(self, place: Place, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
         return judge(self.draws, place, proposed, targets)
 
 
@@ -201,7 +201,7 @@ class RejectionScheme:
     token_bytes: Mapping[int | None, float]
     drafter: SparseDrawing | LatticeDrawing
     drafts: SparseDrafts | ScalarDrafts | LatticeDrafts
-    verifier: Judging
+    verifier: VerifierDrawing
     judge: SparseJudge | ScalarJudge | LatticeJudge
 
     @property
@@ -227,8 +227,8 @@ def rejection_scheme(opening: Open, request: SplitRequest | QsvRequest, vocabula
         drawing = LatticeDrawing(drafting, first_resolution(sizes), exact)
         drafts = LatticeDrafts(draws, drawing, vocabulary, request.index_code, exact)
         judge = LatticeJudge(draws, vocabulary, request.index_code, frozenset(resolutions(sizes)), exact)
-        return RejectionScheme(config, sizes, drawing, drafts, Judging(verifying, travels=False), judge)
-    judging, sparse = Judging(verifying, travels=True), SparseDrawing(drafting)
+        return RejectionScheme(config, sizes, drawing, drafts, VerifierDrawing(verifying, travels=False), judge)
+    judging, sparse = VerifierDrawing(verifying, travels=True), SparseDrawing(drafting)
     if opening.method == "dssd":
         scalar: dict[int | None, float] = {None: TOKEN_BYTES + 8.0}
         return RejectionScheme(config, scalar, sparse, ScalarDrafts(draws, vocabulary), judging, ScalarJudge(draws))

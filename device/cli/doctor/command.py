@@ -17,14 +17,14 @@ def doctor(as_json: options.AsJson = False, role: Role = "device", file: File = 
     from dataclasses import asdict
 
     from device.cli.doctor.diagnosis import diagnose
-    from device.cli.render import as_json_text, printable
+    from device.cli.render import as_json_text, as_one_line
 
     found = list(diagnose(role, file))
     if as_json:
         print(as_json_text({"role": role, "findings": [asdict(each) for each in found]}))
     else:
         for each in found:
-            print(f"{each.level:<5}  {each.topic:<9} {printable(each.text)}")
+            print(f"{each.level:<5}  {each.topic:<9} {as_one_line(each.text)}")
             if each.remedy:
                 print(f"{'':<16} → {each.remedy}")
     if any(each.level == "wrong" for each in found):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from common.process.lifetime import last_start
 from device.cli.doctor import ports
-from device.cli.doctor.models import is_remote_encoder, of_memory, of_model, of_models
+from device.cli.doctor.models import check_memory, check_model_files, gather_models, is_remote_encoder
 from device.cli.failures import CommandFailed
 from device.cli.settings import load_cloud, load_device
 from device.doctor import checks
-from device.doctor.checks import Finding, sentence
+from device.doctor.checks import Finding, describe_error
 from device.doctor.packages import packages
 from proto.messages import Side
 
@@ -36,8 +36,8 @@ def diagnose(role: Side, file: Path | None) -> Iterator[Finding]:
     else:
         yield _of_file(role, file)
         yield from found
-    yield from checks.of_clock(datetime.now(UTC).year)
-    yield from checks.of_packages(packages())
+    yield from checks.check_clock(datetime.now(UTC).year)
+    yield from checks.check_packages(packages())
 
 
 def _of_file(role: Side, file: Path | None) -> Finding:
@@ -51,35 +51,35 @@ def _of_file(role: Side, file: Path | None) -> Finding:
 
 def _of_device(settings: DeviceSettings) -> Iterator[Finding]:
     address = None if settings.privacy == "offline" else settings.cloud
-    yield checks.of_keys(settings, "device", address)
-    yield checks.of_access(settings)
-    yield from checks.of_https(settings)
-    port, status = ports.of_device(settings)
-    yield ports.of_port(port, "device")
+    yield checks.check_keys(settings, "device", address)
+    yield checks.check_access(settings)
+    yield from checks.check_https(settings)
+    port, status = ports.probe_device_port(settings)
+    yield ports.check_port(port, "device")
     if address is not None:
-        yield checks.of_reach(address)
+        yield checks.check_reach(address)
     if status is not None:
         cloud = status["cloud"]
-        yield checks.of_link(cloud["state"], cloud["detail"], cloud["rtt_ms"])
+        yield checks.check_link(cloud["state"], cloud["detail"], cloud["rtt_ms"])
     yield from _of_both(settings, "device", port, 1)
 
 
 def _of_cloud(settings: CloudSettings) -> Iterator[Finding]:
-    yield checks.of_keys(settings, "cloud", settings.bind)
-    port = ports.of_cloud(settings.bind)
-    yield ports.of_port(port, "cloud")
+    yield checks.check_keys(settings, "cloud", settings.bind)
+    port = ports.probe_cloud_port(settings.bind)
+    yield ports.check_port(port, "cloud")
     elsewhere = settings.ray not in (None, "local")
     yield from _of_both(settings, "cloud", port, 0 if elsewhere else settings.workers or 1)
 
 
 def _of_both(settings: Settings, role: Side, port: ports.Port, processes: int) -> Iterator[Finding]:
     """Models, library, room and the last start; so many `processes` on this machine have the models."""
-    models = list(of_models(settings))
-    yield from map(of_model, models)
+    models = list(gather_models(settings))
+    yield from map(check_model_files, models)
     yield from _of_library(settings, role)
     if port.state != "daemon":  # else it has its memory
-        yield of_memory(settings, models, processes)
-    yield checks.of_disk(settings)
+        yield check_memory(settings, models, processes)
+    yield checks.check_disk(settings)
     if stages := last_start(settings.last_start(role)):
         parts = ", ".join(f"{work} {seconds:.1f}" for work, seconds in stages)
         yield Finding("ok", "start", f"the last one took {sum(seconds for _, seconds in stages):.1f} s: {parts}")
@@ -96,10 +96,10 @@ def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
         if not is_remote_encoder(settings.embedder):
             identity = SentenceTransformerEmbedder(settings.embedder).identity
     except (LibraryError, ModelError, OSError) as error:
-        yield Finding("wrong", "embedder", sentence(error), "set embedder to one that is there")
+        yield Finding("wrong", "embedder", describe_error(error), "set embedder to one that is there")
     try:
         if not (settings.library / DATABASE).is_file():
-            yield checks.of_library(settings, role, 0, 0, 0)
+            yield checks.check_library(settings, role, 0, 0, 0)
             return
         store = Store(settings.library)
         try:
@@ -110,6 +110,6 @@ def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
         finally:
             store.close()
     except (LibraryError, OSError) as error:
-        yield Finding("wrong", "library", sentence(error))
+        yield Finding("wrong", "library", describe_error(error))
     else:
-        yield checks.of_library(settings, role, counts.documents, counts.chunks, skipped, stored, identity)
+        yield checks.check_library(settings, role, counts.documents, counts.chunks, skipped, stored, identity)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from common.process.machine import memory
-from device.doctor.checks import Finding, in_bytes, sentence
+from device.doctor.checks import Finding, describe_error, in_bytes
 
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
@@ -31,7 +31,7 @@ class Model:
     memory: int | None = None  # bytes that it may take, where that is less than all of it
 
 
-def of_model(model: Model) -> Finding:
+def check_model_files(model: Model) -> Finding:
     """Checks that a model's files are there."""
     named, topic = f"{model.setting} {model.name}", TOPICS.get(model.setting, "model")
     match model.state:
@@ -47,7 +47,7 @@ def of_model(model: Model) -> Finding:
             return Finding("wrong", topic, f"{named}: {model.problem}", remedy)
 
 
-def of_memory(settings: Settings, models: Sequence[Model], processes: int) -> Finding:
+def check_memory(settings: Settings, models: Sequence[Model], processes: int) -> Finding:
     """Checks that there is memory for so many processes that have the models; 0: these are on other machines."""
     from common.configuration.settings import KV_SHARE
 
@@ -75,7 +75,7 @@ def _memory_of(model: Model) -> int:
     return size if model.memory is None else min(size, model.memory)
 
 
-def of_models(settings: Settings) -> Iterator[Model]:
+def gather_models(settings: Settings) -> Iterator[Model]:
     """The models that settings name, other than `auto`, which is one of the others or small.
 
     The embedding model only where it is still to be downloaded: what is wrong with it, the library's check says.
@@ -103,7 +103,7 @@ def is_remote_encoder(name: str) -> bool:
     try:
         if name == BUNDLED or is_folder(name):
             return False
-        checkpoint.locate(name, "")
+        checkpoint.find_checkpoint(name, "")
     except FileNotFoundError:
         return True
     except (ModelError, OSError):
@@ -115,7 +115,7 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
     from common.configuration.settings import readable_name
     from common.engine.model.errors import ModelError
     from common.engine.model.gguf import is_complete, is_gguf
-    from common.engine.model.hub import is_folder, locate, place_of
+    from common.engine.model.hub import find_decoder_files, is_folder, place_of
     from common.process.files import expanded
 
     try:
@@ -131,7 +131,7 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
             return Model(setting, readable_name(name), "importable", file.stat().st_size, memory=budget)
         local = is_folder(name)
         try:
-            size = _weights(locate(name))
+            size = _weights(find_decoder_files(name))
         except ModelError:
             if local:
                 raise
@@ -146,13 +146,13 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
 def _tokenizer(name: str) -> Model:
     from common.engine.model.errors import ModelError
     from common.engine.model.files import check_vocabulary
-    from common.engine.model.hub import is_folder, locate
+    from common.engine.model.hub import find_decoder_files, is_folder
 
     setting = "tokenizer"
     try:
         local = is_folder(name)
         try:
-            folder = locate(name, weights=False)
+            folder = find_decoder_files(name, weights=False)
         except ModelError:
             if local:
                 raise
@@ -173,7 +173,7 @@ def _scorer(name: str, scorer: str) -> Model:
             raise ValueError(f"it is for scorer = 'cross-encoder', and scorer is {scorer!r}")
         if is_remote_encoder(name):
             return Model(setting, name, "remote")
-        folder = checkpoint.locate(name, "scorer's model")
+        folder = checkpoint.find_checkpoint(name, "scorer's model")
         from common.scoring.relevance import kind_of  # which takes a second, for torch
 
         kind_of(folder)
@@ -185,7 +185,9 @@ def _scorer(name: str, scorer: str) -> Model:
 
 
 def _wrong(setting: str, name: str, error: Exception) -> Model:
-    return Model(setting, name, "wrong", problem=sentence(error).removeprefix(f"{setting}: ").removeprefix(f"{name}: "))
+    return Model(
+        setting, name, "wrong", problem=describe_error(error).removeprefix(f"{setting}: ").removeprefix(f"{name}: ")
+    )
 
 
 def _weights(folder: Path) -> int:

@@ -38,7 +38,7 @@ class Port:
     problem: str = ""
 
 
-def of_port(port: Port, role: Side) -> Finding:
+def check_port(port: Port, role: Side) -> Finding:
     """Checks that the daemon can listen, or does."""
     setting = "port" if role == "device" else "bind"
     match port.state:
@@ -68,7 +68,7 @@ def of_port(port: Port, role: Side) -> Finding:
             return Finding("wrong", "port", text, f"set another {'host or port' if role == 'device' else 'bind'}")
 
 
-def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
+def probe_device_port(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
     """The device's HTTP port with what is there, and the status of the daemon if one answers."""
     url = local_url(settings)
     problem = _bind(settings.host, settings.port)
@@ -91,7 +91,7 @@ def of_device(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
         return Port(url, "locked", failure.text), None
 
 
-def of_cloud(address: str) -> Port:
+def probe_cloud_port(address: str) -> Port:
     """The address that the cloud listens on, with what is there."""
     from common.transport.address import split_address
 

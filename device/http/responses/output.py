@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from device.http.answers import Told, chat_entries
-from device.http.calls import Argued, CallReader, Opened, Part, Said
+from device.http.answers import FinishedAnswer, chat_entries
+from device.http.calls import ArgumentsPiece, CallPiece, CallReader, CallStart, TextPiece
 from device.interface import TokenEvent
 
 Fields = dict[str, Any]
@@ -37,10 +37,10 @@ class Output:
     def read(self, text: str, tokens: Sequence[TokenEvent]) -> Iterator[Event]:
         """The events of text that became final, and of the tokens that it took."""
         self._unsaid += tokens
-        for part in [Said(text)] if self.reader is None else self.reader.read(text, tokens):
+        for part in [TextPiece(text)] if self.reader is None else self.reader.read(text, tokens):
             yield from self._tell(part)
 
-    def finish(self, told: Told) -> Iterator[Event]:
+    def finish(self, told: FinishedAnswer) -> Iterator[Event]:
         """The events after the last piece."""
         for part in () if self.reader is None else self.reader.finish():
             yield from self._tell(part)
@@ -52,7 +52,7 @@ class Output:
         self.complete = told.finished.reason == "stop" and not cut
         yield from self._end("completed" if self.complete else "incomplete")
 
-    def whole(self, told: Told) -> None:
+    def whole(self, told: FinishedAnswer) -> None:
         """Reads a finished answer in one go."""
         for text, tokens in [*((token.text, [token]) for token in told.tokens), (told.held_back, [])]:
             for _ in self.read(text, tokens):
@@ -66,21 +66,21 @@ class Output:
         part: Fields = self.items[0]["content"][0]
         return part
 
-    def _tell(self, part: Part) -> Iterator[Event]:
+    def _tell(self, part: CallPiece) -> Iterator[Event]:
         match part:
-            case Said(text):
+            case TextPiece(text):
                 if not self.items:
                     yield from self._begin_message()
                 logprobs, self._unsaid = chat_entries(self._unsaid, self.alternatives), []
                 self._part["text"] += text
                 self._part["logprobs"] += logprobs
                 yield self._event("output_text.delta", content_index=0, delta=text, logprobs=logprobs)
-            case Opened(number, name):
+            case CallStart(number, name):
                 yield from self._end("completed")
                 call = {"call_id": f"call_{self.identity}_{number}", "name": name, "arguments": ""}
                 self.items.append({"type": "function_call", "id": f"fc_{self.identity}_{number}", **call})
                 yield self._added(self.items[-1])
-            case Argued(_, text):
+            case ArgumentsPiece(_, text):
                 self.items[-1]["arguments"] += text
                 yield self._event("function_call_arguments.delta", delta=text)
 

@@ -11,10 +11,10 @@ from typing import Any
 from common.answer.request import Request
 from common.methods.interface import top_p_of
 from common.processors.calls import CallShape
-from device.http.answers import DONE, Aside, Told, aside_json, event
+from device.http.answers import DONE, Aside, FinishedAnswer, aside_json, event
 from device.http.calls import CallReader
 from device.http.errors import ApiError
-from device.http.payloads import Served
+from device.http.payloads import RequestFacts
 from device.http.responses.output import Event, Output
 from device.http.responses.schema import ResponsesBody
 from device.http.tools import Choice, FlatToolBody
@@ -25,7 +25,7 @@ from device.interface import Provisional, TokenEvent
 class Responses:
     """Implements `Rendering` for one answer."""
 
-    served: Served
+    served: RequestFacts
     body: ResponsesBody
     request: Request
     shape: CallShape | None = None  # of the calls of tools that the answer may make
@@ -37,7 +37,7 @@ class Responses:
         reader = None if self.shape is None else CallReader(self.shape, formed)
         self._output = Output(self.served.identity, reader, self.request.top_logprobs or 0)
 
-    def whole(self, answers: Sequence[Told]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
         """The finished response object."""
         (told,) = answers
         self._output.whole(told)
@@ -60,7 +60,7 @@ class Responses:
             response = self._resource("in_progress") | {"dragon": aside_json(told)}
             yield self._event("response.in_progress", response=response)
 
-    def finished(self, index: int, told: Told) -> Iterable[bytes]:
+    def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
         """The last item and the response are done."""
         yield from self._events(self._output.finish(told))
         response = self._finished(told)
@@ -82,7 +82,7 @@ class Responses:
         for kind, fields in events:
             yield self._event(kind, **fields)
 
-    def _finished(self, told: Told) -> dict[str, Any]:
+    def _finished(self, told: FinishedAnswer) -> dict[str, Any]:
         """The response object of a finished answer."""
         usage, complete = self.served.usage([told]), self._output.complete
         return self._resource("completed" if complete else "incomplete") | {

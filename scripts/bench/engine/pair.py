@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
-from common.answer.values import Commit, Drawn
+from common.answer.values import Commit, DrawnDraft
 from common.engine.draw import Sample, draw
 from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, Tokenizer
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver, make_sampler
 from common.methods.aggregate.session import Action, Session, SessionConfig
@@ -207,7 +207,9 @@ class Half:
         self._aggregation: Any = TimedAggregation(make_sampler(role, request, vocabulary), self.stages)
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
-        session = TimedSession(role, config, self._aggregation, Fixed(aggregator), Ahead(request.run_ahead))
+        session = TimedSession(
+            role, config, self._aggregation, FixedSide(aggregator), SpeculationLimits(request.run_ahead)
+        )
         session.stages = self.stages
         self._tasks: deque[Callable[[], None]] = deque()
         self.answer = SessionDriver(session, self._send, observer(self.stages), lambda commit: None, self)
@@ -215,7 +217,7 @@ class Half:
     def wake(self) -> None:
         """Do nothing: nothing sleeps here."""
 
-    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
+    def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
         self._tasks.append(run)
 
     def step(self) -> None:
@@ -229,7 +231,7 @@ class Half:
             scores = self._sources.scoring.scores(path)
         with self.stages(MIXTURE):
             (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
-        if not isinstance(drawn, Drawn):
+        if not isinstance(drawn, DrawnDraft):
             raise drawn
         with self.stages(ANSWER):
             self.answer.part.drawn(work, [drawn], TYPICAL_STEP / 1e6)

@@ -22,10 +22,10 @@ import psutil
 import torch
 
 from common.answer.request import Request
-from common.answer.values import Commit, Drawn
+from common.answer.values import Commit, DrawnDraft
 from common.daemon.side import SideRuntime
 from common.engine.draw import Drafter
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
@@ -34,7 +34,7 @@ from common.sampling.compiled import race_noise
 from common.transport.device_link import DeviceLink
 from common.transport.sending import Peer
 from device.settings import DeviceSettings
-from proto.codes import decode, nearest
+from proto.codes import decode_probabilities, nearest
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -61,14 +61,14 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 class WholeShare:
-    """A `Mixing` of one document."""
+    """A `KeptMixture` of one document."""
 
     def contributions(self, token: int) -> Iterable[float]:
         """All of the token's probability."""
         return (1.0, 0.0)
 
 
-Drafts = Callable[[DraftWork, float], Drawn]
+Drafts = Callable[[DraftWork, float], DrawnDraft]
 
 
 def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) -> Drafts:
@@ -78,15 +78,17 @@ def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) ->
     complete: `request.entries` is more than it has tokens.
     """
 
-    def draft(work: DraftWork, other: float) -> Drawn:
+    def draft(work: DraftWork, other: float) -> DrawnDraft:
         first = ((work.digest + work.position) * _FACTOR >> 17) % vocabulary
         ids = np.asarray([(first + rank * _APART) % vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
         probabilities = torch.zeros(vocabulary)
         probabilities[torch.from_numpy(ids)] = torch.tensor(PEAKED)
         order = ids.argsort()
-        speeds = decode(_CODES[order]) / race_noise(request.seed, work.position, ids[order], request.temperature)
+        speeds = decode_probabilities(_CODES[order]) / race_noise(
+            request.seed, work.position, ids[order], request.temperature
+        )
         view = drafter.drafted(work.position, probabilities, (ids[order], speeds))
-        return Drawn(view, other + math.log(weight / (1.0 - weight)), WholeShare())
+        return DrawnDraft(view, other + math.log(weight / (1.0 - weight)), WholeShare())
 
     return draft
 
@@ -195,7 +197,7 @@ class Play:
     def wake(self) -> None:
         """The link's thread looks for work after every message."""
 
-    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
+    def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
         """Run it after the message that is being taken in."""
         self._tasks.append(run)
 
@@ -270,7 +272,9 @@ class Player:
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
         session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both)
-        session.ahead = Ahead()  # its drafts take no time: none is needed before the one before it is decided
+        session.ahead = (
+            SpeculationLimits()
+        )  # its drafts take no time: none is needed before the one before it is decided
         play = Play(self._link.send, held)
         play.answer = SessionDriver(session, play.post, play, lambda commit: None, play)
         if weight:

@@ -18,7 +18,7 @@ from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.side import SideRuntime
 from common.library.library import Library
-from common.library.snapshots import newest, publish
+from common.library.snapshots import find_newest_snapshot, publish
 from tests.common.library.toy_embedder import ToyEmbedder
 from tests.daemons.streaming import wait_until
 from tests.support.sides import make_side
@@ -62,7 +62,7 @@ class TestLibrarian:
     def test_publishes_what_is_in_watched_folders_and_outlives_its_process(
         self, process: Callable[[], subprocess.Popen[bytes]], settings: CloudSettings, documents: Path
     ) -> None:
-        wait_until(lambda: newest(settings.library) is not None, "the empty one is published", STARTED)
+        wait_until(lambda: find_newest_snapshot(settings.library) is not None, "the empty one is published", STARTED)
         with library_of(settings) as library:
             library.watch(documents)
         wait_until(lambda: self.published(settings) == [FIRST], "the folder is read, and published", STARTED)
@@ -74,7 +74,7 @@ class TestLibrarian:
 
     @staticmethod
     def published(settings: CloudSettings) -> list[str]:
-        place = newest(settings.library)
+        place = find_newest_snapshot(settings.library)
         assert place is not None
         with Library(place, ToyEmbedder()) as snapshot:
             return sorted(snapshot.texts())
@@ -89,7 +89,7 @@ def test_a_librarian_goes_on_where_no_process_is_to_be_had(monkeypatch: pytest.M
         tries.append(1)
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(librarian_module, "started", refusing)
+    monkeypatch.setattr(librarian_module, "start_process", refusing)
     librarian = Librarian({})
     wait_until(lambda: len(tries) > 2, "it is tried again", AT_ONCE)
     librarian.close()

@@ -9,9 +9,9 @@ import pytest
 
 from cloud.gateway import channel as channel_module
 from cloud.gateway import gateway as gateway_module
-from cloud.gateway.channel import Kind, Note, packed, unpacked
+from cloud.gateway.channel import Kind, Note, pack_note, unpack_note
 from cloud.gateway.gateway import TOLD, Gateway
-from common.answer.request import stopping
+from common.answer.request import stopping_message
 from common.transport.sending import Peer
 from proto.framing import encode
 from proto.messages import (
@@ -34,16 +34,16 @@ from tests.daemons.streaming import wait_until
 
 def test_notes_are_what_they_were() -> None:
     for note in (Note(Kind.READY, value=7), Note(Kind.MESSAGE, ONE, frame=b"x" * 300), Note(Kind.GONE, Peer(3, None))):
-        assert unpacked(packed(note)) == note
+        assert unpack_note(pack_note(note)) == note
     for junk in (
         b"",
         b"\x93\x01\x02\x03",
         b"\xc1",
-        packed(Note(Kind.ALIVE)) + b"more",
+        pack_note(Note(Kind.ALIVE)) + b"more",
         b"\x95\x63\x01\xc0\x00\xc4\x00",
     ):
         with pytest.raises(ValueError):
-            unpacked(junk)
+            unpack_note(junk)
 
 
 def test_a_session_from_its_begin_to_its_end(house: House) -> None:
@@ -352,7 +352,7 @@ def test_the_end_is_told(house: House) -> None:
     house.links[worker].ready(100)  # behind it
     wait_until(lambda: house.readies == 3, "what it has said was heard")
     house.says(replace(OPEN, session=2))
-    assert [message for _, message in house.devices.sent] == [stopping(), Busy(2, 1_000_000)]
+    assert [message for _, message in house.devices.sent] == [stopping_message(), Busy(2, 1_000_000)]
 
 
 class Interrupted:

@@ -12,7 +12,7 @@ import pytest
 
 from cloud.gateway import ray_launcher
 from cloud.gateway.fleet import settings_of_worker
-from cloud.gateway.ray_driver import Driver, reason_of
+from cloud.gateway.ray_driver import WorkerStarter, reason_of
 from cloud.gateway.ray_launcher import RayLauncher, own_address
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
@@ -85,7 +85,7 @@ class TestTheProcessThatTalksToRay:
                 return super().pop(number, None) is not None  # type: ignore[call-overload]
 
         ray = MagicMock()
-        driver = Driver(ray, {"given": "", "cpus": 1, "gpus": 0.0}, io.StringIO())
+        driver = WorkerStarter(ray, {"given": "", "cpus": 1, "gpus": 0.0}, io.StringIO())
         driver._seats = Seats({1: MagicMock(), 2: MagicMock()})
         for number in (1, 2, 3):
             driver.terminate(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.answer.report import AnswerRecord, Record, of_both_sides, of_cloud
+from common.answer.report import AnswerRecord, Record, attribute_to_both, attribute_to_cloud
 from proto.messages import Closed, Contributions
 
 CLOSED = Closed(1, 0, 0, 0, 0, 0, 0)
@@ -31,26 +31,26 @@ def decided(cloud_share: float | None) -> AnswerRecord:
 
 @pytest.mark.parametrize(("first", "unknown"), [(0, 0), (2, 2), (None, 4)])
 def test_tokens_of_which_nothing_came_are_counted(first: int | None, unknown: int) -> None:
-    found = of_both_sides(told(first), decided(0.25), (), CLOSED)
+    found = attribute_to_both(told(first), decided(0.25), (), CLOSED)
     assert found.unknown == unknown
     assert found.shares == ((0.75, 0.0),) * unknown + ((0.75, 0.25),) * (TOKENS - unknown)
 
 
 def test_where_the_cloud_decided_the_device_does_not_get_the_whole_token() -> None:
-    found = of_both_sides(told(3), decided(None), (), CLOSED)
+    found = attribute_to_both(told(3), decided(None), (), CLOSED)
     assert (found.unknown, found.shares) == (3, ((0.0, 0.0),) * 3 + ((0.0, 1.0),))
 
 
 def test_tokens_of_the_device_alone_are_known() -> None:
-    assert of_both_sides(told(None), decided(0.25), range(TOKENS), None).unknown == 0
-    assert of_both_sides(told(None), decided(0.0), (), None).unknown == 0
+    assert attribute_to_both(told(None), decided(0.25), range(TOKENS), None).unknown == 0
+    assert attribute_to_both(told(None), decided(0.0), (), None).unknown == 0
     without = told(None)
     without.cloud_titles = ()
-    assert of_both_sides(without, decided(0.25), (), CLOSED).unknown == 0
+    assert attribute_to_both(without, decided(0.25), (), CLOSED).unknown == 0
 
 
 def test_without_the_clouds_part_nothing_of_it_is_known() -> None:
-    found = of_both_sides(told(0), decided(0.25), (0,), None)
+    found = attribute_to_both(told(0), decided(0.25), (0,), None)
     assert (found.unknown, found.shares) == (3, ((1.0, 0.0), *((0.75, 0.0),) * 3))
 
 
@@ -68,5 +68,5 @@ def test_of_the_cloud_alone(
 ) -> None:
     record = told(first)
     record.device_titles = ()
-    found = of_cloud(record, degraded, CLOSED)
+    found = attribute_to_cloud(record, degraded, CLOSED)
     assert (found.unknown, found.shares) == (unknown, shares)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from common.answer.citations import (
     LONGEST_QUOTE,
     MOST_ATOMS,
+    AttributedText,
     Citation,
-    Part,
+    Influence,
     Quote,
     Sentence,
-    Told,
     citations,
     cited_sources,
     parts,
@@ -39,7 +39,7 @@ class TestParts:
         assert [part.text for part in found] == ["The cat sat"]
 
     def test_no_document_is_not_the_first_document(self) -> None:
-        assert parts([[0.0, 0.0]] * 4, PIECES) == [Part(None, 1.0, "The cat sat")]
+        assert parts([[0.0, 0.0]] * 4, PIECES) == [AttributedText(None, 1.0, "The cat sat")]
 
     def test_what_no_document_made_likelier_is_no_document_s(self) -> None:
         found = parts([[0.2, 0.1], [0.6, 0.1], [0.6, 0.1], [0.1, 0.2]], PIECES)
@@ -240,7 +240,7 @@ class TestSentences:
         rows = [[0.0, 0.0]] * 2 + [[0.6, 0.3], [0.0, 0.1]] + [[0.0, 0.0]] * 4
         first, second = sentences(rows, self.PIECES)
         nats = -math.log(0.1)  # of " six", two thirds of it the first document's
-        assert first == Sentence("It has six gears.", (Told(0, round(nats * 2 / 3, 2)),)), "the second has .87"
+        assert first == Sentence("It has six gears.", (Influence(0, round(nats * 2 / 3, 2)),)), "the second has .87"
         assert second == Sentence("They work.", ())
 
     def test_small_differences_add_up(self) -> None:
@@ -250,7 +250,7 @@ class TestSentences:
 
     def test_a_certain_token_tells_a_finite_number(self) -> None:
         (sentence,) = sentences([[1.0, 0.0]], ["Yes"])
-        assert sentence.documents == (Told(0, round(-math.log(1e-4), 2)),)
+        assert sentence.documents == (Influence(0, round(-math.log(1e-4), 2)),)
 
     def test_lines_are_sentences_and_half_characters_belong_to_theirs(self) -> None:
         found = sentences([[0.0]] * 6, ["One", "\n\n", "", "two", " 3.5", " four"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.methods.paper.sequence_wise import candidate, generated, received_candidate
+from common.methods.paper.sequence_wise import generated, make_side_answer, read_side_answer
 from proto.errors import ProtocolError
 from proto.messages import Generated
 
@@ -18,7 +18,7 @@ SENT = generated(7, (5, 6, 0), LOGS, -1.5)
 
 
 def received(message: Generated, most: int = 8) -> object:
-    return received_candidate(message, 100, most, EOS)
+    return read_side_answer(message, 100, most, EOS)
 
 
 def payload(*values: float) -> bytes:
@@ -26,7 +26,7 @@ def payload(*values: float) -> bytes:
 
 
 def test_both_sides_count_the_same() -> None:
-    ours, theirs = candidate((5, 6, 0), LOGS, -1.5), received(SENT)
+    ours, theirs = make_side_answer((5, 6, 0), LOGS, -1.5), received(SENT)
     assert ours == theirs
     assert ours.log_probability == pytest.approx(sum(LOGS), rel=1e-6)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.wording import MOST_MARKS, atoms, in_normal_form, named, pieces_of, words
+from common.answer.wording import MOST_MARKS, atoms, in_normal_form, mark_named_texts, pieces_of, words
 
 
 class TestWords:
@@ -87,14 +87,14 @@ OTHERS = ("The choir sings on Thursday.", "The cat is called Pixel.", "Bread res
     ],
 )
 def test_a_question_names_one_thing(question: str, text: str, names: bool) -> None:
-    assert named(question, [text, *OTHERS]) == [names, False, False, False]
+    assert mark_named_texts(question, [text, *OTHERS]) == [names, False, False, False]
 
 
 def test_a_word_that_most_texts_have_names_none_of_them() -> None:
     texts = ["My tax office is in Bern.", "The tax is due.", "No tax on books.", "A taxi."]
-    assert named("What is my tax number?", texts) == [False] * 4
-    assert named("taxi", texts) == [False, False, False, True]
-    assert named("tax office", texts) == [True, False, False, False]
+    assert mark_named_texts("What is my tax number?", texts) == [False] * 4
+    assert mark_named_texts("taxi", texts) == [False, False, False, True]
+    assert mark_named_texts("tax office", texts) == [True, False, False, False]
 
 
 ABOVE, BELOW, DOUBLE, VOICED = "\u0301", "\u0323", "\u0f73", "\uff9e"  # the last two are made of marks, and are none

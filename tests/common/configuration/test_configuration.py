@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, describe, load_settings
-from common.configuration.folders import foreign
+from common.configuration.folders import why_not_library
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
 from common.configuration.settings_file import set_in_file
 from common.library.database import writer_lock
@@ -226,14 +226,14 @@ class TestFolders:
         folder.mkdir()
         for name in names:
             (folder / name).touch()
-        assert (foreign(folder) is None) == own
+        assert (why_not_library(folder) is None) == own
 
     def test_what_a_new_library_is_like_is_known(self, home: Path) -> None:
         Library(home / "library", ToyEmbedder()).close()
         with writer_lock(home / "library"):
-            assert foreign(home / "library") is None
+            assert why_not_library(home / "library") is None
         (home / "library" / DATABASE).unlink()
-        assert foreign(home / "library") is None  # it is damaged, which is another thing
+        assert why_not_library(home / "library") is None  # it is damaged, which is another thing
 
     def test_the_home_of_nobody(self, home: Path, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(home)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
-from common.daemon.models import fitting
+from common.daemon.models import describe_fit
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
 from device.settings import DeviceSettings
@@ -26,7 +26,7 @@ def told(folder: Path) -> list[str]:
     device = DeviceSettings(torch_device="cpu", dtype="float32")
     sides: dict[Side, Settings] = {"device": device, "cloud": CloudSettings()}
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    return fitting("somebody/small", folder, stored, sides)
+    return describe_fit("somebody/small", folder, stored, sides)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from common.answer.report import Record
 from common.answer.request import RequestError
-from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, cut, one_row, rows
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, cut_document, one_row, rows
 from common.engine.model.prompt import TextFormat
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from tests.common.engine.model.test_tokenizer import DEMO_TOKENIZER
@@ -77,10 +77,13 @@ class TestWhatHadNoRoom:
         ("found", "said"),
         [
             (rows(QUERY, [NEAR], [MIDDLE], BEGIN), None),
-            (rows(QUERY, [cut(NEAR, 2)], [cut(MIDDLE, 4), cut(FAR, 1)], BEGIN), "2 of 3 documents"),
+            (
+                rows(QUERY, [cut_document(NEAR, 2)], [cut_document(MIDDLE, 4), cut_document(FAR, 1)], BEGIN),
+                "2 of 3 documents",
+            ),
             (one_row(QUERY, [FAR, NEAR], [MIDDLE], BEGIN, room=7), None),
             (one_row(QUERY, [FAR, NEAR], [MIDDLE], BEGIN, room=5), "2 of 3 documents"),
-            (one_row(QUERY, [FAR, cut(NEAR, 2)], [MIDDLE], BEGIN, room=7), "1 of 3 documents"),
+            (one_row(QUERY, [FAR, cut_document(NEAR, 2)], [MIDDLE], BEGIN, room=7), "1 of 3 documents"),
             (one_row(QUERY, [NEAR], [], BEGIN, room=1), "1 of 1 documents"),
             (one_row(QUERY, [], [], BEGIN, room=0), None),
         ],

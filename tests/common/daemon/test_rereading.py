@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from common.answer.report import AnswerRecord
-from common.answer.values import Drawn, Work
+from common.answer.values import DrawnDraft, Work
 from common.configuration.settings import EMBEDDED_MODEL
-from common.daemon.model_runtime import Repeating, Rereading, RereadingJob, SecondReading, Shares
+from common.daemon.model_runtime import RepeatingDrafter, Rereading, RereadingJob, SecondReading, Shares
 from common.engine.jobs import Assignment, DocumentScorer, Prompt
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
@@ -48,7 +48,9 @@ def worker(decoder: Decoder) -> Iterator[Worker]:
 def prompt(decoder: Decoder) -> Prompt:
     begin = () if decoder.tokenizer.begin is None else (decoder.tokenizer.begin,)
     documents = tuple((*begin, *decoder.tokenizer.encode(text)) for text in DOCUMENTS)
-    return Prompt(documents, tuple(decoder.tokenizer.encode(QUERY)), (0.5, 0.1, 0.4), blank=begin or documents[0][:1])
+    return Prompt(
+        documents, tuple(decoder.tokenizer.encode(QUERY)), (0.5, 0.1, 0.4), empty_row=begin or documents[0][:1]
+    )
 
 
 def reread(worker: Worker, read: Prompt, tokens: Sequence[int], scorer: DocumentScorer) -> Shares | None:
@@ -60,7 +62,7 @@ def reread(worker: Worker, read: Prompt, tokens: Sequence[int], scorer: Document
         known.set()
 
     again = Rereading(read, tokens, done)
-    assignment = Assignment(read, scorer, Repeating(again.tokens), len(tokens))
+    assignment = Assignment(read, scorer, RepeatingDrafter(again.tokens), len(tokens))
     worker.submit(RereadingJob(again, assignment, None, again.end))
     assert known.wait(WAIT)
     (shares,) = told
@@ -74,7 +76,7 @@ def test_shares_are_those_of_a_row_per_document(
 ) -> None:
     read, tokens = prompt(decoder), decoder.tokenizer.encode(ANSWER)[:length]
     shares = reread(worker, read, tokens, scorer)
-    rows = OneSide(decoder, read, scorer, Repeating(tokens), len(tokens))
+    rows = OneSide(decoder, read, scorer, RepeatingDrafter(tokens), len(tokens))
     expected = [rows.draft(tokens[:place]).mixing.contributions(token) for place, token in enumerate(tokens)]
     rows.close()
     assert shares is not None
@@ -104,7 +106,7 @@ class TestSecondReading:
         second.tick(107.1)
         assert (second.going, ended, len(waiting), waiting[0].over) == (False, [True], 1, True)
         assert not record.apart and second.failed, "nothing is said of documents"
-        waiting[0].drawn(Work(0, (0, 0), count=3), [Drawn(None, 0.0, None)] * 0, 0.0)  # type: ignore[arg-type]
+        waiting[0].drawn(Work(0, (0, 0), count=3), [DrawnDraft(None, 0.0, None)] * 0, 0.0)  # type: ignore[arg-type]
         second.stop()
         assert ended == [True]
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.patience import Patience
+from common.answer.patience import WaitLimits
 from common.answer.values import View
 from common.engine.jobs import AnswerRows, Prompt
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Feed
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
 from common.scoring.lexical import LexicalScorer
@@ -93,8 +93,8 @@ def test_every_step_continues_the_committed_prefix(decoder: Decoder, placement: 
         side("cloud", 0.02),
         lambda role: Aggregator(),
         Network(fate, ordered=False),
-        Patience(1.0, float("inf")),
-        Ahead(6, 4, 0.01, 4),
+        WaitLimits(1.0, float("inf")),
+        SpeculationLimits(6, 4, 0.01, 4),
     )
     assert world.run(until=300)
     length = len(world.device.session.committed)

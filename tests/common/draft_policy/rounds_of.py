@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.draft_policy.times import Outcome
+from common.draft_policy.times import RoundOutcome
 
 
 def outcome(
@@ -17,10 +17,10 @@ def outcome(
     rate: float = float("inf"),
     confidences: tuple[float, ...] = (),
     rested: bool = False,
-) -> Outcome:
+) -> RoundOutcome:
     """A synchronous round with these times: `size` bytes a token, `rate` bytes per second."""
     verdict = rtt + verify + length * size / rate
-    return Outcome(
+    return RoundOutcome(
         length=length,
         accepted=accepted,
         tokens=accepted + 1,

@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from common.draft_policy.ddqn import ACTIONS, MOST_BYTES, SHAPES, STATE, WEIGHTS, DoubleQ, Network, state_of
-from common.draft_policy.policy import Fixed
-from common.draft_policy.times import Plan, RoundTimes
+from common.draft_policy.policy import FixedPlan
+from common.draft_policy.times import DraftPlan, RoundTimes
 from scripts.simulation.rounds import Steady, TwoStateRate
 from scripts.train_policy.learner import network, scenario
 from tests.scripts.simulation.whole_answers import simulate_rounds
@@ -26,7 +26,7 @@ def test_actions_are_those_of_the_record() -> None:
     told = [(row["confidence"], row["bytes_per_second"], row["length"], row["resolution"]) for row in RECORD["actions"]]
     assert len({(length, resolution) for *_, length, resolution in told}) > 2, "it decides nothing"
     for confidence, rate, length, resolution in told:
-        assert policy.plan([confidence] * 16, TIMES.at_rate(rate)) == Plan(length, resolution)
+        assert policy.plan([confidence] * 16, TIMES.at_rate(rate)) == DraftPlan(length, resolution)
 
 
 def test_surer_drafters_on_faster_links_draft_no_less() -> None:
@@ -41,7 +41,7 @@ def test_surer_drafters_on_faster_links_draft_no_less() -> None:
 def test_it_reaches_what_was_measured() -> None:
     """Near the best fixed plan of this link, 5 tokens at resolution 16; the answers are none of the training's."""
     one, reached = scenario(Steady(0.9), TwoStateRate(0.1, 0.1), 800), []
-    for policy in (DoubleQ(), Fixed(5, 16)):
+    for policy in (DoubleQ(), FixedPlan(5, 16)):
         estimates = one.estimates()
         answers = [simulate_rounds(one, policy, seed, estimates) for seed in range(1_000_000, 1_000_004)]
         reached.append(sum(answer.tokens for answer in answers) / sum(answer.seconds for answer in answers))

@@ -11,7 +11,7 @@ from common.draft_policy.policy import (
     SAVED,
     TRIED,
     ConfidenceAcceptance,
-    Fixed,
+    FixedPlan,
     Goodput,
     Heuristic,
     PositionAcceptance,
@@ -20,8 +20,8 @@ from common.draft_policy.policy import (
 )
 from common.draft_policy.times import (
     RESTED,
-    Outcome,
-    Plan,
+    DraftPlan,
+    RoundOutcome,
     RoundTimes,
     TokenSizes,
     ahead_seconds,
@@ -37,9 +37,9 @@ TIMES = RoundTimes(draft=0.005, verify=0.032)
 class TestValues:
     def test_a_proposal_has_no_less_than_nothing(self) -> None:
         with pytest.raises(ValueError, match="fewer than no tokens"):
-            Plan(-1)
+            DraftPlan(-1)
         with pytest.raises(ValueError, match="resolution"):
-            Plan(1, 0)
+            DraftPlan(1, 0)
 
     @pytest.mark.parametrize("field", ["draft", "verify", "rtt", "up_overhead", "down_rejected"])
     def test_times_are_not_negative(self, field: str) -> None:
@@ -56,7 +56,7 @@ class TestValues:
         with pytest.raises(ValueError, match="as many confidences"):
             outcome(2, 1, confidences=(0.5,))
         with pytest.raises(ValueError, match="part of the whole"):
-            Outcome(
+            RoundOutcome(
                 length=1,
                 accepted=1,
                 tokens=2,
@@ -69,9 +69,9 @@ class TestValues:
 
 
 def test_fixed() -> None:
-    policy = Fixed(4, 64)
+    policy = FixedPlan(4, 64)
     policy.observe(outcome(4, 0))
-    assert policy.plan([], TIMES) == Plan(4, 64)
+    assert policy.plan([], TIMES) == DraftPlan(4, 64)
     assert policy.extension(0.01, 3) == "more"
 
 
@@ -84,7 +84,7 @@ class TestHeuristic:
             lengths.append(length)
             policy.observe(outcome(length, min(accepted, length)))
         assert lengths == [3, 4, 5, 2, 1, 1]
-        assert policy.plan([], TIMES) == Plan(2, 64)
+        assert policy.plan([], TIMES) == DraftPlan(2, 64)
 
     def test_stays_within_limits(self) -> None:
         policy = Heuristic(first=16)
@@ -172,7 +172,7 @@ class TestGoodput:
 
         best = min(product(range(1, 17), SIZES), key=lambda choice: seconds_per_token(*choice))
         times = RoundTimes(draft=0.005, verify=0.032, rtt=rtt, up_rate=rate, up_overhead=overhead)
-        assert Goodput(TokenSizes(SIZES), acceptance=acceptance).plan([], times) == Plan(*best)
+        assert Goodput(TokenSizes(SIZES), acceptance=acceptance).plan([], times) == DraftPlan(*best)
 
     def test_a_dear_rejection_makes_drafts_shorter(self) -> None:
         """DSSD's P_j comes with a rejection: the longer the draft, the likelier, so drafts get shorter."""
@@ -191,7 +191,7 @@ class TestGoodput:
         kept_up = [length for length in range(1, 17) if (overhead + 2 * length) / rate <= length * 0.005]
         seconds = {one: ahead_seconds(times, acceptance.overall, one, 2.0) for one in kept_up or [16]}
         best = max(one for one in seconds if seconds[one] <= NEARLY * min(seconds.values()))
-        assert Goodput(TokenSizes({None: 2.0}), ahead=True, acceptance=acceptance).plan([], times) == Plan(best)
+        assert Goodput(TokenSizes({None: 2.0}), ahead=True, acceptance=acceptance).plan([], times) == DraftPlan(best)
 
     def test_sizes_are_what_rounds_cost(self) -> None:
         policy = Goodput(TokenSizes({None: 1000.0}))

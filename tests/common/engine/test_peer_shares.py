@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engine.batcher import REST, Batcher, PassTimes, PeerShares
+from common.engine.batcher import REST, Batcher, PassTimes, TenantShares
 from common.engine.model.packed import Feed
 from tests.support.feeds import feed
 
@@ -44,26 +44,26 @@ def step(peer: Hashable, rows: int = ROWS) -> Feed:
     return feed(peer, rows, 1, True)
 
 
-def noted(shares: PeerShares, feeds: Sequence[Feed], seconds: float) -> None:
+def noted(shares: TenantShares, feeds: Sequence[Feed], seconds: float) -> None:
     """A pass of all of them, each fed whole."""
-    shares.note({each.job.peer for each in feeds}, feeds, seconds, Fixed())
+    shares.note({each.job.tenant for each in feeds}, feeds, seconds, Fixed())
 
 
-def asked(shares: PeerShares, feeds: Sequence[Feed]) -> list[Feed]:
+def asked(shares: TenantShares, feeds: Sequence[Feed]) -> list[Feed]:
     """The feeds of those that are not held back."""
-    held = shares.held(Counter(each.job.peer for each in feeds))
-    return [each for each in feeds if each.job.peer not in held]
+    held = shares.held(Counter(each.job.tenant for each in feeds))
+    return [each for each in feeds if each.job.tenant not in held]
 
 
 def places(feeds: Sequence[Feed], chosen: Sequence[Feed]) -> list[int]:
     return [feeds.index(each) for each in chosen]
 
 
-def served(shares: PeerShares, feeds: Sequence[Feed], costs: Fixed, seconds: float) -> list[int]:
+def served(shares: TenantShares, feeds: Sequence[Feed], costs: Fixed, seconds: float) -> list[int]:
     """A pass of all that may have a part of it; the places of what was fed."""
     mine = asked(shares, feeds)
     admitted = shares.admitted(mine, costs)
-    shares.note({each.job.peer for each in mine}, admitted, seconds, costs)
+    shares.note({each.job.tenant for each in mine}, admitted, seconds, costs)
     return places(feeds, admitted)
 
 
@@ -71,7 +71,7 @@ class TestAdmitted:
     @settings(max_examples=300)
     @given(st.lists(FEEDS, max_size=8), st.sampled_from([Fixed(), Fixed(free=9), Fixed(0.0, 0.0, 2048)]))
     def test_something_is_fed_whenever_there_is_something(self, turns: list[list[Feed]], costs: Fixed) -> None:
-        shares = PeerShares()
+        shares = TenantShares()
         for wishes in turns:
             admitted = served(shares, wishes, costs, 0.01)
             assert bool(admitted) == bool(wishes)
@@ -79,14 +79,14 @@ class TestAdmitted:
 
     def test_a_peer_alone_gets_all(self) -> None:
         wishes = [step("one") for _ in range(16)]
-        shares = PeerShares()
+        shares = TenantShares()
         for _ in range(1000):
             assert len(served(shares, wishes, Fixed(), 0.1)) == 16
 
     def test_equal_parts_and_all_in_turn(self) -> None:
         """Before anybody has had more than the other."""
         wishes = [step("many") for _ in range(6)] + [step("few")]
-        shares, fed = PeerShares(), Counter[int]()
+        shares, fed = TenantShares(), Counter[int]()
         for _ in range(12):
             admitted = places(wishes, shares.admitted(wishes, Fixed()))
             assert 6 in admitted and len(admitted) == 2
@@ -96,25 +96,25 @@ class TestAdmitted:
     def test_what_costs_nothing_is_not_shared_out(self) -> None:
         """A pass that takes as long with many rows as with few."""
         wishes = [step("many") for _ in range(16)] + [step("few")]
-        costs, shares = Fixed(0.0, 0.0, 2048), PeerShares()
+        costs, shares = Fixed(0.0, 0.0, 2048), TenantShares()
         for _ in range(1000):
             assert len(served(shares, wishes, costs, 0.02)) == len(wishes)
 
     def test_a_large_step_is_not_held_back_for_ever(self) -> None:
         wishes = [feed("large", 64, 3, True), step("small", 1)]
-        assert PeerShares().admitted(wishes, Fixed()) == wishes
+        assert TenantShares().admitted(wishes, Fixed()) == wishes
 
 
 class TestRest:
     """One that always wants everything, beside one that has just come."""
 
     @staticmethod
-    def grown(shares: PeerShares, wishes: list[Feed]) -> None:
+    def grown(shares: TenantShares, wishes: list[Feed]) -> None:
         for _ in range(1000):
             noted(shares, wishes, 0.1)
 
     def test_a_newcomer_goes_first_and_the_others_get_the_rest(self) -> None:
-        shares, greedy = PeerShares(), [step("greedy") for _ in range(16)]
+        shares, greedy = TenantShares(), [step("greedy") for _ in range(16)]
         self.grown(shares, greedy)
         wishes = [*greedy, step("new")]
         fed = Counter[str]()
@@ -128,7 +128,7 @@ class TestRest:
 
     def test_what_is_left_does_not_add_up_while_nobody_is_waited_for(self) -> None:
         """Each question of one that asks now and then begins with passes of its own."""
-        shares, greedy = PeerShares(), [step("greedy") for _ in range(16)]
+        shares, greedy = TenantShares(), [step("greedy") for _ in range(16)]
         self.grown(shares, greedy)
         for _ in range(20):
             for _ in range(50):
@@ -137,7 +137,7 @@ class TestRest:
 
     def test_who_has_had_a_little_more_than_an_equal_part_is_not_behind(self) -> None:
         """Seven that want a ninth each: what is left makes the eighth's part the largest one."""
-        shares, draw = PeerShares(), np.random.default_rng(3)
+        shares, draw = TenantShares(), np.random.default_rng(3)
         for _ in range(5000):
             peer = int(draw.integers(9))
             noted(shares, [step("greedy" if peer >= 7 else peer)], 0.01)
@@ -147,13 +147,13 @@ class TestRest:
 
     def test_one_answer_is_never_held_back(self) -> None:
         """Somebody's answer has been running for long, alone: it goes on beside a question of another one."""
-        shares, running = PeerShares(), [step("running")]
+        shares, running = TenantShares(), [step("running")]
         self.grown(shares, running)
         for _ in range(100):
             assert served(shares, [*running, step("new")], Fixed(), 0.01) == [0, 1]
 
     def test_of_those_that_are_held_back_who_has_had_less_comes_next(self) -> None:
-        shares = PeerShares()
+        shares = TenantShares()
         for peer, times in (("some", 300), ("greedy", 700)):
             for _ in range(times):
                 noted(shares, [step(peer)], 0.01)
@@ -162,7 +162,7 @@ class TestRest:
         assert shares.held({"greedy": 9}) == frozenset()
 
     def test_prompts_count_too(self) -> None:
-        shares, greedy = PeerShares(), [feed("greedy", ROWS, 200, False) for _ in range(16)]
+        shares, greedy = TenantShares(), [feed("greedy", ROWS, 200, False) for _ in range(16)]
         self.grown(shares, greedy)
         wishes = [*greedy, step("new")]
         part = feed("greedy", ROWS, 200, False)
@@ -177,7 +177,7 @@ class TestRest:
         assert passes == pytest.approx(200 * REST * 0.004 / 0.032, abs=1)
 
     def test_who_has_had_much_is_one_of_all_again_after_a_while(self) -> None:
-        shares, greedy = PeerShares(), [step("greedy")]
+        shares, greedy = TenantShares(), [step("greedy")]
         self.grown(shares, greedy)
         other = [step("other")]
         for _ in range(3000):
@@ -189,7 +189,7 @@ class TestRest:
         assert served(shares, wishes, Fixed(), 0.01) == [2, 4]
 
     def test_peers_that_are_gone_are_forgotten(self) -> None:
-        shares = PeerShares()
+        shares = TenantShares()
         for number in range(2000):
             wishes = [step(number), step(number), step("stays")]
             served(shares, wishes, Fixed(), 0.01)
@@ -206,7 +206,7 @@ class Machine:
 
     base: float = 0.002
     each: float = 0.0005
-    shares: PeerShares | None = field(default_factory=PeerShares)
+    shares: TenantShares | None = field(default_factory=TenantShares)
 
     def polite(self, peers: int, greedy: int, passes: int) -> list[float]:
         """Seconds of the polite peers' answers."""
@@ -234,9 +234,9 @@ class Machine:
             seconds = self.base + self.each * rows
             times.observe(seconds, True, 0, 0, rows)
             if self.shares is not None:
-                self.shares.note({each.job.peer for each in wishes}, fed, seconds, times)
+                self.shares.note({each.job.tenant for each in wishes}, fed, seconds, times)
             now += seconds
-            for owner in [each.job.peer for each in fed]:
+            for owner in [each.job.tenant for each in fed]:
                 if isinstance(owner, int):
                     left[owner] -= 1
                     if not left[owner]:

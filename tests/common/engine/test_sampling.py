@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.values import Drawn
+from common.answer.values import DrawnDraft
 from common.engine import draw as sampling
 from common.engine.draw import Sample, draw
 from common.sampling.mixture import Attribution, distributions, information, mixed
@@ -27,9 +27,9 @@ def sample(scores: np.ndarray, gain: float | None = None) -> Sample:
     return Sample(3, scores, RaceDrafter(seed=9, vocabulary=VOCABULARY), gain=gain)
 
 
-def only(drawn: list[Drawn | Exception]) -> list[Drawn]:
-    assert all(isinstance(each, Drawn) for each in drawn), drawn
-    return [each for each in drawn if isinstance(each, Drawn)]
+def only(drawn: list[DrawnDraft | Exception]) -> list[DrawnDraft]:
+    assert all(isinstance(each, DrawnDraft) for each in drawn), drawn
+    return [each for each in drawn if isinstance(each, DrawnDraft)]
 
 
 def test_what_a_document_tells_is_part_of_its_weight() -> None:
@@ -109,7 +109,7 @@ def test_a_draft_outlives_the_passes_that_follow(count: int) -> None:
         assert np.array_equal(kept_of(each)[1], shares)
 
 
-def kept_of(drawn: Drawn) -> tuple[torch.Tensor, np.ndarray]:
+def kept_of(drawn: DrawnDraft) -> tuple[torch.Tensor, np.ndarray]:
     """Copies of a draft's mixture and of what its documents make of it."""
     assert isinstance(drawn.view, LocalRace)
     assert isinstance(drawn.mixing, Attribution)

@@ -158,9 +158,9 @@ def test_tasks_that_cause_the_next_one_stop_no_answer() -> None:
 
     def again() -> None:
         if not ended.is_set():
-            worker.task(again, "peer")
+            worker.on_model_thread(again, "peer")
 
-    worker.task(again, "peer")
+    worker.on_model_thread(again, "peer")
     drafter = RaceDrafter(decoder.vocabulary, 1)
     worker.submit(job(decoder, client, documents(1), QUERY, drafter=drafter))
     try:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from common.estimates.estimators import (
     FAINT,
-    Ahead,
     Allowance,
     DecodeDelay,
     DecodeLine,
     PeerModel,
     RoundTripTime,
-    branches,
+    SpeculationLimits,
+    limit_speculation,
 )
 
 MOST = 8
@@ -36,10 +36,10 @@ odd = st.one_of(st.sampled_from([0.0, 5e-324, 1e-12, 1e12, 1e300, 1.7e308]), st.
 
 class TestBranches:
     def test_a_rejection_that_costs_much_is_met_with_branches_that_cost_little(self) -> None:
-        found = branches(16, MOST, own=0.01, other=0.02, trip=0.3, row=0.001)
-        assert found.branching and found.rows == MOST and found.drafts == 16
-        assert found.worth == pytest.approx(0.05)
-        assert branches(16, MOST, own=0.02, other=0.02, trip=0.3, row=0.002).worth == pytest.approx(0.1)
+        found = limit_speculation(16, MOST, own=0.01, other=0.02, trip=0.3, row=0.001)
+        assert found.branching and found.max_rows == MOST and found.max_drafts == 16
+        assert found.min_chance == pytest.approx(0.05)
+        assert limit_speculation(16, MOST, own=0.02, other=0.02, trip=0.3, row=0.002).min_chance == pytest.approx(0.1)
 
     @given(st.integers(2, 64), st.integers(2, 64), seconds, seconds, seconds, seconds)
     def test_never_where_nothing_is_saved(
@@ -47,15 +47,15 @@ class TestBranches:
     ) -> None:
         """The other side is slower by more than a rejection waits, or this one decides and is twice as fast."""
         other = own + trip + slower if trip else 2 * own + slower
-        assert branches(drafts, most, own, other, trip, row) == Ahead(drafts)
+        assert limit_speculation(drafts, most, own, other, trip, row) == SpeculationLimits(drafts)
 
     @given(seconds, seconds, seconds, seconds)
     def test_never_at_run_ahead_1(self, own: float, other: float, trip: float, row: float) -> None:
-        assert branches(1, MOST, own, other, trip, row) == Ahead(1)
+        assert limit_speculation(1, MOST, own, other, trip, row) == SpeculationLimits(1)
 
     @given(st.integers(1, 64), seconds, seconds, seconds, seconds)
     def test_never_in_steps_of_one_prefix(self, drafts: int, own: float, other: float, trip: float, row: float) -> None:
-        assert branches(drafts, 1, own, other, trip, row) == Ahead(drafts)
+        assert limit_speculation(drafts, 1, own, other, trip, row) == SpeculationLimits(drafts)
 
     @given(seconds, seconds, seconds, st.floats(0.0, 1.0))
     def test_never_where_a_row_costs_more_than_it_saves(
@@ -63,55 +63,67 @@ class TestBranches:
     ) -> None:
         """This side is not the faster, so that no row is free."""
         other = max(0.0, own - faster)
-        assert not branches(16, MOST, own, other, trip, own + more + 1e-6).branching
+        assert not limit_speculation(16, MOST, own, other, trip, own + more + 1e-6).branching
 
     @given(seconds, seconds, seconds, above_zero)
     def test_free_rows_only_where_this_side_is_the_faster(
         self, own: float, other: float, trip: float, row: float
     ) -> None:
-        found = branches(16, MOST, own, other, trip, row)
-        assert found.free <= max(0.0, other - own) / row
-        assert found.free <= MOST
+        found = limit_speculation(16, MOST, own, other, trip, row)
+        assert found.free_branches <= max(0.0, other - own) / row
+        assert found.free_branches <= MOST
 
     def test_what_fits_into_the_other_sides_step_is_free(self) -> None:
-        found = branches(16, MOST, own=0.010, other=0.0145, trip=0.3, row=0.001)
-        assert found.free == 4
-        dear = branches(16, MOST, own=0.010, other=0.050, trip=0.1, row=0.030)
-        assert dear.free == 1 and dear.worth == pytest.approx(0.6)
+        found = limit_speculation(16, MOST, own=0.010, other=0.0145, trip=0.3, row=0.001)
+        assert found.free_branches == 4
+        dear = limit_speculation(16, MOST, own=0.010, other=0.050, trip=0.1, row=0.030)
+        assert dear.free_branches == 1 and dear.min_chance == pytest.approx(0.6)
 
     @given(seconds, seconds, above_zero, above_zero, st.floats(1.0, 100.0))
     def test_the_dearer_a_row_the_fewer(self, own: float, other: float, trip: float, row: float, factor: float) -> None:
-        cheap, dear = (branches(16, MOST, own, other, trip, each) for each in (row, row * factor))
-        assert dear.worth >= cheap.worth and dear.free <= cheap.free and dear.rows <= cheap.rows
-        nothing = branches(16, MOST, own, other, trip, 0.0)
-        assert nothing.worth <= cheap.worth and nothing.free >= cheap.free and nothing.rows >= cheap.rows
+        cheap, dear = (limit_speculation(16, MOST, own, other, trip, each) for each in (row, row * factor))
+        assert (
+            dear.min_chance >= cheap.min_chance
+            and dear.free_branches <= cheap.free_branches
+            and dear.max_rows <= cheap.max_rows
+        )
+        nothing = limit_speculation(16, MOST, own, other, trip, 0.0)
+        assert (
+            nothing.min_chance <= cheap.min_chance
+            and nothing.free_branches >= cheap.free_branches
+            and nothing.max_rows >= cheap.max_rows
+        )
 
     @given(seconds, seconds, above_zero, above_zero, st.floats(1.0, 100.0))
     def test_the_longer_the_trip_the_more(
         self, own: float, other: float, trip: float, row: float, factor: float
     ) -> None:
-        near, far = (branches(16, MOST, own, other, each, row) for each in (trip, trip * factor))
-        assert far.worth <= near.worth and far.free >= near.free and far.rows >= near.rows
+        near, far = (limit_speculation(16, MOST, own, other, each, row) for each in (trip, trip * factor))
+        assert (
+            far.min_chance <= near.min_chance
+            and far.free_branches >= near.free_branches
+            and far.max_rows >= near.max_rows
+        )
 
     @given(st.integers(1, 300), st.integers(1, 300), odd, odd, odd, odd)
     def test_odd_times(self, drafts: int, most: int, own: float, other: float, trip: float, row: float) -> None:
-        found = branches(drafts, most, own, other, trip, row)
-        assert found.drafts == drafts
-        assert 1 <= found.rows <= most and 0 <= found.free <= most
+        found = limit_speculation(drafts, most, own, other, trip, row)
+        assert found.max_drafts == drafts
+        assert 1 <= found.max_rows <= most and 0 <= found.free_branches <= most
         if found.branching:
-            assert FAINT <= found.worth <= 1.0
+            assert FAINT <= found.min_chance <= 1.0
         else:
-            assert found == Ahead(drafts)
+            assert found == SpeculationLimits(drafts)
 
     def test_mutant_a_price_without_what_it_buys(self) -> None:
-        def priced(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> Ahead:
-            return replace(branches(drafts, most, own, other, trip, row), worth=max(FAINT, row))
+        def priced(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> SpeculationLimits:
+            return replace(limit_speculation(drafts, most, own, other, trip, row), min_chance=max(FAINT, row))
 
-        def weighs_the_step(rule: Callable[[int, int, float, float, float, float], Ahead]) -> bool:
+        def weighs_the_step(rule: Callable[[int, int, float, float, float, float], SpeculationLimits]) -> bool:
             short, long = (rule(16, MOST, step, step, 0.3, 0.01) for step in (0.02, 0.06))
-            return long.worth < short.worth
+            return long.min_chance < short.min_chance
 
-        assert weighs_the_step(branches)
+        assert weighs_the_step(limit_speculation)
         assert not weighs_the_step(priced)
 
 
@@ -124,7 +136,7 @@ class TestModel:
     def test_as_many_prefixes_as_the_connection_carries(self) -> None:
         model = self.model(0.02, 0.02)
         for rate, rows in ((1.0, 1), (60.0, 2), (200.0, 5), (1e6, MOST), (math.inf, MOST)):
-            assert model.ahead(0.4, 64, 0.3, MOST, 0.0001, rate).rows == rows, rate
+            assert model.ahead(0.4, 64, 0.3, MOST, 0.0001, rate).max_rows == rows, rate
 
     def test_none_before_the_link_is_known_or_where_they_are_of_no_use(self) -> None:
         model = self.model(0.02, 0.02)
@@ -136,7 +148,7 @@ class TestModel:
     def test_odd_steps(self, own: float, rate: float) -> None:
         """A line may foresee steps of no time at all."""
         found = self.model(own, 0.02).ahead(0.4, 64, 0.3, MOST, 0.0001, rate)
-        assert 1 <= found.rows <= MOST
+        assert 1 <= found.max_rows <= MOST
 
 
 class TestAllowance:

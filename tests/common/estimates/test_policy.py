@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.estimates.policy import Estimates, Greedy, Random, first_aggregator, placement_policy, run_ahead
+from common.estimates.policy import Estimates, FasterSide, RandomSide, first_aggregator, placement_policy, run_ahead
 from proto.messages import Placement, Side
 
 SIDES: tuple[Side, Side] = ("device", "cloud")
@@ -58,16 +58,16 @@ class TestPlacement:
     def test_the_papers_greedy_keeps_a_role_that_is_as_good(self) -> None:
         """Each side keeps what it has; a policy that took itself for the other side would give it away."""
         even = Estimates(0.1, 0.1, 0.3, 0.5, 0.5)
-        assert Greedy("device", lambda: even, paper=True).next_aggregator(1, {}) == "device"
-        assert Greedy("cloud", lambda: even, paper=True).next_aggregator(1, {}) == "cloud"
+        assert FasterSide("device", lambda: even, paper=True).next_aggregator(1, {}) == "device"
+        assert FasterSide("cloud", lambda: even, paper=True).next_aggregator(1, {}) == "cloud"
 
     def test_greedy_minds_what_was_accepted_unless_it_is_the_papers(self) -> None:
         even = Estimates(0.05, 0.05, 0.3, 0.8, 0.8)
         rejected: dict[Side, bool] = {"device": True, "cloud": False}
-        assert Greedy("device", lambda: even).next_aggregator(1, rejected) == "cloud"
-        assert Greedy("device", lambda: even).next_aggregator(1, rejected | {"cloud": True}) == "device"
-        assert Greedy("cloud", lambda: even).next_aggregator(1, rejected) == "cloud"
-        assert Greedy("device", lambda: even, paper=True).next_aggregator(1, rejected) == "device"
+        assert FasterSide("device", lambda: even).next_aggregator(1, rejected) == "cloud"
+        assert FasterSide("device", lambda: even).next_aggregator(1, rejected | {"cloud": True}) == "device"
+        assert FasterSide("cloud", lambda: even).next_aggregator(1, rejected) == "cloud"
+        assert FasterSide("device", lambda: even, paper=True).next_aggregator(1, rejected) == "device"
 
     def test_random_is_the_same_on_both_sides_and_different_for_every_seed(self) -> None:
         def choices(seed: int, role: Side) -> list[Side]:
@@ -88,7 +88,7 @@ class TestPlacement:
 
     @pytest.mark.parametrize(("number", "side"), [(0.0, "device"), (0.499, "device"), (0.5, "cloud"), (0.999, "cloud")])
     def test_random_splits_the_unit_interval(self, number: float, side: Side) -> None:
-        assert Random(lambda _: number).next_aggregator(3, {}) == side
+        assert RandomSide(lambda _: number).next_aggregator(3, {}) == side
 
 
 class TestEstimates:

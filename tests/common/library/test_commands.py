@@ -9,14 +9,14 @@ import pytest
 
 from cloud.settings import CloudSettings
 from common.configuration.settings import Settings
-from common.engine.kv.documents import StoreCounters
+from common.engine.kv.documents import DocumentStoreCounters
 from common.engine.model.decoder import load_decoder
 from common.engine.model.prompt import TextFormat
 from common.library import commands
 from common.library.database import connect, writer_lock
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
-from common.library.snapshots import newest, publish
+from common.library.snapshots import find_newest_snapshot, publish
 from common.process.lifetime import sole_process
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -40,21 +40,21 @@ class TestAdd:
     ) -> None:
         write("a.md", "# Apples\n\napple tree")
         write("photo.jpg", b"\xff\xd8")
-        assert commands.add(settings, [documents]) == commands.DONE
+        assert commands.add_documents(settings, [documents]) == commands.DONE
         out, err = capsys.readouterr()
         assert out == ""
         assert "1 added, 0 updated, 0 unchanged, 0 removed, 0 skipped; 1 chunk embedded" in err
         assert "1 file of other types ignored: 1 " in err
         write("b.txt", b"\0")
-        assert commands.add(settings, [documents]) == commands.INCOMPLETE
+        assert commands.add_documents(settings, [documents]) == commands.INCOMPLETE
         assert "skipped b.txt: it is not text: it contains NUL bytes" in capsys.readouterr().err
-        assert commands.add(settings, [documents / "a.md"], rebuild=True) == commands.DONE
+        assert commands.add_documents(settings, [documents / "a.md"], rebuild=True) == commands.DONE
         assert "1 chunk embedded again" in capsys.readouterr().err
 
     def test_a_bad_folder_is_one_line(
         self, settings: Settings, documents: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert commands.add(settings, [documents / "[red]nowhere"]) == commands.IMPOSSIBLE
+        assert commands.add_documents(settings, [documents / "[red]nowhere"]) == commands.IMPOSSIBLE
         out, err = capsys.readouterr()
         assert (out, err) == ("", f"dragon: {documents}/[red]nowhere is not a folder or a file\n")
 
@@ -84,11 +84,11 @@ class TestShow:
         self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
         write("sub/a.md", "# Apples\n\nthe apple tree\nin the garden")
-        commands.add(settings, [documents])
+        commands.add_documents(settings, [documents])
         capsys.readouterr()
-        assert commands.list_documents(settings) == commands.DONE
+        assert commands.print_documents(settings) == commands.DONE
         assert capsys.readouterr().out == f"Apples\tsub/a.md\t{documents}\t1\t38\t\n"
-        assert commands.search(settings, "apple tree") == commands.DONE
+        assert commands.search_documents(settings, "apple tree") == commands.DONE
         fields = capsys.readouterr().out.rstrip("\n").split("\t")
         assert fields[1:] == ["Apples", "sub/a.md", "", "# Apples the apple tree in the garden"]
         assert 0 < float(fields[0]) <= 1
@@ -97,8 +97,8 @@ class TestShow:
         self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
         write("a.txt", "apple \x1b[2J\x9b31m\u202etree\u2028 [bold]x[/bold]\x07 \u200d")
-        commands.add(settings, [documents])
-        commands.search(settings, "apple")
+        commands.add_documents(settings, [documents])
+        commands.search_documents(settings, "apple")
         shown = capsys.readouterr().out
         assert not set(shown) & set("\x1b\x9b\u202e\u2028\x07")
         assert "[bold]x[/bold]" in shown
@@ -112,8 +112,8 @@ class TestShow:
         monkeypatch.setattr("sys.stdout", terminal)
         monkeypatch.setattr("sys.stderr", Terminal())
         write("a.txt", "apple [tree]")
-        assert commands.add(settings, [documents]) == commands.DONE
-        assert commands.search(settings, "apple") == commands.DONE
+        assert commands.add_documents(settings, [documents]) == commands.DONE
+        assert commands.search_documents(settings, "apple") == commands.DONE
         assert "apple [tree]" in terminal.getvalue()
         assert "similarity" in terminal.getvalue()
 
@@ -124,12 +124,12 @@ class TestShow:
         name = "a-name-that-goes-on-and-on-without-a-single-space-in-it"
         write("a.md", "# Apples\n\napple tree")
         write(f"sub/{name}.md", "# A long title about harbours, boats and the sea at night\n\na harbour")
-        commands.add(settings, [documents])
+        commands.add_documents(settings, [documents])
         terminal = Terminal()
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", str(width))
         monkeypatch.setattr("sys.stdout", terminal)
-        commands.list_documents(settings)
+        commands.print_documents(settings)
         lines = re.sub("\x1b[^m]*m", "", terminal.getvalue()).splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in terminal.getvalue()
@@ -142,19 +142,19 @@ class TestShow:
     def test_says_when_there_is_nothing(
         self, settings: Settings, documents: Path, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert commands.search(settings, "x") == commands.INCOMPLETE
-        assert commands.list_documents(settings) == commands.DONE
+        assert commands.search_documents(settings, "x") == commands.INCOMPLETE
+        assert commands.print_documents(settings) == commands.DONE
         told = capsys.readouterr()
         assert told.out == ""
         assert told.err.endswith("the library is empty: `dragon library add --role cloud FOLDER` fills it\n")
-        assert commands.search(settings, " ") == commands.IMPOSSIBLE
+        assert commands.search_documents(settings, " ") == commands.IMPOSSIBLE
         write("a.txt", "apple")
-        commands.add(settings, [documents])
+        commands.add_documents(settings, [documents])
         capsys.readouterr()
         by_words = settings.model_copy(update={"search": "keyword"})
-        assert commands.search(by_words, "zebra") == commands.INCOMPLETE
+        assert commands.search_documents(by_words, "zebra") == commands.INCOMPLETE
         assert capsys.readouterr().err == "nothing found\n"
-        assert commands.search(settings, "x", 0) == commands.IMPOSSIBLE
+        assert commands.search_documents(settings, "x", 0) == commands.IMPOSSIBLE
 
 
 class TestRemove:
@@ -163,19 +163,19 @@ class TestRemove:
     ) -> None:
         write("a.txt", "apple")
         write("b.txt", "banana")
-        commands.add(settings, [documents])
-        assert commands.remove(settings, ["nothing.txt"]) == commands.INCOMPLETE
-        assert commands.remove(settings, ["a.txt"]) == commands.DONE
+        commands.add_documents(settings, [documents])
+        assert commands.remove_documents(settings, ["nothing.txt"]) == commands.INCOMPLETE
+        assert commands.remove_documents(settings, ["a.txt"]) == commands.DONE
         assert "1 document removed" in capsys.readouterr().err
-        assert commands.remove(settings, []) == commands.IMPOSSIBLE
-        assert commands.remove(settings, [""]) == commands.IMPOSSIBLE
+        assert commands.remove_documents(settings, []) == commands.IMPOSSIBLE
+        assert commands.remove_documents(settings, [""]) == commands.IMPOSSIBLE
         with commands.open_library(settings) as library:
             library.watch(documents)
-        assert commands.remove(settings, ["b.txt"]) == commands.IMPOSSIBLE
+        assert commands.remove_documents(settings, ["b.txt"]) == commands.IMPOSSIBLE
         assert "is watched: remove the file there" in capsys.readouterr().err
-        assert commands.remove(settings, ["b.txt"], everything=True) == commands.IMPOSSIBLE
-        assert commands.remove(settings, [], everything=True) == commands.DONE
-        commands.list_documents(settings)
+        assert commands.remove_documents(settings, ["b.txt"], everything=True) == commands.IMPOSSIBLE
+        assert commands.remove_documents(settings, [], everything=True) == commands.DONE
+        commands.print_documents(settings)
         assert capsys.readouterr().out == ""
 
 
@@ -188,8 +188,8 @@ class TestRemoveUploads:
         folder.mkdir()
         (folder / "plan.txt").write_text("an apple tree")
         write("plan.txt", "a harbour full of boats")
-        commands.add(settings, [documents])
-        commands.add(settings, [folder], watch=True)
+        commands.add_documents(settings, [documents])
+        commands.add_documents(settings, [folder], watch=True)
         return folder
 
     @staticmethod
@@ -203,10 +203,10 @@ class TestRemoveUploads:
     ) -> None:
         upload = uploads / "plan.txt"
         given = str(upload) if by_place else "plan.txt"
-        assert commands.remove(settings, [given], uploads=uploads) == commands.DONE
+        assert commands.remove_documents(settings, [given], uploads=uploads) == commands.DONE
         assert capsys.readouterr().err.endswith("1 document removed\n")
         assert self.listed(settings) == [str(documents / "plan.txt")] and not upload.exists()
-        assert commands.remove(settings, [given], uploads=uploads) == (
+        assert commands.remove_documents(settings, [given], uploads=uploads) == (
             commands.INCOMPLETE if by_place else commands.DONE
         ), "the name is the other document's now"
         assert (documents / "plan.txt").exists()
@@ -215,27 +215,27 @@ class TestRemoveUploads:
         self, settings: Settings, uploads: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(documents)
-        assert commands.remove(settings, ["plan.txt"], uploads=uploads) == commands.DONE
+        assert commands.remove_documents(settings, ["plan.txt"], uploads=uploads) == commands.DONE
         assert self.listed(settings) == [str(uploads / "plan.txt")]
         assert (uploads / "plan.txt").exists() and (documents / "plan.txt").exists()
 
     def test_one_that_is_no_document_goes(self, settings: Settings, uploads: Path) -> None:
         (uploads / "empty.txt").touch()
-        assert commands.remove(settings, ["empty.txt"], uploads=uploads) == commands.DONE
+        assert commands.remove_documents(settings, ["empty.txt"], uploads=uploads) == commands.DONE
         assert not (uploads / "empty.txt").exists()
-        assert commands.remove(settings, ["empty.txt"], uploads=uploads) == commands.INCOMPLETE
+        assert commands.remove_documents(settings, ["empty.txt"], uploads=uploads) == commands.INCOMPLETE
 
     def test_one_goes_while_another_process_changes_the_library(
         self, settings: Settings, uploads: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with writer_lock(settings.library):
-            assert commands.remove(settings, ["plan.txt"], uploads=uploads) == commands.DONE
+            assert commands.remove_documents(settings, ["plan.txt"], uploads=uploads) == commands.DONE
         assert "deleted; the library is being read, which forgets them" in capsys.readouterr().err
         assert not (uploads / "plan.txt").exists()
 
     @pytest.mark.parametrize("named", ["", ".."])
     def test_the_folder_and_those_around_it_delete_nothing(self, settings: Settings, uploads: Path, named: str) -> None:
-        assert commands.remove(settings, [str(uploads / named)], uploads=uploads) == commands.DONE
+        assert commands.remove_documents(settings, [str(uploads / named)], uploads=uploads) == commands.DONE
         assert (uploads / "plan.txt").exists() and str(uploads / "plan.txt") not in self.listed(settings)
 
 
@@ -244,7 +244,7 @@ class TestStoredDocuments:
     def filled(self, settings: Settings, documents: Path, write: Write) -> Settings:
         write("a.md", "# Apples\n\napple tree")
         write("b.md", "# Boats\n\na harbour full of boats")
-        commands.add(settings, [documents])
+        commands.add_documents(settings, [documents])
         return settings
 
     @staticmethod
@@ -252,23 +252,23 @@ class TestStoredDocuments:
         return len(list(settings.document_store.rglob("*.safetensors")))
 
     def test_prefill_leaves_nothing_to_compute(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-        assert commands.prefill(filled) == commands.DONE
+        assert commands.prefill_library(filled) == commands.DONE
         assert "2 chunks computed, 0 there already" in capsys.readouterr().err
         assert self.stored(filled) == 2
-        assert commands.prefill(filled) == commands.DONE
+        assert commands.prefill_library(filled) == commands.DONE
         assert "0 chunks computed, 2 there already" in capsys.readouterr().err
         decoder = load_decoder(filled)
         form = TextFormat(decoder.tokenizer)
         with commands.open_library(filled) as library:
             texts = [hit.text for hit in library.search("apple boats", 2)]
         decoder.open([form.document_tokens(text, 400) for text in texts], [5], 4)
-        assert decoder.document_cache.counters.disk == StoreCounters(hits=2)
+        assert decoder.document_cache.counters.disk == DocumentStoreCounters(hits=2)
 
     def test_a_store_that_is_too_small_is_told(self, filled: Settings, capsys: pytest.CaptureFixture[str]) -> None:
         small = filled.model_copy(update={"document_store_bytes": 1000})
-        assert commands.prefill(small) == commands.INCOMPLETE
+        assert commands.prefill_library(small) == commands.INCOMPLETE
         assert "2 chunks left out: document_store_bytes is too small" in capsys.readouterr().err
-        assert commands.prefill(filled.model_copy(update={"document_store_bytes": 0})) == commands.IMPOSSIBLE
+        assert commands.prefill_library(filled.model_copy(update={"document_store_bytes": 0})) == commands.IMPOSSIBLE
 
     @pytest.mark.parametrize("how", ["removed", "changed", "gone"])
     def test_of_a_document_that_is_removed_nothing_is_left(
@@ -276,15 +276,15 @@ class TestStoredDocuments:
     ) -> None:
         filled.document_store.mkdir()
         (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
-        assert commands.add(filled, [documents]) == commands.DONE
+        assert commands.add_documents(filled, [documents]) == commands.DONE
         assert self.stored(filled) == 1, "nothing was removed yet"
         if how == "removed":
-            assert commands.remove(filled, [""]) == commands.IMPOSSIBLE
+            assert commands.remove_documents(filled, [""]) == commands.IMPOSSIBLE
             assert self.stored(filled) == 1, "it was refused"
-            assert commands.remove(filled, ["a.md"]) == commands.DONE
+            assert commands.remove_documents(filled, ["a.md"]) == commands.DONE
         else:
             write("a.md", "# Pears\n") if how == "changed" else (documents / "a.md").unlink()
-            assert commands.add(filled, [documents]) == commands.DONE
+            assert commands.add_documents(filled, [documents]) == commands.DONE
         assert self.stored(filled) == 0
 
     @pytest.mark.parametrize("how", ["removed", "changed"])
@@ -295,16 +295,20 @@ class TestStoredDocuments:
 
         def change(name: str) -> None:
             write(name, "# Pears\n") if how == "changed" else None
-            done = commands.remove(filled, [name]) if how == "removed" else commands.add(filled, [documents])
+            done = (
+                commands.remove_documents(filled, [name])
+                if how == "removed"
+                else commands.add_documents(filled, [documents])
+            )
             assert done == commands.DONE
 
         publish(filled.library)
         change("a.md")
-        assert newest(filled.library) is None
+        assert find_newest_snapshot(filled.library) is None
         made = publish(filled.library)
         with sole_process(filled.lock):
             change("b.md")
-        assert newest(filled.library) == made
+        assert find_newest_snapshot(filled.library) == made
 
     def test_where_a_change_is_refused_they_stay(
         self, filled: Settings, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
@@ -312,12 +316,12 @@ class TestStoredDocuments:
         filled.document_store.mkdir()
         (filled.document_store / f"{'ab' * 32}.safetensors").write_bytes(b"keys and values of a.md")
         with writer_lock(filled.library):
-            assert commands.add(filled, [documents]) == commands.IMPOSSIBLE
-            assert commands.remove(filled, ["a.md"]) == commands.IMPOSSIBLE
+            assert commands.add_documents(filled, [documents]) == commands.IMPOSSIBLE
+            assert commands.remove_documents(filled, ["a.md"]) == commands.IMPOSSIBLE
         monkeypatch.setattr(ConfiguredToy, "__init__", lambda self, *model: ToyEmbedder.__init__(self, "another"))
         monkeypatch.setattr(commands, "chunker_for", lambda embedder, tokens: None)
         write("a.md", "# Pears\n")
-        assert commands.add(filled, [documents]) == commands.IMPOSSIBLE, "it was embedded by another model"
+        assert commands.add_documents(filled, [documents]) == commands.IMPOSSIBLE, "it was embedded by another model"
         assert self.stored(filled) == 1
 
     def test_an_interrupted_add_may_have_replaced_something(
@@ -331,7 +335,7 @@ class TestStoredDocuments:
 
         monkeypatch.setattr(Library, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            commands.add(filled, [documents])
+            commands.add_documents(filled, [documents])
         assert self.stored(filled) == 0
 
 
@@ -341,23 +345,23 @@ class TestStatus:
     ) -> None:
         write("a.txt", "apple tree")
         write("bad.pdf", b"no pdf")
-        assert commands.status(settings) == commands.DONE
+        assert commands.print_status(settings) == commands.DONE
         assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
-        commands.add(settings, [documents])
+        commands.add_documents(settings, [documents])
         capsys.readouterr()
-        assert commands.status(settings) == commands.INCOMPLETE
+        assert commands.print_status(settings) == commands.INCOMPLETE
         total, folder, skipped = capsys.readouterr().out.splitlines()
         assert total == "1 document, 1 chunk, 10 bytes"
         assert folder.startswith(f"{documents}: 1 document, 10 bytes, read on 20")
         assert skipped.startswith(f"  skipped {documents / 'bad.pdf'}: it is damaged, or no pdf file")
 
         (documents / "bad.pdf").unlink()
-        commands.add(settings, [documents])
-        assert commands.status(settings) == commands.DONE
+        commands.add_documents(settings, [documents])
+        assert commands.print_status(settings) == commands.DONE
         assert "skipped" not in capsys.readouterr().out
-        commands.remove(settings, [str(documents)])
+        commands.remove_documents(settings, [str(documents)])
         capsys.readouterr()
-        commands.status(settings)
+        commands.print_status(settings)
         assert capsys.readouterr().out == "0 documents, 0 chunks, 0 bytes\n"
 
     def test_says_how_far_a_reading_is(
@@ -370,7 +374,7 @@ class TestStatus:
 
         def stop(done: int, total: int, path: str) -> None:
             if Path(path).name == "38.txt":
-                commands.status(settings)
+                commands.print_status(settings)
                 shown.append(capsys.readouterr().out.splitlines()[1])
                 raise KeyboardInterrupt
 
@@ -380,7 +384,7 @@ class TestStatus:
         with closing(connect(settings.library / "library.sqlite")) as connection:
             connection.execute("UPDATE readings SET began = began - 1e9")  # whoever has the process's number now
             connection.commit()
-        commands.status(settings)
+        commands.print_status(settings)
         told = capsys.readouterr().out
         assert f"interrupted at 77%: `dragon library add --role cloud {documents}` goes on with it" in told
         # What was asked for need not be said again.

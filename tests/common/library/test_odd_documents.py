@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from common.library import documents as documents_module
-from common.library.documents import MOST_TEXT_BYTES, File, UnusableDocument, content_of, load
+from common.library.documents import MOST_TEXT_BYTES, File, UnusableDocument, load, read_content
 from common.library.library import Library
 from common.library.readers.isolated import IsolatedReader
 from tests.common.library.conftest import Write
@@ -124,6 +124,6 @@ def test_a_letter_with_a_hundred_thousand_accents() -> None:
     """Half of them above, half below, and what nobody sees between: Python took minutes to put them in order."""
     marks = "\u0301\u00ad" * 50_000 + "\u0323\u200b" * 50_000
     began = time.process_time()
-    (section,) = content_of(File(".txt", f"tea e{marks} tea".encode(), "", 0, 0), IsolatedReader()).sections
+    (section,) = read_content(File(".txt", f"tea e{marks} tea".encode(), "", 0, 0), IsolatedReader()).sections
     assert time.process_time() - began < 5
     assert section.text == "tea \u00e9" + "\u0301" * 29 + " tea"

@@ -114,7 +114,7 @@ def test_they_are_told_in_one_line(
     for name in ("a/node_modules/x.md", "b/node_modules/y.md", ".git/z.md", "__pycache__/z.md"):
         write(name, NOTE)
     settings = Settings(data=tmp_path / "data", document_store_bytes=0)
-    assert commands.add(settings, [documents]) == commands.DONE
+    assert commands.add_documents(settings, [documents]) == commands.DONE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "passed over" in line]
     assert line == (
         "4 folders (hidden, installed or built) passed over: 2 node_modules, 1 .git, 1 __pycache__;"

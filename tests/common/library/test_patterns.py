@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from common.library import patterns
 from common.library.patterns import PathPatterns
 from proto.messages import LONGEST_PATTERN, MOST_PATTERNS
-from proto.patterns import checked, checked_tag
+from proto.patterns import check_patterns, checked_tag
 
 PARTS = st.sampled_from(["a", "b", "ab", "a*", "*b", "?", "*", "**", "a?b", "*a*b", "a**b", "é", "[a]"])
 PATTERNS = st.builds(
@@ -102,7 +102,7 @@ def test_the_work_grows_with_the_path_and_not_with_what_patterns_could_mean(monk
     steps = 0
     step = PathPatterns._step
 
-    def counted(self: PathPatterns, state: patterns.State, character: str) -> patterns.State:
+    def counted(self: PathPatterns, state: patterns.PatternState, character: str) -> patterns.PatternState:
         nonlocal steps
         steps += 1
         return step(self, state, character)
@@ -110,7 +110,7 @@ def test_the_work_grows_with_the_path_and_not_with_what_patterns_could_mean(monk
     monkeypatch.setattr(PathPatterns, "_step", counted)
     hostile = [("*a" * 127) + "x", "**/" * 60 + "x", "?*" * 100 + "x", "**/*a*a*a*a*/" * 15 + "x"]
     paths = ["/".join(["a" * 40] * 20), "a" * 255]
-    checked(hostile)
+    check_patterns(hostile)
     automaton = PathPatterns(hostile)
     for path in paths:
         assert not automaton.after(automaton.start, path).fits
@@ -139,7 +139,7 @@ def test_the_work_grows_with_the_path_and_not_with_what_patterns_could_mean(monk
 )
 def test_what_can_not_be_followed_is_refused(refused: list[str]) -> None:
     with pytest.raises(ValueError, match=r"^(pattern 1|there may be) ") as refusal:
-        checked(refused)
+        check_patterns(refused)
     assert all(len(each) < 6 or each not in str(refusal.value) for each in refused)  # it may be private
 
 

@@ -17,7 +17,7 @@ from common.library import database, publishing, snapshots
 from common.library.errors import LibraryError
 from common.library.library import Library
 from common.library.publishing import Follower, Publisher
-from common.library.snapshots import forget, newest, publish, tidy
+from common.library.snapshots import find_newest_snapshot, forget, publish, tidy
 from common.library.store import DATABASE, INDEX, Store
 from tests.common.library.conftest import Write
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -47,7 +47,7 @@ def test_is_what_the_library_was(
     library: Library, opened: Callable[[Path], Library], write: Write, documents: Path
 ) -> None:
     place = publish(library.folder)
-    assert newest(library.folder) == place == publish(library.folder)
+    assert find_newest_snapshot(library.folder) == place == publish(library.folder)
     with opened(place) as snapshot:
         assert (snapshot.identity, snapshot.counts) == (library.identity, library.counts)
         write("museum.txt", SECOND)
@@ -59,7 +59,7 @@ def test_is_what_the_library_was(
             assert texts(later) == [FIRST, SECOND]
             assert later.passages("museum", "when")[0].text == SECOND
             assert [hit.text for hit in later.search("when", 9, only=["*.txt"])] != []
-    assert newest(library.folder) == other != place
+    assert find_newest_snapshot(library.folder) == other != place
 
 
 def test_is_read_without_writing(library: Library, opened: Callable[[Path], Library]) -> None:
@@ -83,7 +83,7 @@ def test_is_read_without_writing(library: Library, opened: Callable[[Path], Libr
 
 
 def test_of_a_library_without_documents(tmp_path: Path, opened: Callable[[Path], Library]) -> None:
-    assert newest(tmp_path) is None
+    assert find_newest_snapshot(tmp_path) is None
     with opened(publish(tmp_path / "library")) as snapshot:
         assert (snapshot.identity, snapshot.count, texts(snapshot)) == ("", 0, [])
 
@@ -104,8 +104,8 @@ def test_one_whose_making_was_killed_is_made_anew(library: Library, monkeypatch:
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(snapshots, "put_in_place", killed)
         publish(library.folder)
-    assert newest(library.folder) is None
-    assert publish(library.folder) == newest(library.folder)
+    assert find_newest_snapshot(library.folder) is None
+    assert publish(library.folder) == find_newest_snapshot(library.folder)
 
 
 def test_the_making_of_a_large_one_can_be_stopped(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_the_making_of_a_large_one_can_be_stopped(library: Library, monkeypatch:
         signal.signal(signal.SIGPROF, former)
     (made,) = (path for path in (library.folder / "snapshots").rglob(DATABASE))
     assert made.stat().st_size < 16_000_000
-    assert newest(library.folder) is None
+    assert find_newest_snapshot(library.folder) is None
 
 
 def test_a_disk_that_is_full_is_told_of(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_another_index_of_the_same_content_is_another_snapshot(
         assert publish(library.folder) == first
         trained.settle()
         second = publish(library.folder)
-    assert second == newest(library.folder) == publish(library.folder) != first
+    assert second == find_newest_snapshot(library.folder) == publish(library.folder) != first
     assert (second / INDEX).exists() > (first / INDEX).exists()
     for place, lists in ((first, False), (second, True)):
         with Library(place, toy, approximate_from=1) as snapshot:
@@ -185,7 +185,7 @@ def test_those_that_were_replaced_go_when_nobody_reads_them(
 def test_forgotten_ones_are_gone(library: Library) -> None:
     publish(library.folder)
     forget(library.folder)
-    assert newest(library.folder) is None
+    assert find_newest_snapshot(library.folder) is None
     assert not any(path.is_dir() for path in library.folder.iterdir())
     assert texts(library) == [FIRST]
 

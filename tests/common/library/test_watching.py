@@ -77,7 +77,7 @@ def test_changes_are_read_while_searches_go_on(
         )
         until(lambda: [len(reading.skipped) for reading in library.readings()], [1])
         capsys.readouterr()
-        commands.status(settings)
+        commands.print_status(settings)
         assert ", watched\n" in capsys.readouterr().out
     finally:
         watcher.close()
@@ -333,7 +333,7 @@ def test_folders_that_are_passed_over_are_not_watched(
 
 def test_what_is_removed_is_no_longer_watched(settings: Settings, library: Library, documents: Path) -> None:
     assert library.watched() == [str(documents)]
-    commands.remove(settings, [str(documents)])
+    commands.remove_documents(settings, [str(documents)])
     assert library.watched() == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.process.threads import OWNERS, Accounts, TokenBucket
+from common.process.threads import TENANTS, Accounts, TokenBucket
 
 STEPS = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 5.0)), min_size=1, max_size=100)
 
@@ -38,8 +38,8 @@ def test_it_is_even_after_the_time_told(rate: float, cost: float) -> None:
 def test_whoever_comes_back_has_the_account_that_it_had() -> None:
     accounts = Accounts(1.0, 1.0)
     accounts.of("greedy", 0.0).charge(0.0, 5.0)
-    for number in range(3 * OWNERS):
+    for number in range(3 * TENANTS):
         accounts.of(number, 1.0)
     assert accounts.of("greedy", 1.0).wait(1.0) == 3.0
     assert accounts.of("other", 1.0).wait(1.0) == 0.0
-    assert len(accounts._kept) <= OWNERS + 2
+    assert len(accounts._kept) <= TENANTS + 2

@@ -95,5 +95,5 @@ def test_keys_and_values_take_their_part_of_what_there_is(monkeypatch: pytest.Mo
     assert configured.kv_limit(7 * MB) == 7 * MB
     assert gateway.settings_of_worker(CloudSettings(workers=2))["kv_bytes"] == 50 * MB
     monkeypatch.setattr(doctor, "PROGRAM", 250 * MB)
-    told = doctor.of_memory(DeviceSettings(torch_device="cpu"), [], 1)
+    told = doctor.check_memory(DeviceSettings(torch_device="cpu"), [], 1)
     assert (told.level, told.text) == ("warn", "315 MB free; the daemon takes about 262 MB, and answers up to 105 MB")

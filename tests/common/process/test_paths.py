@@ -8,7 +8,7 @@ import pytest
 
 from common.engine.model.errors import ModelError
 from common.engine.model.gguf import imported
-from common.engine.model.hub import is_folder, link, locate
+from common.engine.model.hub import find_decoder_files, is_folder, link
 from common.process.files import expanded
 
 NOBODY = "~nobody-at-all"  # slips of `~/nobody-at-all`
@@ -27,7 +27,7 @@ def test_that_of_nobody_is_a_name_like_others() -> None:
 
 def test_models_of_nobody_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for look in (is_folder, locate):
+    for look in (is_folder, find_decoder_files):
         with pytest.raises(ModelError, match="no such folder"):
             look(NOBODY)
     with pytest.raises(ModelError, match="can't be read: no such file"):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from common.process.lifetime import anybody_present, present
+from common.process.lifetime import anybody_present, show_presence
 
 AT_WORK = """
 import sys
 from pathlib import Path
-from common.process.lifetime import present
-with present(Path(sys.argv[1])):
+from common.process.lifetime import show_presence
+with show_presence(Path(sys.argv[1])):
     print("at work", flush=True)
     sys.stdin.read()
 """
@@ -50,7 +50,7 @@ def test_until_the_last_of_them_has_ended(tmp_path: Path) -> None:
 def test_a_child_of_one_of_them_is_not_present(tmp_path: Path) -> None:
     file = tmp_path / "sign"
     with ExitStack() as stack:
-        with present(file):
+        with show_presence(file):
             child = stack.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False))
         assert not anybody_present(file)
         child.communicate()
@@ -69,7 +69,7 @@ def test_whoever_looks_is_in_nobody_s_way(tmp_path: Path) -> None:
 def test_where_nothing_can_be_locked_nothing_is_shown(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file" / "sign", tmp_path):
-        with present(place):
+        with show_presence(place):
             assert not anybody_present(place)
 
 
@@ -77,6 +77,6 @@ def test_where_nothing_can_be_locked_nothing_is_shown(tmp_path: Path) -> None:
 def test_the_same_process_sees_itself(tmp_path: Path, others: int) -> None:
     with ExitStack() as stack:
         for _ in range(others):
-            stack.enter_context(present(tmp_path / "sign"))
+            stack.enter_context(show_presence(tmp_path / "sign"))
         assert anybody_present(tmp_path / "sign")
     assert not anybody_present(tmp_path / "sign")

@@ -19,21 +19,21 @@ from tests.daemons.streaming import PATIENCE, wait_until
 STUCK = """
 import sys, threading, time
 from contextlib import ExitStack
-from common.process.lifetime import stopping, until_told
+from common.process.lifetime import exit_on_stop, wait_until_stopped
 
 def within_a_library():
     import hashlib
     while True:
         hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # of no use, and deaf to signals
 
-with stopping(), ExitStack() as stack:
+with exit_on_stop(), ExitStack() as stack:
     threading.Thread(target=threading.Event().wait).start()  # one that nobody ends
     if sys.argv[1] == "ending":
         stack.callback(lambda: (print("ending", flush=True), threading.Event().wait()))
     print("ready", flush=True)
     if sys.argv[1] == "library":
         within_a_library()
-    until_told()
+    wait_until_stopped()
 """
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from common.process import lifetime as together
-from common.process.lifetime import Together
+from common.process.lifetime import ChildProcesses
 from tests.common.process.test_child import gone
 
 WAIT = 60.0  # seconds, on a busy machine
@@ -63,7 +63,7 @@ def children() -> list[psutil.Process]:
 def test_lines_have_their_names_and_last_words_are_heard() -> None:
     lines = Lines()
     before = set(children())
-    with Together({"a": python(ORDERLY), "b": python(ORDERLY)}, lines.tell) as both:
+    with ChildProcesses({"a": python(ORDERLY), "b": python(ORDERLY)}, lines.tell) as both:
         assert {lines.next(), lines.next()} == {("a", "up"), ("b", "up")}
         assert both.ended() == {}
     assert both.ended() == {"a": 0, "b": 0}
@@ -74,13 +74,13 @@ def test_lines_have_their_names_and_last_words_are_heard() -> None:
 def test_stderr_and_what_is_no_text_are_lines_too() -> None:
     lines = Lines()
     code = "import sys; sys.stderr.buffer.write(b'\\xff ok\\r\\nno end')"
-    with Together({"a": python(code)}, lines.tell):
+    with ChildProcesses({"a": python(code)}, lines.tell):
         assert (lines.next(), lines.next()) == (("a", "\ufffd ok"), ("a", "no end"))
 
 
 def test_one_that_ends_is_told_with_its_code() -> None:
     lines = Lines()
-    with Together({"a": python("raise SystemExit(7)"), "b": python(SLEEP)}, lines.tell) as both:
+    with ChildProcesses({"a": python("raise SystemExit(7)"), "b": python(SLEEP)}, lines.tell) as both:
         end = time.monotonic() + WAIT
         while not both.ended() and time.monotonic() < end:
             time.sleep(0.01)
@@ -92,19 +92,19 @@ def test_one_that_ends_is_told_with_its_code() -> None:
 def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "PATIENCE", 0.2)
     lines = Lines()
-    with Together({"a": python(DEAF)}, lines.tell) as both:
+    with ChildProcesses({"a": python(DEAF)}, lines.tell) as both:
         assert lines.next() == ("a", "up")
     assert both.ended() == {"a": -signal.SIGKILL}
 
 
 def test_a_signal_for_this_process_group_does_not_reach_them() -> None:
     lines = Lines()
-    with Together({"a": python(f"import os; print(os.getpgid(0)); {SLEEP}")}, lines.tell):
+    with ChildProcesses({"a": python(f"import os; print(os.getpgid(0)); {SLEEP}")}, lines.tell):
         assert int(lines.next()[1]) != os.getpgid(0)
 
 
 def test_if_one_can_not_be_started_none_is_left() -> None:
     before = set(children())
     with pytest.raises(OSError):
-        Together({"a": python(SLEEP), "b": ["/nowhere/python"]}, Lines().tell)
+        ChildProcesses({"a": python(SLEEP), "b": ["/nowhere/python"]}, Lines().tell)
     assert all(gone(child) for child in set(children()) - before)

@@ -15,8 +15,8 @@ from common.processors.calls import (
     ProcessorOptions,
     Tool,
     call_grammar,
-    received,
-    travelling,
+    decode_options,
+    encode_options,
 )
 from common.processors.grammar import Grammar
 from tests.common.processors.schemas import CAR, HOSTILE
@@ -137,7 +137,7 @@ class TestTravelling:
     def test_the_other_side_reads_the_same(self) -> None:
         for shape in (TAGS, LISTED, BARE):
             calls = Calls(shape=shape, tools=TOOLS, must=True, most=4)
-            read = received(travelling(ProcessorOptions(calls=calls))).calls
+            read = decode_options(encode_options(ProcessorOptions(calls=calls))).calls
             assert read == calls and read is not None
             # The order of members is the order in which they are written.
             assert call_grammar(read, None) == call_grammar(calls, None)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from common.sampling.certificate import (
     NO_EVIDENCE,
     WHOLE,
-    Certified,
-    Contested,
+    CertifiedToken,
+    MissingValues,
     RaceView,
     certify,
     eta_fixed,
@@ -31,10 +31,10 @@ from common.sampling.certificate import (
 )
 from common.sampling.compiled import exponential
 from common.sampling.race import RaceSampler
-from proto.codes import RaceEntries, decode, encode, nearest
+from proto.codes import RaceEntries, decode_probabilities, encode_probabilities, nearest
 from proto.messages import Side
 
-Certificate = Callable[[RaceView, RaceView, int], Certified | Contested]
+Certificate = Callable[[RaceView, RaceView, int], CertifiedToken | MissingValues]
 SIDES: tuple[Side, Side] = ("device", "cloud")
 
 
@@ -74,7 +74,9 @@ class Position:
 def make_position(device: list[int], cloud: list[int], entries: int, seed: int | None) -> Position:
     """`seed` None is temperature 0."""
     noise = np.ones(len(device)) if seed is None else exponential(seed, 0, range(len(device))).astype(float)
-    wholes = (Whole(c, decode(c) / noise) for c in (np.array(codes, np.uint16) for codes in (device, cloud)))
+    wholes = (
+        Whole(c, decode_probabilities(c) / noise) for c in (np.array(codes, np.uint16) for codes in (device, cloud))
+    )
     sampler = RaceSampler(seed or 0, float(seed is not None), entries, len(device))
     return Position(sampler, dict(zip(SIDES, wholes, strict=True)), entries)
 
@@ -84,7 +86,7 @@ def solve(position: Position, eta_device: int, certificate: Certificate = certif
     views, depth = position.views(), position.entries
     for round_ in itertools.count():
         outcome = certificate(views["device"], views["cloud"], eta_device)
-        if isinstance(outcome, Certified):
+        if isinstance(outcome, CertifiedToken):
             return outcome.token, round_
         before = dict(views)
         depth *= 2
@@ -115,26 +117,26 @@ def first_wrong(certificate: Certificate, worlds: Iterator[tuple[Position, int]]
     return None
 
 
-def without_thresholds(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+def without_thresholds(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
     """Takes what is not sent for 0."""
     return certify(dataclasses.replace(device, threshold=0.0), dataclasses.replace(cloud, threshold=0.0), eta_device)
 
 
-def swapped_weights(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+def swapped_weights(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
     return certify(device, cloud, WHOLE - eta_device)
 
 
-def without_unnamed(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+def without_unnamed(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
     """Forgets the tokens that neither list names."""
     outcome = certify(device, cloud, eta_device)
-    if isinstance(outcome, Certified):
+    if isinstance(outcome, CertifiedToken):
         return outcome
     if not outcome.device_ids and not outcome.cloud_ids:
-        return Certified(lower_bound_winner(device, cloud, eta_device))
+        return CertifiedToken(lower_bound_winner(device, cloud, eta_device))
     return dataclasses.replace(outcome, deeper=False)
 
 
-def without_ties(device: RaceView, cloud: RaceView, eta_device: int) -> Certified | Contested:
+def without_ties(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
     """Certifies a token that an unnamed one with a lower id may equal."""
     below = 1 - 2.0**-40
     return certify(
@@ -198,10 +200,10 @@ class TestIsCheap:
             logits = 2.5 * torch.randn(8_000, generator=generator)
             other = logits + 0.4 * torch.randn(8_000, generator=generator)
             device, cloud = (sampler.draft(t, torch.softmax(each, -1)) for each in (logits, other))
-            failed += isinstance(certify(device, cloud, 40_000), Contested)
+            failed += isinstance(certify(device, cloud, 40_000), MissingValues)
             noise = exponential(11, t, np.arange(8_000)).astype(float)
-            scores = 40_000.0 * (decode(nearest(device.probabilities.numpy())) / noise)
-            scores += float(WHOLE - 40_000) * (decode(nearest(cloud.probabilities.numpy())) / noise)
+            scores = 40_000.0 * (decode_probabilities(nearest(device.probabilities.numpy())) / noise)
+            scores += float(WHOLE - 40_000) * (decode_probabilities(nearest(cloud.probabilities.numpy())) / noise)
             wrong += lower_bound_winner(device, cloud, 40_000) != scores.argmax()
         return failed, wrong
 
@@ -217,16 +219,16 @@ class TestIsCheap:
 class TestContested:
     def test_names_what_each_side_lacks(self) -> None:
         """Token 0 leads on the device, token 1 on the cloud; neither list knows the other's."""
-        codes = encode(np.array([[0.6, 0.4], [0.3, 0.7]])).tolist()
+        codes = encode_probabilities(np.array([[0.6, 0.4], [0.3, 0.7]])).tolist()
         views = make_position(codes[0], codes[1], 1, None).views()
-        assert certify(views["device"], views["cloud"], WHOLE // 2) == Contested((1,), (0,), True)
+        assert certify(views["device"], views["cloud"], WHOLE // 2) == MissingValues((1,), (0,), True)
 
     def test_a_single_token_is_asked_for(self) -> None:
         device = make_position([65_000, 60_000, 59_000, 0], [60_000, 62_000, 64_999, 0], 2, None)
         views = device.views()
         # the leader 0 is unknown to the cloud's list (2, 1), the challenger 2 to the device's (0, 1)
         outcome = certify(views["device"], views["cloud"], 33_000)
-        assert isinstance(outcome, Contested)
+        assert isinstance(outcome, MissingValues)
         assert (outcome.device_ids, outcome.cloud_ids, outcome.deeper) == ((2,), (0,), False)
 
     def test_a_side_without_weight_is_not_asked(self) -> None:
@@ -234,7 +236,7 @@ class TestContested:
         views = position.views()
         assert solve(position, 0)[0] == 2
         outcome = certify(views["device"], views["cloud"], 0)
-        assert isinstance(outcome, Contested)  # an unnamed token could equal a single entry
+        assert isinstance(outcome, MissingValues)  # an unnamed token could equal a single entry
         assert not outcome.device_ids
 
 

@@ -16,14 +16,14 @@ from common.sampling import compiled
 from common.sampling import race as module
 from common.sampling.compiled import LINEAR_EXCESS, exponential, floor_log2, race_noise
 from common.sampling.race import Found, Race, RaceKernel, Speeds, codes_in, codes_of, fastest, noise_of
-from proto.codes import LARGEST, STEPS_PER_OCTAVE, TABLE, decode, nearest
+from proto.codes import LARGEST, STEPS_PER_OCTAVE, TABLE, decode_probabilities, nearest
 
 SEED = 0xFEDCBA9876543210
 
 
 def direct(probabilities: torch.Tensor, depth: int, seed: int, position: int, temperature: float) -> Found:
     """The definition: every token's speed, fastest first, the lowest id of equals."""
-    speeds = decode(nearest(probabilities.numpy())) / race_noise(
+    speeds = decode_probabilities(nearest(probabilities.numpy())) / race_noise(
         seed, position, np.arange(len(probabilities)), temperature
     )
     order = np.lexsort((np.arange(len(speeds)), -speeds))[:depth]
@@ -44,7 +44,7 @@ def exact_speeds(probabilities: torch.Tensor, race: Race) -> Speeds:
     codes = nearest(probabilities.numpy())
 
     def speeds(_: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        return decode(codes[ids]) / race_noise(race.seed, race.position, ids, race.temperature)
+        return decode_probabilities(codes[ids]) / race_noise(race.seed, race.position, ids, race.temperature)
 
     return speeds
 
@@ -56,7 +56,7 @@ def same(one: Found, other: Found) -> bool:
 def within_one_code() -> torch.Tensor:
     """512 probabilities that grow by less than a rounding step in all: one code, above every one of them."""
     code = 60_001
-    value = float(decode(np.array([code], np.uint16))[0])
+    value = float(decode_probabilities(np.array([code], np.uint16))[0])
     growing = torch.tensor(value, dtype=torch.float64) * torch.linspace(1 - 1e-4, 1 - 1e-6, 512, dtype=torch.float64)
     probabilities = growing.to(torch.float32)
     assert nearest(probabilities.numpy()).tolist() == [code] * 512
@@ -144,7 +144,7 @@ class TestIsTheDefinition:
         codes = nearest(probabilities.numpy())
 
         def speeds(_: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            return decode(codes[ids]) / exponential(SEED, 5, ids)
+            return decode_probabilities(codes[ids]) / exponential(SEED, 5, ids)
 
         bounds = RaceKernel(5_000).bounds(probabilities[None], [Race(SEED, 5, 1.0, 8)])
         right = direct(probabilities, 8, SEED, 5, 1.0)
@@ -178,7 +178,7 @@ def each_alone(mixtures: torch.Tensor, races: list[Race]) -> None:
     """Compare with the definition what compiled code finds, and one search over the bounds of all races."""
 
     def speeds(which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        return decode(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
+        return decode_probabilities(codes_in(mixtures, which, ids)) / noise_of(races, which, ids)
 
     kernel = RaceKernel(mixtures.shape[1])
     with mock.patch.multiple(module, _GROUPS=64, _FIRST_LOOK=1):
@@ -196,7 +196,9 @@ class TestIsCheap:
         for position in range(6):
             generator = torch.Generator().manual_seed(position)
             probabilities = torch.softmax(spread * torch.randn(60_000, generator=generator), dim=-1)
-            exact = decode(nearest(probabilities.numpy())) / exponential(SEED, position, np.arange(60_000))
+            exact = decode_probabilities(nearest(probabilities.numpy())) / exponential(
+                SEED, position, np.arange(60_000)
+            )
 
             def speeds(
                 _: NDArray[np.int64], ids: NDArray[np.int64], exact: NDArray[np.float64] = exact

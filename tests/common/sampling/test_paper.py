@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from common.sampling.paper import Distribution, Outcome, PaperDraft, PaperSampler
+from common.sampling.paper import Distribution, PaperDraft, PaperOutcome, PaperSampler
 from proto.codes import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 from proto.errors import ProtocolError
 from proto.messages import Side
@@ -64,7 +64,7 @@ class TestBothSides:
 
 
 class TestLaw:
-    def run(self, sampler: PaperSampler, positions: int) -> tuple[list[Outcome], Distribution, Distribution]:
+    def run(self, sampler: PaperSampler, positions: int) -> tuple[list[PaperOutcome], Distribution, Distribution]:
         one, other = torch.tensor([0.4, 0.3, 0.2, 0.06, 0.04]), torch.tensor([0.1, 0.1, 0.2, 0.3, 0.3])
         outcomes = []
         for t in range(positions):

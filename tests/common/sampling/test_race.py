@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from common.sampling.certificate import RaceView
 from common.sampling.compiled import race_noise
 from common.sampling.race import LocalRace, RaceKernel, RaceSampler
-from proto.codes import RaceEntries, decode, decode_race, encode_race, nearest
+from proto.codes import RaceEntries, decode_probabilities, decode_race, encode_race, nearest
 from proto.errors import ProtocolError
 
 SEED = 0xFEDCBA9876543210
@@ -27,7 +27,7 @@ def mixture(vocabulary: int, seed: int = 0, spread: float = 2.0) -> torch.Tensor
 
 def all_speeds(race: LocalRace, seed: int, temperature: float) -> NDArray[np.float64]:
     """Speed of every token, straight from the definition."""
-    rounded = decode(nearest(race.probabilities.numpy()))
+    rounded = decode_probabilities(nearest(race.probabilities.numpy()))
     return rounded / race_noise(seed, race.position, np.arange(len(rounded)), temperature)
 
 
@@ -176,7 +176,7 @@ class TestValues:
         local = RaceSampler(SEED, 1.0, 1, 4).draft(0, probabilities)
         told = local.values([3, 1, 1])
         assert told.ids.tolist() == [1, 3]
-        assert decode(told.codes).tolist() == [0.0, pytest.approx(0.25, rel=2e-4)]
+        assert decode_probabilities(told.codes).tolist() == [0.0, pytest.approx(0.25, rel=2e-4)]
 
     @pytest.mark.parametrize("ids", [[], [-1], [4], [0, 2**24]])
     def test_not_outside_of_the_vocabulary(self, ids: list[int]) -> None:

@@ -15,16 +15,16 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.sampling.certificate import WHOLE, Certified, certify
+from common.sampling.certificate import WHOLE, CertifiedToken, certify
 from common.sampling.compiled import exponential_from_key, position_key, raised
 from common.sampling.paper import PaperSampler, expected_acceptance, renormalised
 from common.sampling.race import RaceSampler
-from proto.codes import decode, encode
+from proto.codes import decode_probabilities, encode_probabilities
 
 Array = NDArray[np.float64]
 SEED = 20_240_229
-DEVICE = decode(encode(np.array([0.42, 0.3, 0.15, 0.08, 0.04, 0.01, 0.0, 0.0])))
-CLOUD = decode(encode(np.array([0.05, 0.1, 0.2, 0.25, 0.05, 0.02, 0.33, 0.0])))
+DEVICE = decode_probabilities(encode_probabilities(np.array([0.42, 0.3, 0.15, 0.08, 0.04, 0.01, 0.0, 0.0])))
+CLOUD = decode_probabilities(encode_probabilities(np.array([0.05, 0.1, 0.2, 0.25, 0.05, 0.02, 0.33, 0.0])))
 ETA = 20_000
 VOCABULARY = 2_000
 
@@ -125,7 +125,7 @@ class TestIsTheCode:
             device, cloud = (sampler.draft(t, torch.from_numpy(p)) for p in (DEVICE, CLOUD))
             assert device.token == (DEVICE / noise[t]).argmax()
             assert cloud.token == (CLOUD / noise[t]).argmax()
-            assert certify(device, cloud, ETA) == Certified(int(expected[t]))
+            assert certify(device, cloud, ETA) == CertifiedToken(int(expected[t]))
 
 
 class TestAcceptance:

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 import zmq
 
-from common.transport.cloud_link import CloudLink, leaves
+from common.transport.cloud_link import CloudLink, choose_evicted
 from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys, KeyPair, fingerprint
 from common.transport.sending import Limits
@@ -160,14 +160,14 @@ class TestLeaves:
         ],
     )
     def test_the_oldest_of_who_has_most(self, holders: str, newcomer: str, index: int | None) -> None:
-        assert leaves(holders, newcomer) == index
+        assert choose_evicted(holders, newcomer) == index
 
     def test_those_who_come_over_and_over_come_to_an_end(self) -> None:
         """Three who take whatever they can get have as many each soon, and cut nothing any more."""
         holders, cut = list("aaaaaaaab"), 0
         for turn in range(100):
             newcomer = "abc"[turn % 3]
-            if (index := leaves(holders, newcomer)) is not None:
+            if (index := choose_evicted(holders, newcomer)) is not None:
                 del holders[index]
                 holders.append(newcomer)
                 cut += 1

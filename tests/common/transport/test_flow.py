@@ -11,7 +11,7 @@ import zmq
 from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.probe import SEQUENCES, answer
+from common.transport.probe import SEQUENCES, reply_to_probe
 from common.transport.sending import PATIENCE, Flow, Limits, Peer, Quota, SendWindow
 from proto.framing import encode
 from proto.messages import Cancel, Message, Probe, ProbeReply
@@ -40,14 +40,14 @@ def test_a_window_fills_opens_with_replies_and_asks_again_where_none_comes() -> 
     assert [send(100, 0.0) for _ in range(9)] == [True] * 8 + [False]
     assert len(probes) == 8  # one for each eighth
     assert window.probe(PATIENCE / 2) is None
-    assert window.replied(answer(probes[3], 0))  # and with it those before
+    assert window.replied(reply_to_probe(probes[3], 0))  # and with it those before
     assert [send(100, 0.0) for _ in range(5)] == [True] * 4 + [False]
     assert not window.replied(ProbeReply(3, 0, 0))  # of those who measure the link
     assert window.replied(ProbeReply(SEQUENCES + 77, 0, 0))  # invented: changes nothing
     assert not send(100, 0.0)
     again = window.probe(PATIENCE + 1)
     assert again is not None and again not in probes
-    assert window.replied(answer(again, 0))
+    assert window.replied(reply_to_probe(again, 0))
     assert send(5000, 1.0)  # larger than the window: alone
     assert not send(1, 1.0)
 

@@ -10,7 +10,7 @@ import pytest
 from common.transport import pairing as invitations
 from common.transport.address import TransportError
 from common.transport.keys import KeyFolder
-from common.transport.pairing import Reply, accept, admit, invite
+from common.transport.pairing import Reply, invite, trust_cloud, trust_device
 
 ADDRESS = "tcp://cloud.example:8601"
 
@@ -26,8 +26,8 @@ def device(tmp_path: Path) -> KeyFolder:
 
 
 def test_both_trust_each_other_then(cloud: KeyFolder, device: KeyFolder) -> None:
-    reply = accept(device, invite(cloud, ADDRESS, "laptop"), "cloud")
-    peer = admit(cloud, reply)
+    reply = trust_cloud(device, invite(cloud, ADDRESS, "laptop"), "cloud")
+    peer = trust_device(cloud, reply)
     assert (peer.name, peer.key) == ("laptop", device.own().public)
     assert cloud.allows(device.own().public)
     assert device.device_keys().cloud == cloud.own().public
@@ -45,28 +45,28 @@ def test_what_is_made_is_its_owners_alone(cloud: KeyFolder) -> None:
 
 def test_an_invitation_counts_once(cloud: KeyFolder, device: KeyFolder, tmp_path: Path) -> None:
     invitation = invite(cloud, ADDRESS, "laptop")
-    reply = accept(device, invitation, "cloud")
-    peer = admit(cloud, reply)
-    assert admit(cloud, reply) == peer  # the same device, again: nothing changes
+    reply = trust_cloud(device, invitation, "cloud")
+    peer = trust_device(cloud, reply)
+    assert trust_device(cloud, reply) == peer  # the same device, again: nothing changes
     with pytest.raises(TransportError, match="it was used"):
-        admit(cloud, accept(KeyFolder(tmp_path / "other"), invitation, "cloud"), "phone")
+        trust_device(cloud, trust_cloud(KeyFolder(tmp_path / "other"), invitation, "cloud"), "phone")
     assert [each.name for each in cloud.trusted()] == ["laptop"]
 
 
 def test_a_refused_reply_leaves_the_invitation(cloud: KeyFolder, device: KeyFolder) -> None:
-    reply = accept(device, invite(cloud, ADDRESS), "cloud")
+    reply = trust_cloud(device, invite(cloud, ADDRESS), "cloud")
     with pytest.raises(TransportError, match="add --name"):
-        admit(cloud, reply)
+        trust_device(cloud, reply)
     with pytest.raises(TransportError, match="can't be a name"):
-        admit(cloud, reply, "a b")
-    assert admit(cloud, reply, "laptop").name == "laptop"
+        trust_device(cloud, reply, "a b")
+    assert trust_device(cloud, reply, "laptop").name == "laptop"
 
 
 def test_a_reply_with_another_key_is_refused(cloud: KeyFolder, device: KeyFolder, tmp_path: Path) -> None:
-    reply = accept(device, invite(cloud, ADDRESS, "laptop"), "cloud")
+    reply = trust_cloud(device, invite(cloud, ADDRESS, "laptop"), "cloud")
     intruder = KeyFolder(tmp_path / "intruder").new()
     with pytest.raises(TransportError, match="No open invitation"):
-        admit(cloud, Reply(intruder.public, reply.proof))
+        trust_device(cloud, Reply(intruder.public, reply.proof))
     assert not cloud.trusted()
 
 
@@ -74,30 +74,30 @@ def test_another_clouds_invitation_does_not_count(cloud: KeyFolder, device: KeyF
     invite(cloud, ADDRESS, "laptop")
     other = invite(KeyFolder(tmp_path / "other"), ADDRESS)
     with pytest.raises(TransportError, match="another cloud's"):
-        admit(cloud, accept(device, other, "cloud"))
+        trust_device(cloud, trust_cloud(device, other, "cloud"))
 
 
 def test_after_a_day_it_is_gone(cloud: KeyFolder, device: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = accept(device, invite(cloud, ADDRESS, "laptop"), "cloud")
+    reply = trust_cloud(device, invite(cloud, ADDRESS, "laptop"), "cloud")
     monkeypatch.setattr(invitations, "LIFE", -1.0)
     with pytest.raises(TransportError, match="older than a day"):
-        admit(cloud, reply)
+        trust_device(cloud, reply)
     assert not list((cloud.path / "invitations").iterdir())
 
 
 def test_a_damaged_one_is_removed(cloud: KeyFolder, device: KeyFolder) -> None:
-    reply = accept(device, invite(cloud, ADDRESS, "laptop"), "cloud")
+    reply = trust_cloud(device, invite(cloud, ADDRESS, "laptop"), "cloud")
     (cloud.path / "invitations" / "x.json").write_text("{")
-    assert admit(cloud, reply).name == "laptop"
+    assert trust_device(cloud, reply).name == "laptop"
     assert not list((cloud.path / "invitations").iterdir())
 
 
 def test_another_key_is_replaced_only_if_told(cloud: KeyFolder, device: KeyFolder, tmp_path: Path) -> None:
     new = KeyFolder(tmp_path / "new")
-    accept(device, invite(cloud, ADDRESS), "cloud")
+    trust_cloud(device, invite(cloud, ADDRESS), "cloud")
     invitation = invite(new, ADDRESS)
     with pytest.raises(TransportError, match=r"Another key is trusted as cloud .*--replace"):
-        accept(device, invitation, "cloud")
+        trust_cloud(device, invitation, "cloud")
     assert device.device_keys().cloud == cloud.own().public
-    accept(device, invitation, "cloud", replace=True)
+    trust_cloud(device, invitation, "cloud", replace=True)
     assert [each.key for each in device.trusted()] == [new.own().public]

@@ -18,7 +18,7 @@ from common.transport import loop as turns
 from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
 from common.transport.loop import Mishaps, Turns
-from common.transport.sending import Connection, Peer
+from common.transport.sending import ConnectionState, Peer
 from proto.messages import Cancel, Message, Probe, ProbeReply
 from tests.common.transport.support import SECONDS, Echo, Recorder, draft
 
@@ -31,7 +31,7 @@ class Clumsy(CloudLink):
 
     taken = 0
 
-    def _sender(self, first: zmq.Frame, now: float) -> Connection | None:
+    def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
         self.taken += 1
         if self.taken % 4 == 0:
             raise zmq.ZMQError(zmq.EINVAL)

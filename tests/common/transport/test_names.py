@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.transport.address import Lookup, Places, looked_up
+from common.transport.address import AddressOrder, Lookup, look_up
 from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
@@ -154,13 +154,13 @@ class TestLink:
 
 class TestPlaces:
     def test_each_is_tried_once(self) -> None:
-        places = Places()
+        places = AddressOrder()
         assert places.next() is None
         places.found(["a", "b"])
         assert [places.next() for _ in range(3)] == ["a", "b", None]
 
     def test_one_that_worked_goes_first_if_it_is_there_still(self) -> None:
-        places = Places()
+        places = AddressOrder()
         places.found(["a", "b", "c"])
         assert [places.next(), places.next()] == ["a", "b"]
         places.worked()
@@ -188,7 +188,7 @@ class TestLookup:
         made = socket.socket
         monkeypatch.setattr(socket, "socket", lambda family, kind: made(socket.AF_INET, kind))  # there may be no IPv6
         names.answer = lambda: ["2001:db8::1", "192.0.2.7", "fe80::1%eth-0", "192.0.2.7"]
-        assert looked_up(f"tcp://{NAME}:5") == ["tcp://[2001:db8::1]:5", "tcp://192.0.2.7:5", "tcp://[fe80::1%1]:5"]
+        assert look_up(f"tcp://{NAME}:5") == ["tcp://[2001:db8::1]:5", "tcp://192.0.2.7:5", "tcp://[fe80::1%1]:5"]
 
     def test_no_address_that_this_machine_has_no_sockets_for(
         self, names: Names, monkeypatch: pytest.MonkeyPatch
@@ -202,8 +202,8 @@ class TestLookup:
 
         monkeypatch.setattr(socket, "socket", four_only)
         names.answer = lambda: ["::1", "192.0.2.7"]
-        assert looked_up(f"tcp://{NAME}:5") == ["tcp://192.0.2.7:5"]
+        assert look_up(f"tcp://{NAME}:5") == ["tcp://192.0.2.7:5"]
 
     @pytest.mark.parametrize("host", ["cloud..example", "x" * 70 + ".example", "\N{SNOWMAN}" * 70])
     def test_what_can_not_be_a_name_has_none(self, host: str) -> None:
-        assert looked_up(f"tcp://{host}:5") == []
+        assert look_up(f"tcp://{host}:5") == []

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.process.threads import TokenBucket
-from common.transport.address import TransportError, is_loopback, require_safe, split_address
-from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, answer
+from common.transport.address import TransportError, is_local_address, require_safe, split_address
+from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, reply_to_probe
 from common.transport.sending import (
     PATIENCE,
-    Connection,
+    ConnectionState,
     Delivery,
     Limits,
     LinkCounters,
@@ -77,7 +77,7 @@ def measured(offset: int, delays: list[tuple[int, int]]) -> tuple[list[RoundTrip
     trips, clocks = RoundTrips(), ClockDifference()
     now, samples = 5_000_000, []
     for outward, homeward in delays:
-        reply = answer(trips.probe(now), now + outward + offset)
+        reply = reply_to_probe(trips.probe(now), now + outward + offset)
         now += outward + homeward
         sample = trips.reply(reply, now)
         assert sample is not None
@@ -132,8 +132,8 @@ def test_replies_count_once_and_only_if_asked_for() -> None:
     assert trips.reply(ProbeReply(probe.sequence + 1, 100, 7), 200) is None
     assert trips.reply(ProbeReply(probe.sequence, 99, 7), 200) is None  # invented
     assert trips.reply(ProbeReply(probe.sequence, 100, 7), 50) is None  # before it was sent
-    assert trips.reply(answer(probe, 7), 200) is not None
-    assert trips.reply(answer(probe, 7), 200) is None  # duplicate
+    assert trips.reply(reply_to_probe(probe, 7), 200) is not None
+    assert trips.reply(reply_to_probe(probe, 7), 200) is None  # duplicate
 
 
 def test_a_silent_peer_costs_a_bounded_number_of_probes_and_the_newest_still_count() -> None:
@@ -141,16 +141,16 @@ def test_a_silent_peer_costs_a_bounded_number_of_probes_and_the_newest_still_cou
     probes = [trips.probe(now) for now in range(1000)]
     assert trips.outstanding == 4
     assert len({probe.sequence for probe in probes}) == 1000
-    assert trips.reply(answer(probes[0], 1), 2000) is None
-    late = trips.reply(answer(probes[-1], 1), 2000)
+    assert trips.reply(reply_to_probe(probes[0], 1), 2000) is None
+    late = trips.reply(reply_to_probe(probes[-1], 1), 2000)
     assert late is not None and late.rtt == pytest.approx((2000 - 999) / 1e6)
 
 
 def test_replies_may_overtake_each_other() -> None:
     trips = RoundTrips()
     first, second = trips.probe(0), trips.probe(10)
-    assert trips.reply(answer(second, 5), 30) is not None
-    assert trips.reply(answer(first, 5), 40) is not None
+    assert trips.reply(reply_to_probe(second, 5), 30) is not None
+    assert trips.reply(reply_to_probe(first, 5), 40) is not None
 
 
 def test_lost_probes_are_not_under_way_for_ever() -> None:
@@ -161,16 +161,16 @@ def test_lost_probes_are_not_under_way_for_ever() -> None:
     for now in range(8, 12):
         probe = trips.probe(now)
         assert trips.outstanding == (9 if now == 8 else 1)
-        assert trips.reply(answer(probe, now), 50) is not None
+        assert trips.reply(reply_to_probe(probe, now), 50) is not None
         assert trips.outstanding == 0
     waiting = trips.probe(12)
-    assert trips.reply(answer(lost[-1], 60), 60) is not None
+    assert trips.reply(reply_to_probe(lost[-1], 60), 60) is not None
     assert trips.outstanding == 1
-    assert trips.reply(answer(waiting, 61), 61) is not None
+    assert trips.reply(reply_to_probe(waiting, 61), 61) is not None
 
 
 def test_an_answer_repeats_the_question() -> None:
-    assert answer(Probe(3, 4), 5) == ProbeReply(3, 4, 5)
+    assert reply_to_probe(Probe(3, 4), 5) == ProbeReply(3, 4, 5)
 
 
 # Addresses.
@@ -201,7 +201,7 @@ def test_other_addresses_are_one_sentence_with_an_example(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://127.8.9.1:1", "tcp://[::1]:1", "tcp://localhost:1"])
 def test_loopback_needs_no_keys(address: str) -> None:
-    assert is_loopback(address)
+    assert is_local_address(address)
     require_safe(address, curve=False, insecure=False)
 
 
@@ -260,17 +260,17 @@ class Socket:
 
 def test_a_connection_that_ends_while_it_is_sent_to_is_forgotten() -> None:
     """The next one that waits for ZeroMQ's room is offered it soon."""
-    limits, signal, socket, connections = Limits(window_bytes=8000), Signal(), Socket(), dict[int, Connection]()
+    limits, signal, socket, connections = Limits(window_bytes=8000), Signal(), Socket(), dict[int, ConnectionState]()
     outbox, counters = Outbox(limits.queue_messages, limits.queue_bytes, signal), LinkCounters()
 
-    def forget(connection: Connection) -> None:
+    def forget(connection: ConnectionState) -> None:
         if connections.pop(connection.peer.connection, None) is not None:
             delivery.forget(connection)
             outbox.shut(connection.peer.connection)
 
-    def connect(number: int) -> Connection:
+    def connect(number: int) -> ConnectionState:
         quota, complaints, window = Quota(limits, 0.0), TokenBucket(1.0, 1.0, 0.0), SendWindow(limits, 0.0)
-        connections[number] = made = Connection(Peer(number, None), b"r", 9, quota, complaints, window)
+        connections[number] = made = ConnectionState(Peer(number, None), b"r", 9, quota, complaints, window)
         outbox.open(number)
         return made
 
@@ -281,7 +281,7 @@ def test_a_connection_that_ends_while_it_is_sent_to_is_forgotten() -> None:
     delivery.send()
     retries = [delivery.retry]  # its window is full
     probes = [each for each in map(decode, (each for each in socket.sent if any(each))) if isinstance(each, Probe)]
-    gone.window.replied(answer(probes[0], 0))
+    gone.window.replied(reply_to_probe(probes[0], 0))
     socket.fails = zmq.ZMQError(zmq.EHOSTUNREACH)
     delivery.send()
     retries.append(delivery.retry)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import MOST_KEYS, ApiKeyError, ApiKeyFiles, hash_of, new_key, today
 from tests.device.key_files import admission_of, write_keys
 
@@ -107,7 +107,7 @@ class TestFiles:
     def test_a_damaged_file_is_refused_and_not_overwritten(self, files: ApiKeyFiles, text: str) -> None:
         write_keys(files)
         files.path.write_text(text)
-        for refused in (files.all, lambda: files.create("x"), lambda: files.revoke("a"), lambda: Admission(files)):
+        for refused in (files.all, lambda: files.create("x"), lambda: files.revoke("a"), lambda: ApiKeyGate(files)):
             with pytest.raises(ApiKeyError, match="are damaged: delete that file"):
                 refused()
         assert files.path.read_text() == text
@@ -134,10 +134,10 @@ class TestFiles:
 
 class TestAdmission:
     def test_without_keys_none_is_wanted(self, files: ApiKeyFiles) -> None:
-        assert not Admission(files).wanted
+        assert not ApiKeyGate(files).wanted
 
     def test_creation_and_revocation_hold_at_once(self, files: ApiKeyFiles) -> None:
-        admission = Admission(files)
+        admission = ApiKeyGate(files)
         first = files.create("laptop").encode()
         assert admission.wanted and admission.admitted(first)
         second = files.create("page").encode()
@@ -150,7 +150,7 @@ class TestAdmission:
         self, files: ApiKeyFiles, caplog: pytest.LogCaptureFixture, end: str
     ) -> None:
         key = files.create("laptop")
-        admission = Admission(files)
+        admission = ApiKeyGate(files)
         match end:
             case "revoked":
                 files.revoke("laptop")
@@ -172,7 +172,7 @@ class TestAdmission:
 
     def test_a_mended_file_counts_again(self, files: ApiKeyFiles) -> None:
         key = files.create("laptop").encode()
-        admission = Admission(files)
+        admission = ApiKeyGate(files)
         good = files.path.read_text()
         files.path.write_text("{")
         assert not admission.admitted(key)
@@ -181,7 +181,7 @@ class TestAdmission:
 
     def test_the_local_key_counts_whatever_becomes_of_the_others(self, files: ApiKeyFiles) -> None:
         files.create("laptop")
-        before, admission = Admission(files), Admission(files)
+        before, admission = ApiKeyGate(files), ApiKeyGate(files)
         before.open_locally()
         stale = str(files.local()).encode()
         admission.open_locally()
@@ -191,7 +191,7 @@ class TestAdmission:
 
     def test_all_keys_are_compared_whichever_fits(self, files: ApiKeyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
         write_keys(files, first="one", second="two", third="three")
-        admission = Admission(files)
+        admission = ApiKeyGate(files)
         compared: list[tuple[str, str]] = []
         compare = hmac.compare_digest
 

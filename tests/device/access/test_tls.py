@@ -11,7 +11,7 @@ import pytest
 
 from device.access.tls import (
     TlsError,
-    checked,
+    check_tls_files,
     complaints,
     now,
     read_certificate,
@@ -29,7 +29,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 def test_what_a_certificate_says(files: TlsFiles) -> None:
-    found = checked(files)
+    found = check_tls_files(files)
     assert found == read_certificate(files.certificate)
     assert found.names == ("device.example", "*.device.example", "127.0.0.1", "::1")
     assert found.days_left(now()) == 89
@@ -42,7 +42,7 @@ class TestRefusals:
     def test_a_file_that_is_not_there(self, files: TlsFiles, part: str) -> None:
         getattr(files, part).unlink()
         with pytest.raises(TlsError, match=rf"tls_{part} .*{part}.pem can't be read: no such file"):
-            checked(files)
+            check_tls_files(files)
 
     @pytest.mark.parametrize("part", ["certificate", "key"])
     @pytest.mark.parametrize(
@@ -53,21 +53,21 @@ class TestRefusals:
     def test_a_file_of_something_else(self, files: TlsFiles, part: str, content: bytes) -> None:
         getattr(files, part).write_bytes(content)
         with pytest.raises(TlsError, match=rf"tls_{part} .* in PEM that can be used"):
-            checked(files)
+            check_tls_files(files)
 
     def test_the_two_exchanged(self, files: TlsFiles) -> None:
         with pytest.raises(TlsError, match="holds no certificate in PEM"):
-            checked(TlsFiles(files.key, files.certificate))
+            check_tls_files(TlsFiles(files.key, files.certificate))
 
     def test_a_file_that_is_no_such_thing_at_all(self, files: TlsFiles) -> None:
         files.key.write_bytes(b"x" * 2**21)
         with pytest.raises(TlsError, match="larger than"):
-            checked(files)
+            check_tls_files(files)
 
     def test_the_key_of_another(self, files: TlsFiles, tmp_path: Path) -> None:
         other = tls_files(tmp_path / "other", "device.example")
         with pytest.raises(TlsError, match="is not the key of the first certificate"):
-            checked(replace(files, key=other.key))
+            check_tls_files(replace(files, key=other.key))
 
     def test_a_chain_in_the_wrong_order(self, tmp_path: Path) -> None:
         issuer = authority(tmp_path)
@@ -75,24 +75,24 @@ class TestRefusals:
         own = tls_files(tmp_path / "own", "x", issuer=issuer).certificate.read_bytes()
         files.certificate.write_bytes(issuer.file.read_bytes() + own)
         with pytest.raises(TlsError, match="before those of its issuers"):
-            checked(files)
+            check_tls_files(files)
 
     def test_a_key_with_a_passphrase_asks_nobody(self, tmp_path: Path) -> None:
         with pytest.raises(TlsError, match="is encrypted, and nobody is there to type its passphrase"):
-            checked(tls_files(tmp_path, "device.example", passphrase="hush"))
+            check_tls_files(tls_files(tmp_path, "device.example", passphrase="hush"))
 
 
 class TestComplaints:
     def test_expired_or_not_yet(self, tmp_path: Path) -> None:
         files = tls_files(tmp_path, "x", days=(-9, -2))
-        assert "expired on" in next(complaints(files, checked(files), now()))
+        assert "expired on" in next(complaints(files, check_tls_files(files), now()))
         files = tls_files(tmp_path, "x", days=(2, 9))
-        assert "from" in next(complaints(files, checked(files), now()))
+        assert "from" in next(complaints(files, check_tls_files(files), now()))
 
     @pytest.mark.parametrize("mode", [0o640, 0o604], ids=oct)
     def test_a_key_that_others_can_read(self, files: TlsFiles, mode: int) -> None:
         files.key.chmod(mode)
-        (text,) = complaints(files, checked(files), now())
+        (text,) = complaints(files, check_tls_files(files), now())
         assert text.endswith(f"run `chmod 600 {files.key}`")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from device.cli.main import run
+from device.cli.main import run_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,7 +58,7 @@ class Dragon:
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.setattr(sys, "stdin", _Terminal(given) if isinstance(given, Typed) else io.StringIO(given))
-            returncode = run(list(arguments))
+            returncode = run_command(list(arguments))
         captured = self._capsys.readouterr()
         return Done(returncode, captured.out, captured.err)
 

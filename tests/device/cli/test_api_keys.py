@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles, today
 from device.cli.main import app
 from tests.device.access.certificates import authority, tls_files
@@ -30,11 +30,11 @@ class TestCommands:
         assert made.returncode == 0 and key.startswith("dragon-") and "\n" not in key
         assert "From now on" in made.stderr
         assert dragon("api-keys", "create", "a.page").stderr == ""
-        assert Admission(own).admitted(key.encode())
+        assert ApiKeyGate(own).admitted(key.encode())
         listed = dragon("api-keys", "list").stdout
         assert listed == f"laptop  created {today()}\na.page  created {today()}\n"
         assert dragon("api-keys", "revoke", "laptop").stdout == "revoked laptop\n"
-        assert not Admission(own).admitted(key.encode())
+        assert not ApiKeyGate(own).admitted(key.encode())
         assert "started anew" in dragon("api-keys", "revoke", "a.page").stderr
 
     def test_refusals_are_one_line(self, dragon: Dragon, own: ApiKeyFiles) -> None:
@@ -51,7 +51,7 @@ class TestCommands:
     def test_the_pages_address(self, dragon: Dragon, own: ApiKeyFiles, tmp_path: Path) -> None:
         printed = dragon("api-keys", "create", "page", "--page", DRAGON_DEVICE_PORT="1234").stdout
         address, _, key = printed.strip().partition("/#key=")
-        assert address == "http://127.0.0.1:1234" and Admission(own).admitted(key.encode())
+        assert address == "http://127.0.0.1:1234" and ApiKeyGate(own).admitted(key.encode())
         for number, (names, shown) in enumerate(
             ((("*.example", "device.example"), "device.example"), (("::1",), "[::1]"), ((), "127.0.0.1"))
         ):
@@ -69,7 +69,7 @@ class TestCommands:
         assert not own.all()
 
     def test_a_daemon_that_runs_takes_both_at_once(self, dragon: Dragon, serve: Serve, own: ApiKeyFiles) -> None:
-        url = serve(admission=Admission(own)).url
+        url = serve(admission=ApiKeyGate(own)).url
         assert dragon("ask", "q", "--url", url).returncode == 0
         key = dragon("api-keys", "create", "laptop").stdout.strip()
         assert dragon("ask", "q", "--url", url).returncode == 2
@@ -119,13 +119,13 @@ class TestGivingAKey:
 
 class TestFindingTheDaemon:
     def test_this_users_daemon_needs_no_key(self, dragon: Dragon, serve: Serve, own: ApiKeyFiles) -> None:
-        port = serve(admission=Admission(own)).url.rpartition(":")[2]
+        port = serve(admission=ApiKeyGate(own)).url.rpartition(":")[2]
         own.create("laptop")
         for arguments in (["ask", "q"], ["status"], ["chat"]):
             assert dragon(*arguments, DRAGON_DEVICE_PORT=port).returncode == 0
 
     def test_its_key_is_sent_nowhere_else(self, dragon: Dragon, serve: Serve, own: ApiKeyFiles) -> None:
-        url = serve(admission=Admission(own)).url
+        url = serve(admission=ApiKeyGate(own)).url
         own.create("laptop")
         assert dragon("ask", "q", "--url", url).returncode == 2
 

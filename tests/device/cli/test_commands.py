@@ -346,9 +346,9 @@ class TestOthers:
     def test_client_commands_never_import_the_model_stack(self) -> None:
         code = (
             "import sys\n"
-            "from device.cli.main import run\n"
-            "run(['ask', 'q', '--url', 'http://127.0.0.1:1'])\n"
-            "run(['--help'])\n"
+            "from device.cli.main import run_command\n"
+            "run_command(['ask', 'q', '--url', 'http://127.0.0.1:1'])\n"
+            "run_command(['--help'])\n"
             "heavy = {'torch', 'transformers', 'faiss', 'zmq', 'starlette', 'uvicorn'}\n"
             "print(sorted(heavy & set(sys.modules)))"
         )

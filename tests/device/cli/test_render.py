@@ -16,12 +16,12 @@ from device.cli.main import _failed
 from device.cli.render import (
     OWN_WORDS,
     as_json_text,
+    as_one_line,
     footnotes,
     full_report,
-    printable,
     status_table,
     strip_controls,
-    summary,
+    summarise_answer,
 )
 from device.http.payloads import report_json, status_json
 from tests.device.table_engine import TableEngine, report
@@ -44,7 +44,7 @@ def sources(*titles: str) -> list[dict[str, str]]:
 
 class TestSummary:
     def test_footnotes_and_figures(self) -> None:
-        assert summary(example()) == (
+        assert summarise_answer(example()) == (
             f'From Atlas (cloud): "The cat sat"\n4 tokens, the first after 0.20 s, then 10.0 ms each; {LEFT}'
         )
 
@@ -54,11 +54,11 @@ class TestSummary:
             tokens=0, ttft=None, device=idle, cloud=idle, sources=[], attribution=[], pieces=[],
             notes=["The cloud was\nnot reachable."],
         )  # fmt: skip
-        assert summary(empty) == f"0 tokens; {LEFT}; The cloud was not reachable."
-        assert summary(empty | {"sent_bytes": 0, "notes": []}) == "0 tokens; nothing left this device"
+        assert summarise_answer(empty) == f"0 tokens; {LEFT}; The cloud was not reachable."
+        assert summarise_answer(empty | {"sent_bytes": 0, "notes": []}) == "0 tokens; nothing left this device"
 
     def test_degraded_tokens(self) -> None:
-        assert summary(example(degraded=[2, 3])).endswith(f"2 without the cloud; {LEFT}")
+        assert summarise_answer(example(degraded=[2, 3])).endswith(f"2 without the cloud; {LEFT}")
 
     @pytest.mark.parametrize(
         ("degraded", "said"),
@@ -69,7 +69,9 @@ class TestSummary:
         ],
     )
     def test_what_this_device_answered_alone_has_a_line(self, degraded: list[int], said: str) -> None:
-        lines = summary(example(degraded=degraded, notes=["Ignored: 'user'.", "The cloud was away."])).split("\n")
+        lines = summarise_answer(example(degraded=degraded, notes=["Ignored: 'user'.", "The cloud was away."])).split(
+            "\n"
+        )
         assert lines[0] == said
         assert lines[-1].endswith(f"{len(degraded)} without the cloud; {LEFT}; Ignored: 'user'.")
 
@@ -162,9 +164,9 @@ class TestUntrustedText:
     def test_titles_cannot_steer_a_terminal(self) -> None:
         evil = "\x1b]0;owned\x07Atlas\r\n\x9b31mred\x7f"
         report_with = example(sources=sources(evil, "B"), pieces=["\x1b[2J", "", "", ""])
-        for text in (summary(report_with), full_report(report_with)):
+        for text in (summarise_answer(report_with), full_report(report_with)):
             assert not [c for c in text.replace("\n", "") if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0]
-        assert printable(evil) == "]0;ownedAtlas 31mred"
+        assert as_one_line(evil) == "]0;ownedAtlas 31mred"
 
     def test_text_keeps_its_lines(self) -> None:
         assert strip_controls("é\n\tß \x00\x1b[1m\x85\u202e\u2028") == "é\n\tß [1m"

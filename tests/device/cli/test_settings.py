@@ -71,7 +71,7 @@ class TestFlags:
 class TestDevice:
     @pytest.fixture
     def started(self, monkeypatch: pytest.MonkeyPatch) -> list[DeviceSettings]:
-        """Settings that `device.daemon.run` is called with."""
+        """Settings that `device.daemon.run_device` is called with."""
         calls: list[DeviceSettings] = []
         daemon: Any = types.ModuleType("device.daemon")
         daemon.run = lambda settings, listening: calls.append(settings)
@@ -269,7 +269,14 @@ class TestLibrary:
         from common.library import commands
 
         calls: list[tuple[Any, ...]] = []
-        for name in ("add", "list_documents", "prefill", "remove", "search", "status"):
+        for name in (
+            "add_documents",
+            "print_documents",
+            "prefill_library",
+            "remove_documents",
+            "search_documents",
+            "print_status",
+        ):
 
             def record(settings: Any, *rest: Any, name: str = name) -> int:
                 calls.append((name, settings.library.parent.name, settings.chunk_tokens, *rest))
@@ -287,15 +294,15 @@ class TestLibrary:
         dragon("library", "search", "what", "-k", "3")
         dragon("library", "status", "--role", "cloud")
         assert calls == [
-            ("add", "device", 64, [Path("x"), Path("y")], False, False, None),
-            ("add", "cloud", 128, [Path("x")], True, True, None),
-            ("list_documents", "cloud", 32),
-            ("prefill", "cloud", 128),
-            ("remove", "device", 128, ["a.txt"], False, uploads),
-            ("remove", "device", 128, [], True, uploads),
-            ("remove", "cloud", 128, ["a.txt"], False, None),
-            ("search", "device", 128, "what", 3),
-            ("status", "cloud", 128),
+            ("add_documents", "device", 64, [Path("x"), Path("y")], False, False, None),
+            ("add_documents", "cloud", 128, [Path("x")], True, True, None),
+            ("print_documents", "cloud", 32),
+            ("prefill_library", "cloud", 128),
+            ("remove_documents", "device", 128, ["a.txt"], False, uploads),
+            ("remove_documents", "device", 128, [], True, uploads),
+            ("remove_documents", "cloud", 128, ["a.txt"], False, None),
+            ("search_documents", "device", 128, "what", 3),
+            ("print_status", "cloud", 128),
         ]
 
 

@@ -43,7 +43,7 @@ def chatting(url: str, *, library: bool) -> Iterator[Terminal]:
     """`dragon chat` in a terminal, with the library for line editing or without."""
     leader, follower = pty.openpty()
     hidden = "" if library else "sys.modules['readline'] = None\n"
-    code = f"import sys\n{hidden}from device.cli.main import run\nsys.exit(run(sys.argv[1:]))"
+    code = f"import sys\n{hidden}from device.cli.main import run_command\nsys.exit(run_command(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "chat", "--url", url]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
     ends = {"stdin": follower, "stdout": follower, "stderr": follower}

@@ -19,7 +19,7 @@ from device.cli import up
 from device.cli.connection import COMES
 from device.cli.failures import CommandFailed
 from device.cli.settings import load_device
-from device.cli.up import Plan
+from device.cli.up import LaunchPlan
 from tests.common.process.test_child import gone
 from tests.device.cli.conftest import Dragon, closed_port
 
@@ -27,10 +27,10 @@ WAIT = 120.0  # seconds; what a busy machine takes to load torch twice
 
 
 @pytest.fixture
-def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LaunchPlan]:
     """Daemons that would be started with settings from the environment, on a machine with six cores."""
 
-    def plan(**environment: object) -> Plan:
+    def plan(**environment: object) -> LaunchPlan:
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(f"DRAGON_{name}", str(value))
@@ -40,7 +40,7 @@ def planned(dragon: Dragon, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pl
 
 
 class TestPlan:
-    def test_by_default(self, planned: Callable[..., Plan]) -> None:
+    def test_by_default(self, planned: Callable[..., LaunchPlan]) -> None:
         plan = planned()
         assert (plan.device, plan.cloud, plan.port) == ([], [], 8600)
         assert (plan.url, plan.bind) == ("http://127.0.0.1:8600", "tcp://127.0.0.1:8601")
@@ -60,7 +60,12 @@ class TestPlan:
         ],
     )
     def test_they_meet_where_either_setting_says(
-        self, planned: Callable[..., Plan], environment: dict[str, str], device: list[str], cloud: list[str], bind: str
+        self,
+        planned: Callable[..., LaunchPlan],
+        environment: dict[str, str],
+        device: list[str],
+        cloud: list[str],
+        bind: str,
     ) -> None:
         plan = planned(DEVICE_THREADS=1, CLOUD_THREADS=1, **environment)
         assert (plan.device, plan.cloud, plan.bind) == (device, cloud, bind)
@@ -75,13 +80,13 @@ class TestPlan:
         ],
     )
     def test_a_device_of_another_cloud_is_not_started(
-        self, planned: Callable[..., Plan], environment: dict[str, str], text: str
+        self, planned: Callable[..., LaunchPlan], environment: dict[str, str], text: str
     ) -> None:
         with pytest.raises(CommandFailed) as refused:
             planned(**environment)
         assert text in refused.value.text
 
-    def test_any_free_port(self, planned: Callable[..., Plan]) -> None:
+    def test_any_free_port(self, planned: Callable[..., LaunchPlan]) -> None:
         plan = planned(DEVICE_PORT=0, DEVICE_THREADS=1)
         port = plan.url.rpartition(":")[2]
         assert plan.device == [f"--port={port}"] and int(port) > 0

@@ -91,7 +91,7 @@ def test_the_start_of_both(
         answering_later(server, engine, pauses, monkeypatch)
         port, bind = int(server.url.rpartition(":")[2]), f"tcp://127.0.0.1:{cloud.getsockname()[1]}"
         both: Any = Running()
-        up._wait_until_ready(both, up.Plan([], [], DeviceSettings(data_dir=tmp_path), port, server.url, bind))
+        up._wait_until_ready(both, up.LaunchPlan([], [], DeviceSettings(data_dir=tmp_path), port, server.url, bind))
     assert f"the device at {server.url}" in capsys.readouterr().out
     assert lines() == []
 
@@ -167,7 +167,7 @@ class TestThisMachinesOwnDaemon:
             listening()
             seen.append(anybody_present(settings.starting))
 
-        monkeypatch.setattr(daemon, "run", run)
+        monkeypatch.setattr(daemon, "run_device", run)
         assert dragon("device").returncode == 0
         assert seen == [True, False]
 
@@ -177,7 +177,7 @@ class TestThisMachinesOwnDaemon:
         """Also while nothing but the settings was read, which takes a process of its own."""
         seen: list[bool] = []
 
-        def planned(device: DeviceSettings) -> up.Plan:
+        def planned(device: DeviceSettings) -> up.LaunchPlan:
             seen.append(anybody_present(device.starting))
             raise bad_input("stop here")
 

@@ -14,20 +14,20 @@ from common.process.machine import Memory
 from common.transport.keys import KeyFolder
 from device.access.api_keys import ApiKeyFiles
 from device.cli.doctor import models as on_models
-from device.cli.doctor.models import Model, of_memory, of_model
-from device.cli.doctor.ports import Port, of_port
+from device.cli.doctor.models import Model, check_memory, check_model_files
+from device.cli.doctor.ports import Port, check_port
 from device.doctor.checks import (
     Finding,
+    check_access,
+    check_clock,
+    check_disk,
+    check_https,
+    check_keys,
+    check_library,
+    check_link,
+    check_packages,
+    check_reach,
     in_bytes,
-    of_access,
-    of_clock,
-    of_disk,
-    of_https,
-    of_keys,
-    of_library,
-    of_link,
-    of_packages,
-    of_reach,
 )
 from device.doctor.packages import Package
 from device.settings import DeviceSettings, TlsFiles
@@ -61,45 +61,45 @@ def tell(finding: Finding, level: str, text: str, remedy: str = "") -> None:
 
 class TestKeys:
     def test_a_link_without_keys(self, made: Made) -> None:
-        tell(of_keys(made(), "device", None), "ok", "no cloud takes part")
+        tell(check_keys(made(), "device", None), "ok", "no cloud takes part")
         plain = made(curve="off", insecure=True)
-        tell(of_keys(plain, "cloud", FAR), "warn", "not encrypted", "pair the machines")
-        tell(of_keys(plain, "cloud", "tcp://127.0.0.1:1"), "ok", "not encrypted")
+        tell(check_keys(plain, "cloud", FAR), "warn", "not encrypted", "pair the machines")
+        tell(check_keys(plain, "cloud", "tcp://127.0.0.1:1"), "ok", "not encrypted")
 
     def test_keys_that_are_shared_here(self, made: Made) -> None:
-        tell(of_keys(made(), "cloud", "tcp://127.0.0.1:1"), "ok", "share on tcp://127.0.0.1:1")
+        tell(check_keys(made(), "cloud", "tcp://127.0.0.1:1"), "ok", "share on tcp://127.0.0.1:1")
 
     @pytest.mark.parametrize("role", ["device", "cloud"])
     def test_keys_that_were_exchanged(self, made: Made, role: Side) -> None:
         settings = made()
         pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address"
-        tell(of_keys(settings, role, FAR), "wrong", "", pairing)
+        tell(check_keys(settings, role, FAR), "wrong", "", pairing)
         folder = KeyFolder(settings.keys, role)
         own = folder.new()
-        tell(of_keys(settings, role, FAR), "wrong", "", pairing)
+        tell(check_keys(settings, role, FAR), "wrong", "", pairing)
         folder.trust("cloud" if role == "device" else "laptop", KeyFolder(settings.data / "other").new().public)
-        tell(of_keys(settings, role, FAR), "ok", f"trusted: {'cloud' if role == 'device' else 'laptop'}")
-        assert own.public not in of_keys(settings, role, FAR).text, "but its fingerprint"
+        tell(check_keys(settings, role, FAR), "ok", f"trusted: {'cloud' if role == 'device' else 'laptop'}")
+        assert own.public not in check_keys(settings, role, FAR).text, "but its fingerprint"
 
 
 class TestAccess:
     def test_by_api_keys(self, made: Made) -> None:
         here, everywhere = made(), made(host="0.0.0.0", insecure=True)
-        tell(of_access(here), "ok", "127.0.0.1 is open to every program")
-        tell(of_access(everywhere), "warn", "everybody who reaches 0.0.0.0", "leave insecure out")
+        tell(check_access(here), "ok", "127.0.0.1 is open to every program")
+        tell(check_access(everywhere), "warn", "everybody who reaches 0.0.0.0", "leave insecure out")
         closed = everywhere.model_copy(update={"insecure": False})
-        tell(of_access(closed), "wrong", "everybody who reaches 0.0.0.0", "`dragon api-keys create NAME`")
+        tell(check_access(closed), "wrong", "everybody who reaches 0.0.0.0", "`dragon api-keys create NAME`")
         keys = ApiKeyFiles(here.keys)
         keys.create("a")
-        tell(of_access(closed), "ok", "open to 1 API key: a")
+        tell(check_access(closed), "ok", "open to 1 API key: a")
         keys.create("b")
-        tell(of_access(here), "ok", "open to 2 API keys: a, b")
+        tell(check_access(here), "ok", "open to 2 API keys: a, b")
         keys.path.write_text("{")
-        tell(of_access(here), "wrong", "are damaged: delete that file")
+        tell(check_access(here), "wrong", "are damaged: delete that file")
 
     def test_without_a_certificate(self, made: Made) -> None:
-        assert not [*of_https(made())], "on loopback nothing is said"
-        (told,) = of_https(made(host="0.0.0.0", insecure=True))
+        assert not [*check_https(made())], "on loopback nothing is said"
+        (told,) = check_https(made(host="0.0.0.0", insecure=True))
         tell(told, "warn", "in the clear", "set tls_certificate and tls_key")
 
     @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ class TestAccess:
     def test_a_certificate(
         self, made: Made, tmp_path: Path, days: tuple[float, float], level: str, text: str, remedy: str
     ) -> None:
-        (told,) = of_https(made(**named(tls_files(tmp_path, "device.example", days=days))))
+        (told,) = check_https(made(**named(tls_files(tmp_path, "device.example", days=days))))
         tell(told, level, text, remedy)
 
     def test_a_certificate_for_nobody(self, made: Made, tmp_path: Path) -> None:
-        (told,) = of_https(made(**named(tls_files(tmp_path))))
+        (told,) = check_https(made(**named(tls_files(tmp_path))))
         tell(told, "ok", "for no name")
 
     def test_a_key_that_others_can_read_is_told_beside_the_certificate(self, made: Made, tmp_path: Path) -> None:
         files = tls_files(tmp_path, "device.example")
         files.key.chmod(0o644)
-        first, second = of_https(made(**named(files)))
+        first, second = check_https(made(**named(files)))
         assert (first.level, second.level) == ("warn", "ok")
         files.key.unlink()
-        (told,) = of_https(made(**named(files)))
+        (told,) = check_https(made(**named(files)))
         tell(told, "wrong", "can't be read", "fit together")
 
 
@@ -139,9 +139,9 @@ def named(files: TlsFiles) -> dict[str, Path]:
 def test_the_way_to_the_cloud() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        tell(of_reach(address), "ok", f"{address} takes connections")
-    tell(of_reach(f"tcp://127.0.0.1:{closed_port()}"), "warn", "takes no connections: ", "`dragon cloud`")
-    tell(of_reach("tcp://nowhere.invalid:1"), "wrong", "not known here: ", "spelt")
+        tell(check_reach(address), "ok", f"{address} takes connections")
+    tell(check_reach(f"tcp://127.0.0.1:{closed_port()}"), "warn", "takes no connections: ", "`dragon cloud`")
+    tell(check_reach("tcp://nowhere.invalid:1"), "wrong", "not known here: ", "spelt")
 
 
 def test_a_way_to_another_machine_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_way_to_another_machine_that_is_closed(monkeypatch: pytest.MonkeyPatch
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "create_connection", refused)
-    tell(of_reach(FAR), "wrong", "no connections: connection refused", "is the cloud running")
+    tell(check_reach(FAR), "wrong", "no connections: connection refused", "is the cloud running")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_way_to_another_machine_that_is_closed(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_the_link(state: str, detail: str, trip: float | None, level: str, text: str) -> None:
-    finding = of_link(state, detail, trip)
+    finding = check_link(state, detail, trip)
     assert (finding.level, finding.topic) == (level, "link")
     assert text in finding.text
     assert bool(finding.remedy) == (level != "ok")
@@ -172,32 +172,47 @@ def test_the_link(state: str, detail: str, trip: float | None, level: str, text:
 
 def test_the_library(made: Made) -> None:
     settings = made()
-    tell(of_library(settings, "device", 1, 2000, 0, "mini", "mini"), "ok", "1 document, 2,000 chunks")
-    tell(of_library(settings, "device", 0, 0, 0), "warn", "no documents", "`dragon library add FOLDER`")
-    tell(of_library(settings, "cloud", 0, 0, 0), "warn", "no documents", "--role cloud")
-    tell(of_library(settings, "device", 3, 9, 2), "warn", "2 documents could not", "library status")
-    tell(of_library(settings, "device", 1, 1, 0, "mini", "new"), "wrong", "new is configured", "--rebuild FOLDER")
-    tell(of_library(settings, "device", 1, 1, 0, None, "new"), "ok", "1 document, 1 chunk")
+    tell(check_library(settings, "device", 1, 2000, 0, "mini", "mini"), "ok", "1 document, 2,000 chunks")
+    tell(check_library(settings, "device", 0, 0, 0), "warn", "no documents", "`dragon library add FOLDER`")
+    tell(check_library(settings, "cloud", 0, 0, 0), "warn", "no documents", "--role cloud")
+    tell(check_library(settings, "device", 3, 9, 2), "warn", "2 documents could not", "library status")
+    tell(check_library(settings, "device", 1, 1, 0, "mini", "new"), "wrong", "new is configured", "--rebuild FOLDER")
+    tell(check_library(settings, "device", 1, 1, 0, None, "new"), "ok", "1 document, 1 chunk")
 
 
 @pytest.mark.parametrize(
     ("finding", "level", "text", "remedy"),
     [
-        (of_port(Port("u", "free"), "device"), "ok", "u is free; `dragon device` starts", ""),
-        (of_port(Port("u", "daemon"), "cloud"), "ok", "the daemon answers at u", ""),
-        (of_port(Port("u", "locked", "no key"), "device"), "wrong", "this user's key: no key", "another user's"),
-        (of_port(Port("u", "unproven", "expired"), "device"), "wrong", "not this machine's daemon: expired", "anew"),
-        (of_port(Port("u", "silent"), "device"), "wrong", "takes connections and does not answer", "set another port"),
-        (of_port(Port("u", "taken"), "cloud"), "wrong", "another program", "set another bind"),
-        (of_port(Port("u", "unusable", "no such host"), "device"), "wrong", "no such host", "host or port"),
-        (of_model(Model("model", "/m/x.gguf", "there", 98 * 10**6)), "ok", "98 MB", ""),
-        (of_model(Model("model", "x.gguf", "importable", 98 * 10**6)), "ok", "imported at the first start", ""),
-        (of_model(Model("model", "a/b", "remote")), "warn", "downloads it", "be online"),
-        (of_model(Model("tokenizer", "/t", "there")), "ok", "tokenizer /t: it is there", ""),
-        (of_model(Model("draft_model", "/m", "wrong", problem="gone")), "wrong", "draft_model /m: gone", "draft_model"),
-        (*of_packages([Package("a", ">=1", "1.2", True)]), "ok", "1 are there", ""),
-        (*of_packages([Package("a", ">=1", None, False)]), "wrong", "a is missing", "pip install 'a>=1'"),
-        (*of_packages([Package("a", ">=2", "1", False)]), "warn", "a 1 is not >=2", "pip install 'a>=2'"),
+        (check_port(Port("u", "free"), "device"), "ok", "u is free; `dragon device` starts", ""),
+        (check_port(Port("u", "daemon"), "cloud"), "ok", "the daemon answers at u", ""),
+        (check_port(Port("u", "locked", "no key"), "device"), "wrong", "this user's key: no key", "another user's"),
+        (check_port(Port("u", "unproven", "expired"), "device"), "wrong", "not this machine's daemon: expired", "anew"),
+        (
+            check_port(Port("u", "silent"), "device"),
+            "wrong",
+            "takes connections and does not answer",
+            "set another port",
+        ),
+        (check_port(Port("u", "taken"), "cloud"), "wrong", "another program", "set another bind"),
+        (check_port(Port("u", "unusable", "no such host"), "device"), "wrong", "no such host", "host or port"),
+        (check_model_files(Model("model", "/m/x.gguf", "there", 98 * 10**6)), "ok", "98 MB", ""),
+        (
+            check_model_files(Model("model", "x.gguf", "importable", 98 * 10**6)),
+            "ok",
+            "imported at the first start",
+            "",
+        ),
+        (check_model_files(Model("model", "a/b", "remote")), "warn", "downloads it", "be online"),
+        (check_model_files(Model("tokenizer", "/t", "there")), "ok", "tokenizer /t: it is there", ""),
+        (
+            check_model_files(Model("draft_model", "/m", "wrong", problem="gone")),
+            "wrong",
+            "draft_model /m: gone",
+            "draft_model",
+        ),
+        (*check_packages([Package("a", ">=1", "1.2", True)]), "ok", "1 are there", ""),
+        (*check_packages([Package("a", ">=1", None, False)]), "wrong", "a is missing", "pip install 'a>=1'"),
+        (*check_packages([Package("a", ">=2", "1", False)]), "warn", "a 1 is not >=2", "pip install 'a>=2'"),
     ],
 )
 def test_a_finding(finding: Finding, level: str, text: str, remedy: str) -> None:
@@ -235,10 +250,10 @@ def test_memory(
     made: Made, monkeypatch: pytest.MonkeyPatch, free: int, models: list[Model], processes: int, level: str
 ) -> None:
     monkeypatch.setattr(on_models, "memory", lambda: Memory(8 * GB, free))
-    memory = of_memory(made(), models, processes)
+    memory = check_memory(made(), models, processes)
     assert (memory.topic, memory.level) == ("memory", level)
     assert bool(memory.remedy) == (level != "ok")
-    on_gpu = of_memory(made(torch_device="cuda"), models, processes)
+    on_gpu = check_memory(made(torch_device="cuda"), models, processes)
     assert (on_gpu.level, "models lie on the GPU" in on_gpu.text) == ("ok", True)
 
 
@@ -250,15 +265,15 @@ class Disk(NamedTuple):
 def test_disk(made: Made, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
     settings = made()
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(free))
-    disk = of_disk(settings)
+    disk = check_disk(settings)
     assert (disk.topic, disk.level, bool(disk.remedy)) == ("disk", level, level != "ok")
     assert f"free in {settings.data}" in disk.text
 
 
 def test_a_clock_that_stands_before_the_first_release() -> None:
-    (clock,) = of_clock(1970)
+    (clock,) = check_clock(1970)
     assert (clock.level, "1970" in clock.text) == ("warn", True)
-    assert not [*of_clock(2026)]
+    assert not [*check_clock(2026)]
 
 
 def test_sizes() -> None:

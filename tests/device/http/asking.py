@@ -8,7 +8,7 @@ from typing import Any
 
 from common.answer.request import Request
 from device.http.options import HttpOptions
-from device.http.prompts import Asked, chat_asked, completion_asked
+from device.http.prompts import RequestBatch, read_chat_request, read_completion_request
 from device.http.schema import ChatBody, CompletionBody, parse
 from tests.device.table_engine import TableEngine
 
@@ -16,10 +16,10 @@ OPTIONS = HttpOptions(most_tokens=512)
 ENGINE = TableEngine()
 
 
-def ask_completion(**fields: Any) -> Asked:
+def ask_completion(**fields: Any) -> RequestBatch:
     """Outcome of a completion; its notes are all those that the client gets."""
     body, notes = parse(CompletionBody, encode({"prompt": "x"} | fields))
-    asked = completion_asked(body, OPTIONS, ENGINE)
+    asked = read_completion_request(body, OPTIONS, ENGINE)
     return replace(asked, notes=notes + asked.notes)
 
 
@@ -31,9 +31,9 @@ def completion(**fields: Any) -> Request:
     return request
 
 
-def ask_chat(*messages: Any, **fields: Any) -> Asked:
+def ask_chat(*messages: Any, **fields: Any) -> RequestBatch:
     body, notes = parse(ChatBody, encode({"messages": list(messages)} | fields))
-    asked = chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE, body.toolbox)
+    asked = read_chat_request(body.messages, body.options, body.n, OPTIONS, ENGINE, body.toolbox)
     return replace(asked, notes=notes + asked.notes)
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 from device.http import metrics
 from device.http.endpoints import ENDPOINTS
@@ -222,7 +222,7 @@ class TestKey:
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "device.example"])
     def test_binding_off_loopback_needs_one(self, key_files: ApiKeyFiles, host: str) -> None:
-        none = Admission(key_files)
+        none = ApiKeyGate(key_files)
         for admission in (None, none):
             with pytest.raises(ValueError, match="dragon api-keys create NAME"):
                 HttpOptions(host=host, admission=admission)
@@ -378,7 +378,7 @@ class TestStrangers:
         counts: dict[metrics.Kind, int] = {
             (f"/page/{number}.js", status): number for number in range(99) for status in (200, 304, 405)
         }
-        text = metrics.summary(counts)
+        text = metrics.summarise_counts(counts)
         assert len(text) < 300
         assert text.startswith("98 x /page/98.js 200, ") and text.endswith(" others")
         assert sum(int(part.split()[0]) for part in text.split(", ")) == 3 * sum(range(99))

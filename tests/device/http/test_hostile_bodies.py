@@ -11,7 +11,7 @@ import pytest
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.options import HttpOptions
-from device.http.prompts import chat_asked, completion_asked
+from device.http.prompts import read_chat_request, read_completion_request
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import Body, ChatBody, CompletionBody, parse
 from device.http.tokens import DetokenizeBody
@@ -71,11 +71,11 @@ def test_it_is_refused_soon_and_in_one_sentence(kind: type[Body], fields: dict[s
         body, _ = parse(kind, data)
         match body:
             case ChatBody():
-                chat_asked(body.messages, body.options, body.n, OPTIONS, ENGINE)
+                read_chat_request(body.messages, body.options, body.n, OPTIONS, ENGINE)
             case ResponsesBody():
-                chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE, body.toolbox, "input")
+                read_chat_request(body.messages, body.options, 1, OPTIONS, ENGINE, body.toolbox, "input")
             case CompletionBody():
-                completion_asked(body, OPTIONS, ENGINE)
+                read_completion_request(body, OPTIONS, ENGINE)
     assert time.process_time() - began < LONG
     error = refused.value
     assert (error.status, error.param) == (400, param)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles, new_key
 from device.http.server import HttpServer
 from tests.device.conftest import Serve
@@ -30,7 +30,7 @@ def bearer(key: str) -> dict[str, str]:
 @pytest.fixture
 def served(serve: Serve, key_files: ApiKeyFiles) -> HttpServer:
     """A server that began without any key."""
-    return serve(admission=Admission(key_files))
+    return serve(admission=ApiKeyGate(key_files))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ class TestLife:
 
         port = int(served.url.rpartition(":")[2])
         with pytest.raises(OSError):
-            HttpServer(HttpOptions(port=port, admission=Admission(key_files)))
+            HttpServer(HttpOptions(port=port, admission=ApiKeyGate(key_files)))
         key_files.create("laptop")
         assert ask(http, str(key_files.local())) == 200
 

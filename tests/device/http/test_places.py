@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from device.http.errors import ApiError, stopping
-from device.http.places import Place, Places
+from device.http.places import AnswerSlot, AnswerSlots
 
 
 def in_loop(test: Callable[[], None]) -> None:
@@ -20,7 +20,7 @@ def in_loop(test: Callable[[], None]) -> None:
     asyncio.run(run())
 
 
-def reached(places: tuple[Place, ...]) -> list[bool]:
+def reached(places: tuple[AnswerSlot, ...]) -> list[bool]:
     """The one whose turn it is."""
     waits = [place.reached() for place in places]
     states = []
@@ -37,7 +37,7 @@ def reached(places: tuple[Place, ...]) -> list[bool]:
 
 def test_so_many_run_and_so_many_wait() -> None:
     def test() -> None:
-        places = Places(2, 3)
+        places = AnswerSlots(2, 3)
         taken = places.take(4)
         assert reached(taken) == [True, True, False, False]
         with pytest.raises(ApiError) as error:
@@ -54,7 +54,7 @@ def test_so_many_run_and_so_many_wait() -> None:
 def test_more_than_there_ever_are_is_no_matter_of_time() -> None:
     def test() -> None:
         with pytest.raises(ApiError) as error:
-            Places(2, 3).take(6)
+            AnswerSlots(2, 3).take(6)
         assert error.value.status == 400
 
     in_loop(test)
@@ -62,7 +62,7 @@ def test_more_than_there_ever_are_is_no_matter_of_time() -> None:
 
 def test_who_leaves_the_line_makes_room_and_is_never_called() -> None:
     def test() -> None:
-        places = Places(1, 2)
+        places = AnswerSlots(1, 2)
         first, second, third = places.take(3)
         second.leave()
         (fourth,) = places.take(1)
@@ -74,7 +74,7 @@ def test_who_leaves_the_line_makes_room_and_is_never_called() -> None:
 
 def test_who_is_refused_is_told_why() -> None:
     def test() -> None:
-        places = Places(1, 1)
+        places = AnswerSlots(1, 1)
         first, second = places.take(2)
         second.refuse(stopping())
         with pytest.raises(ApiError, match="stopping"):

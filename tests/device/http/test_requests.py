@@ -14,11 +14,11 @@ from common.answer.request import Request, RequestError
 from common.methods.aggregate.method import SpeculativeRequest
 from common.methods.catalog import METHODS
 from common.methods.interface import top_p_of
-from common.processors.calls import ProcessorOptions, received, travelling
+from common.processors.calls import ProcessorOptions, decode_options, encode_options
 from device.http.embeddings import EmbeddingsBody
 from device.http.errors import ApiError
 from device.http.fields import NEUTRAL, REFUSED
-from device.http.prompts import chat_asked, completion_asked, derived_seed
+from device.http.prompts import derived_seed, read_chat_request, read_completion_request
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, parse
 from device.http.tokens import DetokenizeBody, TokenizeBody
@@ -182,10 +182,10 @@ class TestFields:
         asked = completion(logit_bias={"7": -100, "3": 1.5}, presence_penalty=1, frequency_penalty=-0.5)
         assert asked.logit_bias == {3: 1.5, 7: -100.0}
         assert (asked.presence_penalty, asked.frequency_penalty) == (1.0, -0.5)
-        assert received(travelling(asked)).model_dump() == {
+        assert decode_options(encode_options(asked)).model_dump() == {
             name: getattr(asked, name) for name in ProcessorOptions.model_fields
         }
-        assert travelling(completion(logit_bias={}, presence_penalty=0, response_format={"type": "text"})) == ""
+        assert encode_options(completion(logit_bias={}, presence_penalty=0, response_format={"type": "text"})) == ""
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -220,7 +220,7 @@ class TestFields:
             ResponsesBody, encode({"input": "x", "text": {"format": {"type": "json_schema", "schema": schema}}})
         )
         of_chat = chat(turn("user", "x"), response_format=told).response_format
-        responses = chat_asked(newer.messages, newer.options, 1, OPTIONS, ENGINE).requests[0].response_format
+        responses = read_chat_request(newer.messages, newer.options, 1, OPTIONS, ENGINE).requests[0].response_format
         assert of_chat == responses == completion(response_format=told).response_format
         assert of_chat is not None and json.loads(of_chat) == schema | {"additionalProperties": False}
 
@@ -233,7 +233,7 @@ class TestFields:
             ({}, text),
         ):
             body, _ = parse(ResponsesBody, encode({"input": "x"} | fields))
-            (request,) = chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE).requests
+            (request,) = read_chat_request(body.messages, body.options, 1, OPTIONS, ENGINE).requests
             assert body.format == form
             assert request.response_format == ('{"type":"object"}' if form is wanted else None)
         with pytest.raises(ApiError, match="differ"):
@@ -315,7 +315,7 @@ class TestAStricterRequest:
     def asked(self, **fields: Any) -> Request:
         defaults = OPTIONS.defaults.model_copy(update={"privacy": "balanced", "placement": "greedy"})
         body, _ = parse(CompletionBody, encode({"prompt": "x"} | fields))
-        (request,) = completion_asked(body, replace(OPTIONS, defaults=defaults), ENGINE).requests
+        (request,) = read_completion_request(body, replace(OPTIONS, defaults=defaults), ENGINE).requests
         return request
 
     def test_is_aggregated_here(self) -> None:

@@ -10,10 +10,10 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from common.answer.request import Request
-from device.http.answers import Told
+from device.http.answers import FinishedAnswer
 from device.http.calls import CallReader
 from device.http.errors import ApiError
-from device.http.prompts import chat_asked
+from device.http.prompts import read_chat_request
 from device.http.responses.output import Output
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import parse
@@ -47,7 +47,7 @@ def response(**fields: Any) -> Request:
     """The request that a response's body comes to."""
     body, notes = parse(ResponsesBody, encode(fields))
     assert not notes
-    (request,) = chat_asked(body.messages, body.options, 1, OPTIONS, ENGINE, body.toolbox, "input").requests
+    (request,) = read_chat_request(body.messages, body.options, 1, OPTIONS, ENGINE, body.toolbox, "input").requests
     return request
 
 
@@ -187,5 +187,5 @@ def test_log_probabilities_are_those_of_tokens_with_text_of_the_message(answer: 
     output = Output("1", CallReader(ENGINE.tools.shape, formed=False), 0)
     for at, text in enumerate(ANSWERS[answer]):
         list(output.read(text, [TokenEvent(text, at, at, False, (TokenChance(text, -1.0),))]))
-    list(output.finish(Told(Finished("stop", "".join(ANSWERS[answer]), report(chat(QUESTION), 3)), ())))
+    list(output.finish(FinishedAnswer(Finished("stop", "".join(ANSWERS[answer]), report(chat(QUESTION), 3)), ())))
     assert [each["token"] for each in output.items[0]["content"][0]["logprobs"]] == of_text

@@ -14,7 +14,7 @@ from common.engine.model.tokenizer import Tokenizer
 from common.library.hit import Hit
 from device.http.server import HttpServer
 from device.http.tokens import LONGEST_TEXT
-from device.interface import Embedded
+from device.interface import TextVectors
 from tests.common.engine.model.tiny_models import sentencepiece_tokenizer
 from tests.daemons.streaming import wait_until
 from tests.device.conftest import Serve
@@ -67,7 +67,7 @@ class TestTokens:
         portions: list[int] = []
         embed = engine.embed
 
-        def noting(texts: Sequence[str]) -> Embedded:
+        def noting(texts: Sequence[str]) -> TextVectors:
             portions.append(len(texts))
             return embed(texts)
 
@@ -87,7 +87,7 @@ class TestTokens:
         second, done = threading.Event(), threading.Event()
         embed = engine.embed
 
-        def slowly(texts: Sequence[str]) -> Embedded:
+        def slowly(texts: Sequence[str]) -> TextVectors:
             if len(texts) == 1:
                 second.set()
                 assert done.wait(WAIT)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.engine.model.prompt import ToolFormat
-from common.processors.calls import MOST_CALLS, CallShape, received, travelling
-from device.http.calls import Argued, CallReader, Opened, Part, Said
+from common.processors.calls import MOST_CALLS, CallShape, decode_options, encode_options
+from device.http.calls import ArgumentsPiece, CallPiece, CallReader, CallStart, TextPiece
 from device.http.errors import ApiError
 from device.interface import TokenEvent
 from tests.device.http.asking import ENGINE, ask_chat, chat, turn
@@ -62,7 +62,7 @@ class TestBodies:
 
     def test_the_request_has_all_that_the_cloud_needs(self) -> None:
         request = chat(QUESTION, tools=TOOLS)
-        assert received(travelling(request)).calls == request.calls
+        assert decode_options(encode_options(request)).calls == request.calls
         assert '"city"' in request.prompt and request.question == QUESTION["content"]
 
     def test_there_are_several_calls_where_the_model_and_the_client_know_several(
@@ -145,9 +145,9 @@ class TestBodies:
 
 def parts(
     shape: CallShape, pieces: list[str], tokens: dict[int, int] | None = None, formed: bool = False
-) -> tuple[CallReader, list[Part]]:
+) -> tuple[CallReader, list[CallPiece]]:
     """Parts that a reader tells of an answer in pieces, some of which are of certain tokens."""
-    reader, told = CallReader(shape, formed), list[Part]()
+    reader, told = CallReader(shape, formed), list[CallPiece]()
     for at, piece in enumerate(pieces):
         told += reader.read(piece, [TokenEvent(piece, (tokens or {}).get(at, 1), at, False)])
     return reader, told + reader.finish()
@@ -164,11 +164,11 @@ class TestReader:
             ("weather", ROME, True),
             ("clock", "{}", True),
         ]
-        assert reader.text == "Let me see <tool." == "".join(part.text for part in told if isinstance(part, Said))
+        assert reader.text == "Let me see <tool." == "".join(part.text for part in told if isinstance(part, TextPiece))
         for number, made in enumerate(reader.calls):
-            mine = [part for part in told if isinstance(part, Opened | Argued) and part.number == number]
-            assert mine[0] == Opened(number, made.name)
-            assert "".join(part.text for part in mine if isinstance(part, Argued)) == made.arguments
+            mine = [part for part in told if isinstance(part, CallStart | ArgumentsPiece) and part.number == number]
+            assert mine[0] == CallStart(number, made.name)
+            assert "".join(part.text for part in mine if isinstance(part, ArgumentsPiece)) == made.arguments
         assert reader.complete
 
     def test_text_alone_is_told_to_its_end(self) -> None:

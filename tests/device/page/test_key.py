@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 from scripts.browser import blank
 from tests.device.access.certificates import tls_files
@@ -46,7 +46,7 @@ class TestKey:
     def test_one_that_is_made_and_revoked_while_the_page_is_open(
         self, visits: Open, serve: Serve, key_files: ApiKeyFiles
     ) -> None:
-        visit = visits(serve(admission=Admission(key_files)).url)
+        visit = visits(serve(admission=ApiKeyGate(key_files)).url)
         visit.expected.append("401")
         visit.ask("open")
         for name in ("page", "other page"):

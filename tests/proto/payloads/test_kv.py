@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as drawn
 
 from proto.errors import ProtocolError
-from proto.payloads.kv import LEVELS, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise
+from proto.payloads.kv import LEVELS, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise_kv
 
 SHAPES = (KvShape(2, 4, 3), KvShape(1, 6, 6))
 VOCABULARY = 1000
@@ -25,7 +25,7 @@ def entries(seed: int = 0, spread: float = 3.0) -> KvEntries:
     for shape in SHAPES:
         keys = draw.normal(0, spread, (shape.heads, len(TOKENS), shape.key_dim))
         values = draw.normal(0, spread, (shape.heads, len(TOKENS), shape.value_dim))
-        layers.append((quantise(keys, 1), quantise(values, 2)))
+        layers.append((quantise_kv(keys, 1), quantise_kv(values, 2)))
     return KvEntries(TOKENS, tuple(layers))
 
 
@@ -41,7 +41,7 @@ def refused(data: bytes, most_tokens: int = 64) -> str:
     st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_a_number_changes_by_half_a_scale(numbers: np.ndarray, axis: int) -> None:
-    codes = quantise(numbers, axis)
+    codes = quantise_kv(numbers, axis)
     assert np.abs(codes.codes.astype(int)).max() <= LEVELS
     scales = codes.scales.astype(np.float64)
     assert (np.abs(codes.numbers() - numbers) <= 0.5000001 * scales).all()
@@ -53,7 +53,7 @@ def test_a_number_changes_by_half_a_scale(numbers: np.ndarray, axis: int) -> Non
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e9])
 def test_what_8_bits_cannot_hold_is_not_sent(number: float) -> None:
     with pytest.raises(ValueError, match="finite and below"):
-        quantise(np.array([[[1.0, number]]]), 1)
+        quantise_kv(np.array([[[1.0, number]]]), 1)
 
 
 def test_round_trip_and_size() -> None:
@@ -69,8 +69,8 @@ def test_round_trip_and_size() -> None:
 
 
 def test_compressed_where_it_shrinks() -> None:
-    flat = KvEntries(TOKENS, tuple((quantise(np.ones((s.heads, 5, s.key_dim)), 1),
-                                    quantise(np.ones((s.heads, 5, s.value_dim)), 2)) for s in SHAPES))  # fmt: skip
+    flat = KvEntries(TOKENS, tuple((quantise_kv(np.ones((s.heads, 5, s.key_dim)), 1),
+                                    quantise_kv(np.ones((s.heads, 5, s.value_dim)), 2)) for s in SHAPES))  # fmt: skip
     data = encode_kv(flat)
     assert data[0] == 0x80
     assert decode_kv(data, SHAPES, VOCABULARY, 5).tokens == TOKENS

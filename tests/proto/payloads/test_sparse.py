@@ -61,7 +61,7 @@ def test_the_shorter_form_of_ids_is_chosen() -> None:
 def test_nearly_all_of_a_vocabulary_takes_two_bytes_and_a_bit(left_out: int) -> None:
     random = np.random.default_rng(7)
     ids = np.sort(random.choice(VOCABULARY, VOCABULARY - left_out, replace=False)).astype(np.uint32)
-    codes = logcode.encode(random.dirichlet(np.ones(len(ids))))
+    codes = logcode.encode_probabilities(random.dirichlet(np.ones(len(ids))))
     data = encode_sparse([SparseEntries(ids, np.maximum(codes, 1))])
     assert len(data) / len(ids) == pytest.approx(2.125, abs=0.002)
     assert len(data) < LARGEST_PAYLOAD

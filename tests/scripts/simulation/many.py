@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from common.estimates.estimators import FAINT, Ahead
+from common.estimates.estimators import FAINT, SpeculationLimits
 from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
@@ -46,7 +46,7 @@ def answer(seed: int, number: int) -> tuple[int, float, str | None]:
     temperature, entries = float(draw.choice([0.0, 0.3, 1.0])), int(draw.choice([1, 2, 4, VOCABULARY]))
     length, own = 1 + int(LONGEST * draw.random() ** 2), int(draw.integers(2**63))  # half of them up to ten tokens
     rows = int(draw.choice([1, 2, 8]))
-    ahead = Ahead(int(draw.choice([1, 2, 5, 12])), rows, FAINT, rows)
+    ahead = SpeculationLimits(int(draw.choice([1, 2, 5, 12])), rows, FAINT, rows)
     network = rough_network(draw, float(draw.choice([0.0, 0.1, 0.3])), 0.1, ordered=bool(draw.integers(2)))
     world = build(SETTINGS[name], model, own, temperature, entries, length, network, draw, ahead)
     expected = one_process(model, own, temperature, length)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.estimates.estimators import Ahead
+from common.estimates.estimators import SpeculationLimits
 from proto.messages import Draft, Message, Sampler, Side
 from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel
@@ -32,7 +32,17 @@ def answered(
     network = Network(lambda sender: Fate((ONE_WAY,)))
     participants: frozenset[Side] = frozenset({"device", "cloud"}) if alone is None else frozenset({alone})
     world = build(
-        setting, model, 9, 1.0, 4, LENGTH, network, generator, Ahead(32), sampler=sampler, participants=participants
+        setting,
+        model,
+        9,
+        1.0,
+        4,
+        LENGTH,
+        network,
+        generator,
+        SpeculationLimits(32),
+        sampler=sampler,
+        participants=participants,
     )
     world.device.decode_seconds = lambda position: step["device"]
     world.cloud.decode_seconds = lambda position: step["cloud"]
@@ -106,7 +116,15 @@ def test_a_lost_first_draft_is_made_good() -> None:
     generator = np.random.default_rng(3)
     for name in ("cloud", "migrating"):
         world = build(
-            SETTINGS[name], model, 9, 1.0, 4, LENGTH, Network(lambda sender: Fate((ONE_WAY,))), generator, Ahead(32)
+            SETTINGS[name],
+            model,
+            9,
+            1.0,
+            4,
+            LENGTH,
+            Network(lambda sender: Fate((ONE_WAY,))),
+            generator,
+            SpeculationLimits(32),
         )
         world.device.send = losing_a_draft(world.device.send)
         assert world.run(until=60), name

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.methods.aggregate.drafts import DraftTree, DraftWork
+from common.methods.aggregate.drafts import DraftWork, PrefixTree
 from tests.scripts.simulation.many import answer, batch
 
 
@@ -17,13 +17,13 @@ def test_answers_are_those_of_one_process() -> None:
 
 
 def test_a_branch_that_passes_for_another_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = DraftTree._work
+    work = PrefixTree._work
 
-    def confused(tree: DraftTree, epoch: int, committed: Sequence[int]) -> DraftWork:
+    def confused(tree: PrefixTree, epoch: int, committed: Sequence[int]) -> DraftWork:
         found = work(tree, epoch, committed)
         return replace(found, prefixes=found.prefixes[::-1])
 
-    monkeypatch.setattr(DraftTree, "_work", confused)
+    monkeypatch.setattr(PrefixTree, "_work", confused)
     told = batch(3, 0, 25)
     assert told.wrong
     number = int(told.wrong[0].split()[1].rstrip(":"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.draft_policy.policy import Fixed, Goodput, Heuristic
-from common.draft_policy.times import DraftPolicy, Plan, RoundTimes, TokenSizes, ahead_seconds, synchronous_seconds
+from common.draft_policy.policy import FixedPlan, Goodput, Heuristic
+from common.draft_policy.times import DraftPlan, DraftPolicy, RoundTimes, TokenSizes, ahead_seconds, synchronous_seconds
 from scripts.simulation.rounds import (
     HIGH,
     LOW,
@@ -36,7 +36,7 @@ class TestSynchronous:
     )
     def test_equals_the_closed_form(self, rate: float, alpha: float, length: int) -> None:
         """20,000 tokens in 3,000 rounds or more: E's standard error is below 1.5 %, so 4 % is beyond chance."""
-        found = simulate_rounds(scenario(alpha, rate), Fixed(length), 1)
+        found = simulate_rounds(scenario(alpha, rate), FixedPlan(length), 1)
         times = RoundTimes(draft=0.005, verify=0.032, up_rate=rate)
         assert 1 / found.throughput == pytest.approx(synchronous_seconds(times, alpha, length, 90.0), rel=0.04)
         assert found.acceptance == pytest.approx(alpha, abs=0.015)
@@ -46,7 +46,7 @@ class TestSynchronous:
     @pytest.mark.parametrize(("rate", "alpha"), [(LOW, 0.7), (LOW, 0.9), (HIGH, 0.7), (HIGH, 0.9)])
     def test_goodput_finds_the_stationary_optimum(self, rate: float, alpha: float) -> None:
         lengths = range(1, 9)
-        best = max(simulate_rounds(scenario(alpha, rate, 3000), Fixed(length), 1).throughput for length in lengths)
+        best = max(simulate_rounds(scenario(alpha, rate, 3000), FixedPlan(length), 1).throughput for length in lengths)
         found = simulate_rounds(scenario(alpha, rate, 3000), Goodput(TokenSizes({None: 90.0})), 1).throughput
         assert found > 0.97 * best
         assert found > simulate_rounds(scenario(alpha, rate, 3000), Heuristic(), 1).throughput
@@ -57,7 +57,7 @@ class TestSynchronous:
         )
         one = RoundScenario(times, Steady(0.5), Constant(80), ConstantRate(1000.0), tokens=1000)
         rounds = SynchronousRounds(one, 1)
-        outcome = rounds.step(Plan(4), lambda confidence, drafted: "more")
+        outcome = rounds.step(DraftPlan(4), lambda confidence, drafted: "more")
         down = 13 if outcome.rejected else 3
         assert outcome.seconds == pytest.approx(0.02 + 0.04 + 0.034 + 0.1 + down / 100)
         assert outcome.verdict_seconds == pytest.approx(outcome.seconds - 0.02)
@@ -69,26 +69,26 @@ class TestSynchronous:
         expected, decided = [], []
         for seed in range(2000):
             rounds = SynchronousRounds(one, seed)
-            expected.append(rounds.expected_tokens(Plan(4, 16)))
-            decided.append(rounds.step(Plan(4, 16), lambda confidence, drafted: "more").tokens)
+            expected.append(rounds.expected_tokens(DraftPlan(4, 16)))
+            decided.append(rounds.step(DraftPlan(4, 16), lambda confidence, drafted: "more").tokens)
         assert np.mean(decided) == pytest.approx(np.mean(expected), abs=0.12)
 
     def test_nothing_is_proposed_behind_the_end(self) -> None:
         rounds = SynchronousRounds(scenario(0.999, HIGH, tokens=7), 1)
         lengths = []
         while not rounds.finished:
-            outcome = rounds.step(Plan(4), lambda confidence, drafted: "more")
+            outcome = rounds.step(DraftPlan(4), lambda confidence, drafted: "more")
             lengths.append((outcome.length, outcome.tokens))
         assert lengths == [(4, 5), (2, 2)]
         with pytest.raises(ValueError, match="ended"):
-            rounds.step(Plan(1), lambda confidence, drafted: "more")
+            rounds.step(DraftPlan(1), lambda confidence, drafted: "more")
 
     def test_a_bonus_has_no_confidence_yet(self) -> None:
         rounds = SynchronousRounds(RoundScenario(TIMES, Varying(0.7), LATTICE_64, ConstantRate(HIGH), 200), 1)
         decided = 0
         while not rounds.finished and decided < 16:
             before = len(rounds.confidences)
-            outcome = rounds.step(Plan(3), lambda confidence, drafted: "more")
+            outcome = rounds.step(DraftPlan(3), lambda confidence, drafted: "more")
             decided = len(rounds.confidences)
             assert decided - before == min(outcome.tokens, 3)
 
@@ -96,10 +96,10 @@ class TestSynchronous:
         """And a step whose position is not proposed takes its time, too."""
         rounds = SynchronousRounds(scenario(0.7, HIGH), 1)
         found = [
-            rounds.step(Plan(9), lambda confidence, drafted: "none"),
-            rounds.step(Plan(9), lambda confidence, drafted: "last"),
-            rounds.step(Plan(9), lambda confidence, drafted: "more" if drafted < 3 else "none"),
-            rounds.step(Plan(9), lambda confidence, drafted: "more" if drafted < 2 else "last"),
+            rounds.step(DraftPlan(9), lambda confidence, drafted: "none"),
+            rounds.step(DraftPlan(9), lambda confidence, drafted: "last"),
+            rounds.step(DraftPlan(9), lambda confidence, drafted: "more" if drafted < 3 else "none"),
+            rounds.step(DraftPlan(9), lambda confidence, drafted: "more" if drafted < 2 else "last"),
         ]
         assert [outcome.length for outcome in found] == [1, 1, 3, 3]
         drafted = [outcome.seconds - outcome.verdict_seconds for outcome in found]
@@ -107,8 +107,8 @@ class TestSynchronous:
 
     def test_the_same_seed_is_the_same_answer(self) -> None:
         one = RoundScenario(TIMES, Varying(0.8), Lattice(50_272), TwoStateRate(), 300)
-        assert simulate_rounds(one, Fixed(3, 64), 7) == simulate_rounds(one, Fixed(3, 64), 7)
-        assert simulate_rounds(one, Fixed(3, 64), 7) != simulate_rounds(one, Fixed(3, 64), 8)
+        assert simulate_rounds(one, FixedPlan(3, 64), 7) == simulate_rounds(one, FixedPlan(3, 64), 7)
+        assert simulate_rounds(one, FixedPlan(3, 64), 7) != simulate_rounds(one, FixedPlan(3, 64), 8)
 
 
 class TestAhead:
@@ -123,22 +123,22 @@ class TestAhead:
         """Within 7 %: how long a chunk waits for the pass before it is an estimate, and N's error is 1 to 5 %."""
         one = self.scenario(alpha, 12.5e6, 0.0, verify)
         predicted = ahead_seconds(one.times, alpha, length, 2.0)
-        assert 1 / simulate_ahead(one, Fixed(length), 1).throughput == pytest.approx(predicted, rel=0.07)
+        assert 1 / simulate_ahead(one, FixedPlan(length), 1).throughput == pytest.approx(predicted, rel=0.07)
 
     def test_no_bonus_and_wasted_chunks_on_the_link(self) -> None:
         one = self.scenario(0.8, LOW, 20.0, verify=0.032)
-        found = simulate_ahead(one, Fixed(4), 1)
+        found = simulate_ahead(one, FixedPlan(4), 1)
         rejections = found.judged - found.accepted
         assert found.tokens == found.accepted + rejections == 10_000
         assert found.bytes_up > found.rounds * 28  # chunks that followed a wrong token were sent, too
 
     def test_a_link_that_cannot_keep_up_is_the_pace(self) -> None:
         one = self.scenario(0.999, 1000.0, 20.0, verify=0.0)
-        assert 1 / simulate_ahead(one, Fixed(2), 1).throughput == pytest.approx(0.012, rel=0.1)
+        assert 1 / simulate_ahead(one, FixedPlan(2), 1).throughput == pytest.approx(0.012, rel=0.1)
 
     def test_goodput_keeps_up(self) -> None:
         one = self.scenario(0.86, LOW, 150.0, verify=0.032, tokens=3_000)
-        best = max(simulate_ahead(one, Fixed(length), 1).throughput for length in (1, 4, 6, 7, 8, 16))
+        best = max(simulate_ahead(one, FixedPlan(length), 1).throughput for length in (1, 4, 6, 7, 8, 16))
         policy: DraftPolicy = Goodput(TokenSizes({None: 2.0}), ahead=True)
         assert simulate_ahead(one, policy, 1).throughput > 0.95 * best
 
@@ -198,8 +198,8 @@ class TestRecorded:
         found = set()
         for seed in range(20):
             rounds = SynchronousRounds(one, seed)
-            expected = rounds.expected_tokens(Plan(1, resolution))
-            outcome = rounds.step(Plan(1, resolution), lambda confidence, drafted: "more")
+            expected = rounds.expected_tokens(DraftPlan(1, resolution))
+            outcome = rounds.step(DraftPlan(1, resolution), lambda confidence, drafted: "more")
             assert expected == 1 + outcome.accepted
             if outcome.rejected:
                 found.add(round(outcome.confidences[0], 1))

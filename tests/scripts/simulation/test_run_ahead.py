@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.answer.patience import Patience
-from common.estimates.estimators import Ahead
+from common.answer.patience import WaitLimits
+from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import SURVIVAL, run_ahead
 from common.methods.aggregate.session import SessionConfig
 from common.sampling.race import RaceSampler
@@ -49,14 +49,14 @@ def ran(disagreement: float, rtt: float, acceptance: dict[Side, float], survival
         side("cloud"),
         lambda role: OnDevice(),
         Network(lambda sender: Fate((rtt / 2,))),
-        Patience(1e4, float("inf")),
-        Ahead(),
+        WaitLimits(1e4, float("inf")),
+        SpeculationLimits(),
     )
     slower = max(DECODE.values())
     for simulated in (world.device, world.cloud):
         role = simulated.session.role
         drafts = run_ahead(rtt + slower, DECODE[role], 128, acceptance[role], survival=survival)
-        simulated.session.ahead = Ahead(drafts)
+        simulated.session.ahead = SpeculationLimits(drafts)
     assert world.run()
     counters = world.device.session.counters
     drafted = counters.drafted + world.cloud.session.counters.drafted

@@ -9,8 +9,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from common.answer.patience import Patience
-from common.estimates.estimators import Ahead, DecodeLine
+from common.answer.patience import WaitLimits
+from common.estimates.estimators import DecodeLine, SpeculationLimits
 from common.estimates.policy import Estimates, placement_policy
 from proto.messages import Placement, Sampler, Side
 from scripts.simulation.scenario import SimulatedProfiler
@@ -52,7 +52,7 @@ class Answered:
         outages: tuple[Outage, ...] = (),
         read: float = 0.0,
         length: int = LENGTH,
-        waits: Callable[[Patience], Patience] = lambda limits: limits,
+        waits: Callable[[WaitLimits], WaitLimits] = lambda limits: limits,
     ) -> None:
         """`read`: seconds that the cloud takes to read its documents. Times are counted from the question."""
         self.model = TableModel(VOCABULARY, SEED, disagreement=0.6, end=0.0)
@@ -67,7 +67,7 @@ class Answered:
             length,
             network,
             np.random.default_rng(1),
-            Ahead(MOST_AHEAD),
+            SpeculationLimits(MOST_AHEAD),
             sampler=sampler,
             policy=lambda role: placement_policy(placement, SEED, lambda: self._estimates(role), role),
         )
@@ -84,15 +84,15 @@ class Answered:
 
         def follow() -> None:
             session, profiler = world.device.session, self._profilers["device"]
-            limits = Patience.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
+            limits = WaitLimits.of(profiler.estimates(), profiler._link.upper(), PATIENCE)
             if not session.heard:
                 limits = replace(limits, patience=max(limits.patience, PREFILL_PATIENCE))
             world.device.limits = waits(limits)
-            world.device.look_ahead(Ahead(profiler.run_ahead(MOST_AHEAD)))
+            world.device.look_ahead(SpeculationLimits(profiler.run_ahead(MOST_AHEAD)))
 
         self._profilers["device"].digested = follow
         self._profilers["cloud"].digested = lambda: world.cloud.look_ahead(
-            Ahead(self._profilers["cloud"].run_ahead(MOST_AHEAD))
+            SpeculationLimits(self._profilers["cloud"].run_ahead(MOST_AHEAD))
         )
         clock.run(CONNECTED, lambda: False)
         world.device.start()

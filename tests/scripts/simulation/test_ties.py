@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.answer.patience import Patience
-from common.estimates.estimators import Ahead
+from common.answer.patience import WaitLimits
+from common.estimates.estimators import SpeculationLimits
 from proto.messages import Side
 from scripts.simulation.world import Fate, Network, World
 from tests.common.methods.aggregate.table_model import TableModel
@@ -45,8 +45,8 @@ def answered(name: str, entries: int, temperature: float, seed: int) -> tuple[Wo
         LENGTH,
         network,
         generator,
-        Ahead(6),
-        limits=Patience(RESYNC, float("inf")),
+        SpeculationLimits(6),
+        limits=WaitLimits(RESYNC, float("inf")),
         hide_ids=name == "device",
     )
     assert world.run(until=600), "the answer never ended"

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from common.answer.patience import Patience
-from common.estimates.estimators import FAINT, Ahead
-from common.methods.aggregate.drafts import DraftTree, DraftWork, LocalDraft
+from common.answer.patience import WaitLimits
+from common.estimates.estimators import FAINT, SpeculationLimits
+from common.methods.aggregate.drafts import DraftWork, LocalDraft, PrefixTree
 from common.methods.aggregate.session import Action, Session
 from proto.messages import Draft
 from scripts.simulation.world import Fate, Network, Outage
@@ -25,9 +25,9 @@ from tests.common.methods.aggregate.table_model import TableModel
 from tests.scripts.simulation.worlds import SETTINGS, VOCABULARY, build, one_process, rough_network
 
 
-def branching(run_ahead: int, rows: int) -> Ahead:
+def branching(run_ahead: int, rows: int) -> SpeculationLimits:
     """Branches wherever there is the faintest chance."""
-    return Ahead(run_ahead, rows, FAINT, rows)
+    return SpeculationLimits(run_ahead, rows, FAINT, rows)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -73,7 +73,7 @@ class TestTokenIdentity:
 class TestMutants:
     """Faults that the property above must catch."""
 
-    def run(self, session_type: type[Session], trials: int = 20, ahead: Ahead = branching(8, 4)) -> int:  # noqa: B008
+    def run(self, session_type: type[Session], trials: int = 20, ahead: SpeculationLimits = branching(8, 4)) -> int:  # noqa: B008
         """Number of `trials` random answers that come out wrong."""
         wrong = 0
         for world in range(trials):
@@ -127,29 +127,29 @@ class TestMutants:
         assert self.run(KeepsDrafting) > 5
 
     def test_a_branch_that_passes_for_another_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        work = DraftTree._work
+        work = PrefixTree._work
 
-        def confused(tree: DraftTree, epoch: int, committed: Sequence[int]) -> DraftWork:
+        def confused(tree: PrefixTree, epoch: int, committed: Sequence[int]) -> DraftWork:
             found = work(tree, epoch, committed)
             return replace(found, prefixes=found.prefixes[::-1])
 
-        monkeypatch.setattr(DraftTree, "_work", confused)
+        monkeypatch.setattr(PrefixTree, "_work", confused)
         assert self.run(Session) > 5
 
     def test_a_branch_behind_the_chains_tokens_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        work = DraftTree._work
+        work = PrefixTree._work
 
-        def chained(tree: DraftTree, epoch: int, committed: Sequence[int]) -> DraftWork:
+        def chained(tree: PrefixTree, epoch: int, committed: Sequence[int]) -> DraftWork:
             found = work(tree, epoch, committed)
             return replace(found, tokens=found.tokens[:1] * len(found.tokens))
 
-        monkeypatch.setattr(DraftTree, "_work", chained)
+        monkeypatch.setattr(PrefixTree, "_work", chained)
         assert self.run(Session) > 5
 
     def test_a_branch_that_outlives_another_target_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        commit = DraftTree.commit
+        commit = PrefixTree.commit
 
-        def adopting(tree: DraftTree, token: int) -> bool:
+        def adopting(tree: PrefixTree, token: int) -> bool:
             """Goes on with what was drafted behind another token where there is nothing behind this one."""
             drafts = [node.draft for node in tree.root.children.values() if node.draft is not None]
             useless = commit(tree, token)
@@ -158,7 +158,7 @@ class TestMutants:
                 tree._decoded[tree.root.digest] = tree.root
             return useless
 
-        monkeypatch.setattr(DraftTree, "commit", adopting)
+        monkeypatch.setattr(PrefixTree, "commit", adopting)
         assert self.run(Session) > 5
 
 
@@ -170,7 +170,7 @@ class TestDegraded:
         ahead = branching(6, 3)
         for name in SETTINGS:
             simulated = build(
-                SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, ahead, limits=Patience(1.0, 0.5)
+                SETTINGS[name], model, 1, 1.0, 4, 300, network, generator, ahead, limits=WaitLimits(1.0, 0.5)
             )
             for side in (simulated.device, simulated.cloud):
                 side.decode_seconds = lambda position: 0.05

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.draft_policy.times import DraftPolicy, Outcome, RoundEstimates
+from common.draft_policy.times import DraftPolicy, RoundEstimates, RoundOutcome
 from scripts.simulation.rounds import REMEMBERED, Proposal, RoundScenario, SynchronousRounds, propose, verdict_size
 
 MOST_AHEAD = 64  # tokens beyond the last verdict
@@ -40,7 +40,7 @@ class SimulatedRounds:
         """Accepted tokens over judged ones: α."""
         return self.accepted / self.judged if self.judged else 0.0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RoundOutcome) -> None:
         """Count a round; its time is the caller's to add."""
         self.tokens += outcome.tokens
         self.rounds += 1
@@ -161,7 +161,7 @@ class _Run:
         while self._flying and self._heard_at(self._flying[0]) <= until:
             chunk = self._flying.pop(0)
             proposal, heard = chunk.proposal, self._heard_at(chunk)
-            outcome = Outcome(
+            outcome = RoundOutcome(
                 length=proposal.length,
                 accepted=proposal.accepted,
                 tokens=proposal.accepted + proposal.rejected,

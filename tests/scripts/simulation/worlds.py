@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.answer.patience import Patience
-from common.estimates.estimators import Ahead
+from common.answer.patience import WaitLimits
+from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.session import PlacementPolicy, SessionConfig
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.compiled import race_noise
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
-from proto.codes import decode, nearest
+from proto.codes import decode_probabilities, nearest
 from proto.messages import Placement, Sampler, Side
 from scripts.simulation.world import Fate, Network, Outage, SideModel, World
 from tests.common.methods.aggregate.table_model import EOS, TableModel, TablePredictor
 
 VOCABULARY = 12
 NEVER = float("inf")
-DEFAULT_LIMITS = Patience(1.0, NEVER)
+DEFAULT_LIMITS = WaitLimits(1.0, NEVER)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def one_process(model: TableModel, seed: int, temperature: float, length: int) -
         (device, ours), (cloud, theirs) = (model.distribution(side, answer) for side in ("device", "cloud"))
         eta = eta_fixed(ours, theirs)
         noise = race_noise(seed, len(answer), everything, temperature)
-        speeds = [decode(nearest(each.astype(np.float32))) / noise for each in (device, cloud)]
+        speeds = [decode_probabilities(nearest(each.astype(np.float32))) / noise for each in (device, cloud)]
         answer.append(int((eta * speeds[0] + (WHOLE - eta) * speeds[1]).argmax()))
     return answer
 
@@ -76,8 +76,8 @@ def build(
     length: int,
     network: Network,
     pace: np.random.Generator,
-    ahead: Ahead,
-    limits: Patience = DEFAULT_LIMITS,
+    ahead: SpeculationLimits,
+    limits: WaitLimits = DEFAULT_LIMITS,
     hide_ids: bool = False,
     sampler: Sampler = "race",
     participants: frozenset[Side] = frozenset({"device", "cloud"}),

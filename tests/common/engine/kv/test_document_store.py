@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock
 from safetensors import safe_open
 
-from common.engine.kv.documents import DocumentStore, StoreCounters, StoreOptions
+from common.engine.kv.documents import DocumentStore, DocumentStoreCounters, StoreOptions
 from common.engine.kv.memory import DocumentStates
 from common.engine.kv.store_folder import LAST_WRITER, clear_store
 from tests.common.engine.kv.storing import (
@@ -219,7 +219,7 @@ class TestLimit:
         small = reopened(store, limit=store.file_bytes(TOKENS) - 1)
         fill(small, 1)
         assert not document_files(store.folder)
-        assert small.counters == StoreCounters(misses=1)
+        assert small.counters == DocumentStoreCounters(misses=1)
         small.close()
 
     def test_counts_what_others_wrote(self, store: DocumentStore) -> None:
@@ -268,7 +268,7 @@ class TestLimit:
             assert store.get(key(number)) is None
             store.put(key(number), synthetic(number))
         store.flush()
-        assert store.counters == StoreCounters(misses=2, written=1, failed=1)
+        assert store.counters == DocumentStoreCounters(misses=2, written=1, failed=1)
         assert same(store.get(key(1)), synthetic(1))
 
 
@@ -304,7 +304,7 @@ class TestFailures:
             fill(store, 1, 2)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert store.counters == StoreCounters(misses=2, failed=2)
+        assert store.counters == DocumentStoreCounters(misses=2, failed=2)
         assert not document_files(store.folder)
         (warning,) = caplog.records
         assert warning.levelno == logging.WARNING
@@ -315,7 +315,7 @@ class TestFailures:
         (tmp_path / "file").write_text("")
         store = DocumentStore(StoreOptions(tmp_path / "file" / "store", LIMIT), "source", LAYOUT)
         fill(store, 1, 2)
-        assert store.counters == StoreCounters(misses=2, failed=2)
+        assert store.counters == DocumentStoreCounters(misses=2, failed=2)
         assert [os.strerror(errno.ENOTDIR) in record.message for record in caplog.records] == [True]
         store.close()
 

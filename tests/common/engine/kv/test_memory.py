@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from common.engine.kv.line import KvAllocationError, KvMemoryFullError
-from common.engine.kv.memory import Chunk, KvMemory, LayerShape, Layout, Rows, limit_on, slot_capacity
+from common.engine.kv.memory import KvMemory, LayerShape, Layout, Rows, SlotChunk, limit_on, slot_capacity
 
 CONTEXT = 1024
 TOKEN = 2 * 2 * (4 + 2) * 4  # bytes, of `small`
@@ -205,7 +205,7 @@ class TestFailures:
         assert len(memory.take(2, 128)) == 2
 
     def test_part_of_a_chunk_is_not_kept(self) -> None:
-        chunk = Chunk(self.LAYOUT, 64, 4096, lazy=True)
+        chunk = SlotChunk(self.LAYOUT, 64, 4096, lazy=True)
         with short_of_memory(2**30), pytest.raises(KvAllocationError):
             chunk.allocate()
         assert not chunk.allocated

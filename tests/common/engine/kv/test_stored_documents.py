@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.engine.kv.documents import StoreCounters, StoreOptions
+from common.engine.kv.documents import DocumentStoreCounters, StoreOptions
 from common.engine.model.decoder import Decoder
 from tests.common.engine.kv.storing import QUERY, open_and_tell, open_rows, other_process
 from tests.common.engine.model.tiny_models import make_model, some_tokens
@@ -34,7 +34,7 @@ def test_another_process_computes_nothing_and_gets_the_same_bits(model: str, fol
     with other_process(open_and_tell, model, StoreOptions(folder, LIMIT), 1, 3) as (_, told):
         computed = torch.tensor(told.recv())
     decoder, logits = open_rows(model, StoreOptions(folder, LIMIT), 1, 3)
-    assert decoder.document_cache.counters.disk == StoreCounters(hits=3)
+    assert decoder.document_cache.counters.disk == DocumentStoreCounters(hits=3)
     assert torch.equal(logits, computed)
     assert torch.equal(logits, open_rows(model, StoreOptions(folder, 0), 1, 3)[1])
     decoder.close()
@@ -66,7 +66,7 @@ def test_damage_is_computed_again(model: str, folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4] + b"\x01\x02\x03\x04")
     decoder, logits = open_rows(model, options, 1, 2)
     assert torch.equal(logits, expected)
-    assert decoder.document_cache.counters.disk == StoreCounters(hits=1, misses=1, written=1, damaged=1)
+    assert decoder.document_cache.counters.disk == DocumentStoreCounters(hits=1, misses=1, written=1, damaged=1)
 
 
 def test_writing_begins_with_the_first_step(model: str, folder: Path) -> None:

@@ -14,7 +14,7 @@ from common.engine.kv.memory import Rows
 from common.engine.model import packed
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
-from common.engine.model.exact import View
+from common.engine.model.exact import KeyWindow
 from common.engine.model.packed import Feed, PackedPass
 from tests.common.engine.model.driving import STEP_ROLLBACK_STEP, all_columns, drive, rows_with, unequal_documents
 from tests.common.engine.model.tiny_models import DEMO, FEW, Pair, some_tokens
@@ -224,7 +224,7 @@ class TestPackedPass:
         opened = [decoder.open([some_tokens(decoder, 20, seed)] * 2, [5], 4)[0] for seed in range(6)]
         joint = PackedPass([Feed(rows, [7]) for rows in opened], decoder.layout)
         assert len(joint.groups) == 1
-        assert joint.view(joint.groups[0], None, True) == View(0)  # all of one length: no mask
+        assert joint.view(joint.groups[0], None, True) == KeyWindow(0)  # all of one length: no mask
 
     def test_nobody_and_somebody_twice(self, llama: Pair) -> None:
         assert llama.decoder.forward([]).shape == (0, llama.decoder.vocabulary)

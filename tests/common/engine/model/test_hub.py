@@ -16,7 +16,7 @@ from huggingface_hub.utils import close_session
 from common.engine.model import hub
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.hub import NOT_A_DECODER_S, SETTINGS, WEIGHTS, locate
+from common.engine.model.hub import NOT_A_DECODER_S, SETTINGS, WEIGHTS, find_decoder_files
 from tests.support.hub_server import PIECE, Hub, serving
 from tests.support.local_hub import add_demo, point_at
 
@@ -38,7 +38,7 @@ ALL = (*SETTINGS, *WEIGHTS, hub.CARD)
 
 
 def weights() -> hub.HubFile:
-    (found,) = hub.listed(NAME, WEIGHTS, NOT_A_DECODER_S)
+    (found,) = hub.list_hub_files(NAME, WEIGHTS, NOT_A_DECODER_S)
     return found
 
 
@@ -78,7 +78,7 @@ def test_a_broken_connection_is_gone_on_with(server: Hub, monkeypatch: pytest.Mo
 
 def test_after_a_failure_the_same_command_gets_what_lacks(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
-    hub.newest(NAME, SETTINGS, NOT_A_DECODER_S)
+    hub.download_newest(NAME, SETTINGS, NOT_A_DECODER_S)
     server.break_after, server.broken_for_good = BROKEN, True
     file = weights()
     with pytest.raises(ModelError, match=r"files that are whole stay here, and the same command gets the others"):
@@ -87,7 +87,7 @@ def test_after_a_failure_the_same_command_gets_what_lacks(server: Hub, monkeypat
     assert not weights().here
     assert pulled()[-1] == file.size
     server.requests.clear()
-    assert (hub.newest(NAME, ALL, NOT_A_DECODER_S) / "model.safetensors").stat().st_size == file.size
+    assert (hub.download_newest(NAME, ALL, NOT_A_DECODER_S) / "model.safetensors").stat().st_size == file.size
     assert server.ranges() == []
 
 
@@ -109,17 +109,17 @@ def test_a_killed_download_leaves_nothing_that_is_taken_for_the_file(server: Hub
     server.released.set()
     assert not weights().here
     assert pulled()[-1] == weights().size
-    assert hub.damaged_blobs(hub.newest(NAME, ALL, NOT_A_DECODER_S)) == []
+    assert hub.damaged_blobs(hub.download_newest(NAME, ALL, NOT_A_DECODER_S)) == []
 
 
 def test_it_loads_from_the_cache_without_a_question(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     pulled()
-    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
+    folder = hub.download_newest(NAME, ALL, NOT_A_DECODER_S)
     assert not (folder / "pytorch_model.bin").exists()
     assert hub.damaged_blobs(folder) == []
     assert len(server.ranges()) == 1
     server.requests.clear()
-    assert locate(NAME) == folder
+    assert find_decoder_files(NAME) == folder
     assert Decoder.load(NAME, threads=1).max_context == 1024
     assert server.requests == []
     blob = (folder / "model.safetensors").resolve()
@@ -128,9 +128,9 @@ def test_it_loads_from_the_cache_without_a_question(server: Hub, monkeypatch: py
 
 
 def test_settings_alone_are_not_taken_for_the_model(server: Hub) -> None:
-    assert locate(NAME, weights=False) == hub.newest(NAME, SETTINGS, NOT_A_DECODER_S)
+    assert find_decoder_files(NAME, weights=False) == hub.download_newest(NAME, SETTINGS, NOT_A_DECODER_S)
     assert server.ranges() == []
-    assert (locate(NAME) / "model.safetensors").exists()
+    assert (find_decoder_files(NAME) / "model.safetensors").exists()
 
 
 def test_chat_templates_come_along_where_there_are_several(server: Hub) -> None:
@@ -139,14 +139,14 @@ def test_chat_templates_come_along_where_there_are_several(server: Hub) -> None:
         path = server.repositories[NAME] / name
         path.parent.mkdir()
         path.write_text("{}")
-    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
+    folder = hub.download_newest(NAME, ALL, NOT_A_DECODER_S)
     assert [path.name for path in folder.iterdir() if path.is_dir()] == ["additional_chat_templates"]
 
 
 def test_bytes_that_are_not_the_hubs_are_found_and_forgotten(server: Hub) -> None:
     server.swapped = b"something else"
     pulled()
-    folder = hub.newest(NAME, ALL, NOT_A_DECODER_S)
+    folder = hub.download_newest(NAME, ALL, NOT_A_DECODER_S)
     assert hub.damaged_blobs(folder) == ["model.safetensors"]
     hub.forget_blobs(folder, ["model.safetensors"])
     assert not weights().here
@@ -188,7 +188,7 @@ def test_why_a_model_cannot_be_had(server: Hub, tmp_path: Path, monkeypatch: pyt
         with pytest.raises(ModelError) as offered:
             hub.offered(name)
         with pytest.raises(ModelError) as located:
-            locate(name)
+            find_decoder_files(name)
         reason = str(offered.value).removeprefix(f"{name}: ")
         assert str(located.value) == f"{name}: no folder here, and not available from the Hub: {reason}"
         assert "\n" not in reason
@@ -197,7 +197,7 @@ def test_why_a_model_cannot_be_had(server: Hub, tmp_path: Path, monkeypatch: pyt
     assert "has no such model, or keeps it private" in why("somebody/nothing")
     server.gated.add(NAME)
     with pytest.raises(ModelError, match=r"its owner wants to be asked first: agree at http://.*/somebody/small"):
-        locate(NAME)
+        find_decoder_files(NAME)
     close_session()
     point_at("http://127.0.0.1:9", tmp_path / "cache", monkeypatch)
     assert why(NAME).startswith("http://127.0.0.1:9 can't be reached (")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from common.answer.values import ROOT
 from common.engine.kv.memory import KvMemory, Rows
 from common.engine.model import packed
-from common.engine.model.exact import Sight, Tree, View, tree_of, tree_sight
+from common.engine.model.exact import KeyWindow, Sight, Tree, tree_of, tree_sight
 from common.engine.model.packed import Feed, PackedPass
 from tests.common.engine.model.driving import unequal_documents
 from tests.common.engine.model.tiny_models import FEW, Pair, some_tokens
@@ -161,7 +161,7 @@ class TestTrees:
         one, two = rows
         step = PackedPass([Feed(one, [7], 1, [ROOT]), Feed(two, [7])], llama.decoder.layout)
         assert len(step.groups) == 1
-        assert step.view(step.groups[0], None, False) == View(0)
+        assert step.view(step.groups[0], None, False) == KeyWindow(0)
 
 
 class TestMutants:

@@ -19,7 +19,7 @@ from common.engine.model import packed
 from common.engine.model import probes as agreement
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError
-from common.engine.model.exact import OrderedAttention, Scores, Sight, View
+from common.engine.model.exact import KeyWindow, OrderedAttention, Scores, Sight
 from common.engine.model.packed import OTHERWISE, Feed, PackedPass, packed_attention, reach_mask
 from common.engine.model.probes import _LayoutProbe
 from tests.common.engine.model.architectures import FULL, MIXED, WINDOW, WINDOWED
@@ -102,7 +102,7 @@ class TestWhatAPassCosts:
         decoder = pair.decoder
         rows, _ = decoder.open([some_tokens(decoder, 20, seed) for seed in (1, 2)], [5], 4)
         step = PackedPass([Feed(rows, [7])], decoder.layout)
-        assert step.view(step.groups[0], WINDOW, False) == View(22 - WINDOW)
+        assert step.view(step.groups[0], WINDOW, False) == KeyWindow(22 - WINDOW)
 
     def test_one_mask_serves_all_layers_of_a_window_and_short_rows_have_none_of_their_own(self, llama: Pair) -> None:
         rows = llama.decoder.take_rows([[], []], [5, 6, 7], 4)
@@ -120,7 +120,7 @@ class TestMutants:
     def test_windows(self, pair: Pair, error: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
         sight = PackedPass.sight
 
-        def wrong(made: PackedPass, group: packed.Group, window: int | None) -> Sight:
+        def wrong(made: PackedPass, group: packed.SlotGroup, window: int | None) -> Sight:
             return sight(made, group, window and (None if error is None else window + error))
 
         monkeypatch.setattr(PackedPass, "sight", wrong)

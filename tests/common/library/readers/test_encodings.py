@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.library.documents import File, content_of
+from common.library.documents import File, read_content
 from common.library.readers.content import Unreadable
 from common.library.readers.encodings import decoded, decoded_as
 from common.library.readers.isolated import IsolatedReader
@@ -207,7 +207,7 @@ def test_a_byte_that_is_none_costs_one_character() -> None:
 @pytest.mark.parametrize("suffix", [".txt", ".py", ".md"])
 def test_line_ends_of_other_systems(suffix: str, end: str) -> None:
     content = "---\ntitle: Tea\n---\n# One\ntwo\n".replace("\n", end).encode()
-    found = content_of(File(suffix, content, "", 0, 0), IsolatedReader())
+    found = read_content(File(suffix, content, "", 0, 0), IsolatedReader())
     assert found.sections[0].text == "---\ntitle: Tea\n---\n# One\ntwo\n"
     assert found.title == ("Tea" if suffix == ".md" else "")
 
@@ -222,4 +222,4 @@ def test_line_ends_of_other_systems(suffix: str, end: str) -> None:
 )
 def test_line_ends_within_other_formats(suffix: str, content: bytes, text: str) -> None:
     with closing(IsolatedReader()) as reader:
-        assert content_of(File(suffix, content, "", 0, 0), reader).sections[0].text == text
+        assert read_content(File(suffix, content, "", 0, 0), reader).sections[0].text == text

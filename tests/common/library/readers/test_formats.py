@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from common.library.documents import File, UnusableDocument, content_of
+from common.library.documents import File, UnusableDocument, read_content
 from common.library.readers.content import Unreadable, is_chosen
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.layout import _flowing
@@ -39,7 +39,7 @@ def test_a_pdf_of_which_all_pages_are_damaged() -> None:
         closing(IsolatedReader()) as reader,
         pytest.raises(UnusableDocument, match=r"it is empty; pages 1, 2 \(2 in all\) were damaged"),
     ):
-        content_of(File(".pdf", damaged, "", 0, 0), reader)
+        read_content(File(".pdf", damaged, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_titles_that_nobody_chose(title: str) -> None:
     assert not is_chosen(title)
     page = f"<title>{title}</title><h1>The lease</h1>".encode()
     with closing(IsolatedReader()) as reader:
-        assert content_of(File(".html", page, "", 0, 0), reader).title == ""
+        assert read_content(File(".html", page, "", 0, 0), reader).title == ""
 
 
 @pytest.mark.parametrize("title", ["The lease", "Untitled poems", "Documents of 1911", "Title IX"])
@@ -129,7 +129,7 @@ def test_a_table_that_is_too_much_text_is_said_of_the_mail() -> None:
     with closing(IsolatedReader()) as reader:
         for suffix, content in mails:
             with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
-                content_of(File(suffix, content, "", 0, 0), reader)
+                read_content(File(suffix, content, "", 0, 0), reader)
 
 
 @pytest.mark.parametrize(

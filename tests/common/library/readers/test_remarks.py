@@ -10,8 +10,8 @@ from zipfile import ZipFile
 import pytest
 
 from cloud.settings import CloudSettings
-from common.library.commands import IMPOSSIBLE, add, status
-from common.library.documents import File, UnusableDocument, content_of
+from common.library.commands import IMPOSSIBLE, add_documents, print_status
+from common.library.documents import File, UnusableDocument, read_content
 from common.library.library import Library
 from common.library.readers.content import Content, Unreadable
 from common.library.readers.isolated import IsolatedReader
@@ -59,7 +59,7 @@ def test_status_names_it(
     path = write("a.eml", MAIL)
     library.add(documents)
     settings = CloudSettings(data=tmp_path / "data", model="embedded", library=tmp_path / "library")
-    assert status(settings) == 0
+    assert print_status(settings) == 0
     assert f"  about {path}: {REMARK}" in capsys.readouterr().out.splitlines()
 
 
@@ -75,7 +75,7 @@ def test_a_document_that_is_empty_apart_from_what_is_not_read() -> None:
         "word/embeddings/object1.bin": b"\xd0\xcf\x11\xe0",
     }
     with closing(IsolatedReader()) as reader, pytest.raises(UnusableDocument) as refused:
-        content_of(File(".docx", _archive(parts), "", 0, 0), reader)
+        read_content(File(".docx", _archive(parts), "", 0, 0), reader)
     above = "it is empty, apart from what stands above and below its pages"
     assert refused.value.reason == f"{above}; object object1.bin: it is not read"
 
@@ -201,5 +201,5 @@ def test_a_named_encoding_goes_where_its_folder_goes_and_is_forgotten_with_it(
 def test_an_encoding_that_nobody_knows(documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = CloudSettings(data=tmp_path / "data", model="embedded", library=tmp_path / "library")
     for name in ("klingon", "rot13", "base64"):
-        assert add(settings, [documents], encoding=name) == IMPOSSIBLE
+        assert add_documents(settings, [documents], encoding=name) == IMPOSSIBLE
         assert capsys.readouterr().err.startswith(f"dragon: {name} is no encoding of texts that is known")

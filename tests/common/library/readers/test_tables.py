@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.library.documents import File, UnusableDocument, content_of
+from common.library.documents import File, UnusableDocument, read_content
 from common.library.readers.formats import TEXT, parser_of
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.tables import filled_down, table_text
@@ -156,7 +156,7 @@ def test_headings_that_rows_repeat_to_too_much_text(text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(UnusableDocument, match="it has too much text: at most 20,000,000 characters are read"):
-            content_of(File(".md", text.encode(), "", 0, 0), IsolatedReader())
+            read_content(File(".md", text.encode(), "", 0, 0), IsolatedReader())
         assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     finally:
         tracemalloc.stop()

@@ -10,8 +10,8 @@ import torch
 
 from common.answer.driver import NullObserver
 from common.answer.values import Commit, Send
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.session import Action, Session, SessionConfig
@@ -27,7 +27,13 @@ BRANCHES = 64
 def session(role: Side, placement: Placement, run_ahead: int = 4) -> Session:
     aggregation = RaceSampler(1, 0.0, 4, VOCABULARY)
     config = SessionConfig(1, placement, frozenset(), 1000, VOCABULARY)
-    return Session(role, config, aggregation, Fixed("cloud" if placement == "cloud" else "device"), Ahead(run_ahead))
+    return Session(
+        role,
+        config,
+        aggregation,
+        FixedSide("cloud" if placement == "cloud" else "device"),
+        SpeculationLimits(run_ahead),
+    )
 
 
 def certain(token: int) -> torch.Tensor:
@@ -158,12 +164,12 @@ class StopsBehind(NullObserver):
 
 
 class Idle:
-    """Implements `Engine`; nobody decodes."""
+    """Implements `ModelThread`; nobody decodes."""
 
     def wake(self) -> None:
         pass
 
-    def task(self, run: Callable[[], None], owner: Hashable = None) -> None:
+    def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
         pass
 
 

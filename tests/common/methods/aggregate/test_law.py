@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from common.answer.values import View
-from common.estimates.estimators import FAINT, Ahead
+from common.estimates.estimators import FAINT, SpeculationLimits
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
 from common.sampling.certificate import WHOLE, Outcome, RaceView, eta_fixed
 from common.sampling.compiled import SeededDraws
 from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
-from proto.codes import RaceEntries, TopPEntries, decode, encode
+from proto.codes import RaceEntries, TopPEntries, decode_probabilities, encode_probabilities
 from proto.messages import Draft, Placement, Side
 from tests.common.methods.aggregate.pump import run
 
@@ -35,7 +35,7 @@ VOCABULARY = 4
 LENGTH = 2
 RUNS = 6_500
 MUTANT_RUNS = 600
-AHEAD = Ahead(3)
+AHEAD = SpeculationLimits(3)
 EVIDENCE = {"device": 0.0, "cloud": 0.8}
 
 
@@ -96,7 +96,7 @@ class Always:
         return self.side
 
 
-CODES = {key: RaceEntries(np.arange(VOCABULARY, dtype=np.uint32), encode(p)) for key, p in TABLES.items()}
+CODES = {key: RaceEntries(np.arange(VOCABULARY, dtype=np.uint32), encode_probabilities(p)) for key, p in TABLES.items()}
 
 
 class RaceRun:
@@ -138,7 +138,7 @@ class Game:
     kind: type[RaceRun] | type[PaperRun]
     placement: Placement
     session: type[Session] = Session
-    ahead: Ahead = AHEAD
+    ahead: SpeculationLimits = AHEAD
 
 
 def answers(game: Game, seeds: range) -> Counter[tuple[int, ...]]:
@@ -163,7 +163,7 @@ def as_float16(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def as_code(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = decode(encode(p))
+    values: NDArray[np.float64] = decode_probabilities(encode_probabilities(p))
     return values
 
 
@@ -173,7 +173,7 @@ class TestLaw:
         assert p_value(answers(Game(RaceRun, "mirrored"), range(RUNS)), law(as_code)) > 1e-4
 
     def test_race_with_branches(self) -> None:
-        branching = Game(RaceRun, "device", ahead=Ahead(2, 4, FAINT, 4))
+        branching = Game(RaceRun, "device", ahead=SpeculationLimits(2, 4, FAINT, 4))
         assert p_value(answers(branching, range(RUNS)), law(as_code)) > 1e-4
 
     def test_paper(self) -> None:

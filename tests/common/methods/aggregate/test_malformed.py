@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.race import RaceSampler
 from proto.errors import ProtocolError
@@ -19,7 +19,7 @@ def following(role: Side) -> Session:
     """A session whose other side is in charge."""
     config = SessionConfig(1, OTHER[role], frozenset(), 16, VOCABULARY)
     aggregation = RaceSampler(1, 1.0, 4, VOCABULARY)
-    return Session(role, config, aggregation, Fixed(OTHER[role]), Ahead(4))
+    return Session(role, config, aggregation, FixedSide(OTHER[role]), SpeculationLimits(4))
 
 
 @pytest.mark.parametrize("role", ["device", "cloud"])

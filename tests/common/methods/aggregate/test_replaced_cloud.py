@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from common.answer.values import View
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Session, SessionConfig, draft_message
 from common.sampling.race import LocalRace, RaceSampler
@@ -44,7 +44,7 @@ class TestReplacedCloud:
         config = SessionConfig(1, "greedy", frozenset({VOCABULARY}), LENGTH, VOCABULARY)
 
         def session(role: Side) -> Session:
-            return Session(role, config, aggregation, Alternating(first), Ahead(4))
+            return Session(role, config, aggregation, Alternating(first), SpeculationLimits(4))
 
         def predict(side: Side, position: int, path: Sequence[int]) -> tuple[View, float]:
             return predictors[side].predict(position, list(path)[:position])
@@ -63,7 +63,7 @@ class TestReplacedCloud:
             model = TableModel(VOCABULARY, 3, end=0.0)
             aggregation = RaceSampler(1, 1.0, VOCABULARY, VOCABULARY)
             config = SessionConfig(1, "device", frozenset(), LENGTH, VOCABULARY)
-            device = Session("device", config, aggregation, Fixed("device"), Ahead(4))
+            device = Session("device", config, aggregation, FixedSide("device"), SpeculationLimits(4))
             predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
             view, evidence = predictors["cloud"].predict(0, [])
             assert isinstance(view, LocalRace)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from common.answer.values import Send
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import (
     MOST_LOOK_UPS,
@@ -42,7 +42,7 @@ class TestRepeatedDraft:
         """A `Sync` makes the cloud repeat its drafts while the lists that the device asked for are on their way."""
         aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
+        device = Session("device", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
         own, others = (aggregation.drafted(0, each / each.sum(), None) for each in (rising, rising.flip(0)))
         announced = draft_message(config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
@@ -67,7 +67,10 @@ class TestUnasked:
     def sides(self, placement: Placement) -> tuple[Session, Session, RaceSampler]:
         aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, placement, frozenset(), 4, VOCABULARY)
-        device, cloud = (Session(side, config, aggregation, Fixed("device"), Ahead(2)) for side in ("device", "cloud"))
+        device, cloud = (
+            Session(side, config, aggregation, FixedSide("device"), SpeculationLimits(2))
+            for side in ("device", "cloud")
+        )
         return device, cloud, aggregation
 
     def test_values(self) -> None:
@@ -132,7 +135,7 @@ class TestMadeAnew:
         self.again[moved] *= 1.001
         aggregation = RaceSampler(1, 0.0, 2, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
+        device = Session("device", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         own, self.before, self.after = (
             aggregation.drafted(0, each / self.RISING.sum(), None) for each in (self.RISING, self.falling, self.again)
         )
@@ -184,7 +187,7 @@ class TestAway:
         """The token at the first position, and the degraded ones. The rest of both mixtures is spread evenly."""
         aggregation = RaceSampler(1, 0.0, 3, VOCABULARY, likeliest, logprobs=likeliest)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        device = Session("device", config, aggregation, Fixed("device"), Ahead(2))
+        device = Session("device", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         drafts = []
         for named in (own, others):
             spread = torch.full((VOCABULARY,), (1 - sum(named.values())) / (VOCABULARY - len(named)))
@@ -219,7 +222,7 @@ class TestLookUps:
         """Of `ASKED` questions, each asked when the one before is done."""
         aggregation = RaceSampler(1, 0.0, 1, VOCABULARY, hide_ids=True)
         config = SessionConfig(1, "device", frozenset(), 4, VOCABULARY)
-        cloud = Session("cloud", config, aggregation, Fixed("device"), Ahead(2))
+        cloud = Session("cloud", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
         assert cloud.work is not None
         cloud.drafted(LocalDraft(0, EMPTY, aggregation.drafted(0, rising / rising.sum(), None), 0.0, 0))

@@ -16,13 +16,13 @@ from common.answer.patience import (
     PATIENCE_TRIPS,
     PATIENCE_WAITS,
     STAGES,
-    Patience,
-    Silence,
+    ProgressTimeout,
+    WaitLimits,
 )
 from common.estimates.policy import Estimates
 
 LOOK = 0.02  # seconds between two looks
-LIMITS = Patience(0.5, 2.0)
+LIMITS = WaitLimits(0.5, 2.0)
 FAR = 1000.0  # seconds
 
 
@@ -35,10 +35,10 @@ class Waiting:
     progress: int = 0
     stage: int = 0
     away: bool = False
-    limits: Patience = LIMITS
+    limits: WaitLimits = LIMITS
 
     def __post_init__(self) -> None:
-        self._silence = Silence(self.told.append)
+        self._silence = ProgressTimeout(self.told.append)
 
     def look(self, seconds: float = LOOK) -> bool:
         self.now += seconds
@@ -101,13 +101,13 @@ def test_a_cloud_that_only_says_that_it_is_back_is_believed_less_and_less() -> N
 def test_what_a_peer_says_is_believed_within_bounds() -> None:
     lying = Estimates(0.01, 1e9, 1e6, 0.5, 0.5)
     most = PATIENCE_TRIPS * MOST_TRIP + PATIENCE_STEPS * MOST_STEP
-    assert Patience.of(lying, 1e6, 2.0).patience == most
+    assert WaitLimits.of(lying, 1e6, 2.0).patience == most
     measured = Estimates(0.01, 1e9, 0.02, 0.5, 0.5)
-    assert Patience.of(measured, 0.02, 2.0, usual=0.1).patience == 2.0
-    assert Patience.of(measured, 0.02, 2.0, usual=1.0).patience == pytest.approx(PATIENCE_STEPS + 0.06)
-    assert Patience.of(measured, 0.02, 2.0, usual=1e6).patience == PATIENCE_WAITS * MOST_WAIT
+    assert WaitLimits.of(measured, 0.02, 2.0, usual=0.1).patience == 2.0
+    assert WaitLimits.of(measured, 0.02, 2.0, usual=1.0).patience == pytest.approx(PATIENCE_STEPS + 0.06)
+    assert WaitLimits.of(measured, 0.02, 2.0, usual=1e6).patience == PATIENCE_WAITS * MOST_WAIT
 
 
 def test_five_seconds_of_round_trip_are_within_them() -> None:
     far = Estimates(0.05, 0.05, 5.0, 0.5, 0.5)
-    assert Patience.of(far, 7.0, 2.0).patience > 3 * 7.0
+    assert WaitLimits.of(far, 7.0, 2.0).patience > 3 * 7.0

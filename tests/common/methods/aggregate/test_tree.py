@@ -11,24 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.estimates.estimators import FAINT, Ahead
+from common.estimates.estimators import FAINT, SpeculationLimits
 from common.methods.aggregate.drafts import (
     BRANCHES,
     MOST,
     MOST_BRANCHES,
     MOST_BYTES,
     MOST_CANDIDATES,
-    DraftTree,
     DraftWork,
     LocalDraft,
     Node,
+    PrefixTree,
     RemoteDraft,
     RemoteDrafts,
 )
 from proto.codes import digest
 
 VOCABULARY, EOS, TOKENS, RETAIN, ROOM = 6, 5, 14, 3, 20
-AHEAD = Ahead(drafts=5, rows=4, worth=FAINT, free=4, room=ROOM)
+AHEAD = SpeculationLimits(max_drafts=5, max_rows=4, min_chance=FAINT, free_branches=4, spare_tokens=ROOM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Walk:
     """A tree of drafts, and what it must hold."""
 
     seed: int
-    ahead: Ahead = AHEAD
+    ahead: SpeculationLimits = AHEAD
     committed: tuple[int, ...] = ()
     decoded: set[tuple[int, ...]] = field(default_factory=set)  # prefixes behind which a draft was taken in
     work: DraftWork | None = None
@@ -64,24 +64,26 @@ class Walk:
         self.random = Random(self.seed)
         self.tree = self.new_tree()
 
-    def new_tree(self) -> DraftTree:
-        return DraftTree(RETAIN, frozenset({EOS}), TOKENS, lambda view: view.fastest)  # type: ignore[attr-defined]
+    def new_tree(self) -> PrefixTree:
+        return PrefixTree(RETAIN, frozenset({EOS}), TOKENS, lambda view: view.fastest)  # type: ignore[attr-defined]
 
     def ask(self) -> None:
         self.work = self.tree.ask(0, self.committed, self.ahead)
         paths = [] if self.work is None else [tuple(path) for path in self.work.paths]
         if self.work is not None:
             assert self.work.prefixes == tuple((len(path), digest(path)) for path in paths)
-            assert len(paths) <= self.ahead.rows
+            assert len(paths) <= self.ahead.max_rows
         self.asked = set(paths)
         assert len(self.asked) == len(paths), "nothing is asked for twice"
         for path in paths:
             assert path[: len(self.committed)] == self.committed
             assert EOS not in path[len(self.committed) :] and len(path) < TOKENS
-            assert len(path) - len(self.committed) < self.ahead.drafts
+            assert len(path) - len(self.committed) < self.ahead.max_drafts
             assert path not in self.decoded, "nothing is decoded twice"
         held = [path for path in self.live if len(path) > len(self.committed)]
-        assert len(held) + len(paths) <= min(TOKENS + self.ahead.room, self.ahead.drafts + MOST_BRANCHES) + 1
+        assert (
+            len(held) + len(paths) <= min(TOKENS + self.ahead.spare_tokens, self.ahead.max_drafts + MOST_BRANCHES) + 1
+        )
 
     def draft(self) -> None:
         """Deliver some of what was asked for, in any order, and something that nobody asked for."""
@@ -157,7 +159,7 @@ walks = given(
 @walks
 @settings(max_examples=150)
 def test_it_holds_what_was_decoded_and_is_possible(seed: int, events: list[str], rows: int, drafts: int) -> None:
-    Walk(seed, Ahead(drafts, rows, FAINT, rows, ROOM)).run(iter(events))
+    Walk(seed, SpeculationLimits(drafts, rows, FAINT, rows, ROOM)).run(iter(events))
 
 
 def test_branches_are_used() -> None:
@@ -173,7 +175,7 @@ def test_branches_are_used() -> None:
 
 def test_the_chain_comes_first_and_is_decoded_whatever_the_branches() -> None:
     walk = Walk(3)
-    for depth in range(AHEAD.drafts):
+    for depth in range(AHEAD.max_drafts):
         walk.ask()
         assert walk.work is not None and walk.work.chained
         chain = tuple(walk.work.paths[0])
@@ -185,14 +187,14 @@ def test_the_chain_comes_first_and_is_decoded_whatever_the_branches() -> None:
     assert walk.work is None or not walk.work.chained
 
 
-class Undropped(DraftTree):
+class Undropped(PrefixTree):
     """Rejected prefixes are not forgotten."""
 
     def _drop(self, node: Node) -> None:
         node.parent = None
 
 
-class Detached(DraftTree):
+class Detached(PrefixTree):
     """A prefix that becomes the answer's is known by its place in the tree of before."""
 
     def commit(self, token: int) -> bool:
@@ -202,7 +204,7 @@ class Detached(DraftTree):
         return useless
 
 
-class Repeating(DraftTree):
+class Repeating(PrefixTree):
     """Drafts may be delivered twice."""
 
     def drafted(self, draft: LocalDraft, branching: bool) -> bool:
@@ -212,7 +214,7 @@ class Repeating(DraftTree):
         return taken
 
 
-class Uncounted(DraftTree):
+class Uncounted(PrefixTree):
     """Rejected drafts count for ever as those that the other side keeps."""
 
     def _drop(self, node: Node) -> None:
@@ -221,16 +223,16 @@ class Uncounted(DraftTree):
         self.footprint = held
 
 
-class BehindTheEnd(DraftTree):
+class BehindTheEnd(PrefixTree):
     """Prefixes behind an end of the sequence are decoded."""
 
-    def _allowed(self, node: Node, ahead: Ahead) -> bool:
-        return node.position - self.root.position < ahead.drafts and node.position < self._max_tokens
+    def _allowed(self, node: Node, ahead: SpeculationLimits) -> bool:
+        return node.position - self.root.position < ahead.max_drafts and node.position < self._max_tokens
 
 
 @pytest.mark.parametrize("mutant", [Undropped, Detached, Repeating, Uncounted, BehindTheEnd])
-def test_mutants_are_caught(mutant: type[DraftTree], monkeypatch: pytest.MonkeyPatch) -> None:
-    def new_tree(_: Walk) -> DraftTree:
+def test_mutants_are_caught(mutant: type[PrefixTree], monkeypatch: pytest.MonkeyPatch) -> None:
+    def new_tree(_: Walk) -> PrefixTree:
         return mutant(RETAIN, frozenset({EOS}), TOKENS, lambda view: view.fastest)  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Walk, "new_tree", new_tree)

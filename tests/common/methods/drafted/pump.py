@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import Action, Commit, Send, View
-from common.draft_policy.times import Extension, Plan
+from common.draft_policy.times import DraftPlan, Extension
 from common.methods.drafted.drafting import Lengths
 from common.methods.drafted.eager import make_drafting, make_verifying
 from common.methods.drafted.method import Scheme
@@ -31,8 +31,8 @@ class Length:
     length: int
     most_ahead: int = 64
 
-    def plan(self, confidences: Sequence[float]) -> Plan:
-        return Plan(self.length)
+    def plan(self, confidences: Sequence[float]) -> DraftPlan:
+        return DraftPlan(self.length)
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.draft_policy.times import Extension, Plan
+from common.draft_policy.times import DraftPlan, Extension
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
 from common.methods.drafted.method import DraftRequest, Scheme
 from proto.messages import Decided, Propose, Verdict
@@ -43,7 +43,7 @@ class PlannedLengths:
     def most_ahead(self) -> int:
         return self._lengths.most_ahead
 
-    def plan(self, confidences: Sequence[float]) -> Plan:
+    def plan(self, confidences: Sequence[float]) -> DraftPlan:
         return self._lengths.plan(confidences)
 
     def extension(self, confidence: float, drafted: int) -> Extension:

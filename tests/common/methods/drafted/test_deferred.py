@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.draft_policy.times import Extension, Plan
+from common.draft_policy.times import DraftPlan, Extension
 from common.methods.drafted.drafting import Drafting
 from common.methods.drafted.verifying import MOST_PENDING
 from proto.codes import EMPTY, digest
@@ -44,9 +44,9 @@ class Pattern:
     undrafted_tokens: int = 0
     rounds: list[int] = field(default_factory=list)
 
-    def plan(self, confidences: Sequence[float]) -> Plan:
+    def plan(self, confidences: Sequence[float]) -> DraftPlan:
         self.plans += 1
-        return Plan(self.lengths[(self.plans - 1) % len(self.lengths)])
+        return DraftPlan(self.lengths[(self.plans - 1) % len(self.lengths)])
 
     def extension(self, confidence: float, drafted: int) -> Extension:
         return "more"

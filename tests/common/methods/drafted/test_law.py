@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.methods.drafted.distributions import Judging
+from common.methods.drafted.distributions import VerifierDrawing
 from common.methods.drafted.method import Scheme
 from common.methods.rejection import scheme as judges
-from common.sampling.compiled import Draws, Place, Purpose
+from common.sampling.compiled import DrawPoint, Draws, Purpose
 from common.sampling.paper import Distribution
 from common.sampling.rejection import accepts
 from proto.errors import ProtocolError
@@ -51,8 +51,8 @@ class Once:
     """
 
     draws: Draws
-    place: Place
-    made: dict[tuple[Place, Purpose, bytes], Any]
+    place: DrawPoint
+    made: dict[tuple[DrawPoint, Purpose, bytes], Any]
 
     def happens(self, purpose: Purpose, probability: float) -> bool:
         return bool(self._once(purpose, np.float64(probability), lambda: self.draws.happens(purpose, probability)))
@@ -70,7 +70,7 @@ class Once:
 def with_draws(scheme: Scheme, draws: Draws) -> Any:
     """The scheme with all draws of all positions taken from `draws`."""
 
-    made: dict[tuple[Place, Purpose, bytes], Any] = {}
+    made: dict[tuple[DrawPoint, Purpose, bytes], Any] = {}
 
     def changed(part: Any) -> Any:
         return replace(part, draws=lambda place: Once(draws, place, made))
@@ -207,13 +207,13 @@ class TestMutants:
         """The device sees that the verifier rejected what the distribution that it was sent accepts."""
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            exact = Judging.drafted
+            exact = VerifierDrawing.drafted
 
-            def unrounded(self: Judging, position: int, probabilities: Any, found: Any) -> Any:
+            def unrounded(self: VerifierDrawing, position: int, probabilities: Any, found: Any) -> Any:
                 view = exact(self, position, probabilities, found)
                 return replace(view, distribution=self.warp(probabilities))
 
-            patch.setattr(Judging, "drafted", unrounded)
+            patch.setattr(VerifierDrawing, "drafted", unrounded)
 
         scheme = scheme_of("dssd", VOCABULARY, TOKENS, top_k=0)
         with pytest.MonkeyPatch.context() as patch:

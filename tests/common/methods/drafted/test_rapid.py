@@ -15,8 +15,8 @@ from common.methods.drafted.cloud import Passage
 from common.methods.drafted.method import Scheme
 from common.methods.drafted.payloads import decode_sparse
 from common.methods.rapid.method import RapidRequest, check_rapid
-from common.methods.rapid.rapid import RapidJudge, RapidScheme, chosen
-from common.sampling.compiled import Place
+from common.methods.rapid.rapid import RapidJudge, RapidScheme, choose_passages
+from common.sampling.compiled import DrawPoint
 from common.sampling.paper import Distribution
 from common.sampling.rejection import augmented, likeliest, replacement
 from proto.framing import decode
@@ -136,13 +136,13 @@ def test_the_drafter_reads_the_most_similar_passages_that_fit_in_the_documents_o
     lengths = {"a": (3, 0.3), "b": (4, 0.6), "c": (3, 0.9), "d": (5, 0.2), "e": (1, 0.5)}
     passages = [Passage("almanac", similarity, name * length) for name, (length, similarity) in lengths.items()]
     letters: Any = SimpleNamespace(encode=list)  # a token each, and one for the end of line behind each passage
-    assert "".join(passage.text[0] for passage in chosen(letters, passages, limit)) == kept
+    assert "".join(passage.text[0] for passage in choose_passages(letters, passages, limit)) == kept
 
 
 def test_the_drafter_reads_no_more_passages_than_travel() -> None:
     passages = [Passage("almanac", place / 1000, "?") for place in range(300)]
     letters: Any = SimpleNamespace(encode=list)
-    assert chosen(letters, passages, 1000) == passages[-MOST_FETCHED:]
+    assert choose_passages(letters, passages, 1000) == passages[-MOST_FETCHED:]
 
 
 class TestThePapersResidual:
@@ -169,7 +169,7 @@ class TestMutants:
         judge = RapidJudge.judge
 
         def change(patch: pytest.MonkeyPatch) -> None:
-            def from_own(self: RapidJudge, place: Place, proposed: Any, targets: Any) -> Any:
+            def from_own(self: RapidJudge, place: DrawPoint, proposed: Any, targets: Any) -> Any:
                 if len(targets) > len(proposed):
                     same = targets[-1].distribution  # nothing moves towards itself
                     proposed = [*proposed[:-1], replace(proposed[-1], behind=same)]

@@ -15,16 +15,16 @@ from common.answer.driver import NullObserver
 from common.answer.values import ROOT, TreeWork
 from common.methods.edgellm.device import TreeDriver, TreeHistory
 from common.methods.edgellm.growth import (
-    Adaptive,
+    AdaptiveGrowth,
     Agreement,
     BestFirst,
     Candidate,
-    Even,
+    EvenGrowth,
     Growth,
     Threshold,
     TokenTree,
     TreeTimes,
-    Whole,
+    WholeTreeRule,
 )
 from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from tests.common.methods.drafted.pump import table_model
@@ -94,8 +94,8 @@ class Fresh(TreeRounds):
 def test_what_is_remembered_is_what_the_rule_says(name: str, length: int, seed: int, ahead: bool) -> None:
     growth: dict[str, Growth] = {
         "best first": BestFirst(12, TreeTimes(0.01, 1.0, 0.001), Agreement()),
-        "adaptive": Adaptive(12, Threshold(0.01)),
-        "width": Even(3, 3),
+        "adaptive": AdaptiveGrowth(12, Threshold(0.01)),
+        "width": EvenGrowth(3, 3),
     }
     target = table_model(VOCABULARY, seed, 4.0)
     drafter, config = table_model(VOCABULARY, seed + 1, 4.0, beside=target), TreeConfig(frozenset({0}), length, ahead)
@@ -104,7 +104,7 @@ def test_what_is_remembered_is_what_the_rule_says(name: str, length: int, seed: 
     assert asked.run() == alone(target, config, seed, 1.0)
 
 
-class Wavering(Whole):
+class Wavering(WholeTreeRule):
     """Wants no draft and then one, as a rule may when other answers tell of their times."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ from common.answer.values import ROOT
 from common.methods.edgellm.growth import (
     LEAST,
     MOST,
-    Adaptive,
+    AdaptiveGrowth,
     Candidate,
-    Even,
+    EvenGrowth,
     Growth,
-    Nothing,
+    NoGrowth,
     Threshold,
     TokenTree,
     match,
@@ -56,35 +56,35 @@ class TestAdaptive:
     def test_the_branch_that_lacks_most_is_extended(self) -> None:
         # M C - length of the leaves: .2 and -.4 of 2 nodes; -.1 and -.38 of 3; -1.4 and .16 of 4.
         steps = [[(1, 0.6), (2, 0.3)], [(3, 0.9)], [(4, 0.5)], [(5, 0.5)]]
-        tree, behind = grown(Adaptive(10, Threshold(0.05)), steps)
+        tree, behind = grown(AdaptiveGrowth(10, Threshold(0.05)), steps)
         assert behind == [ROOT, 0, 1, 2]
         assert tree.parents == [ROOT, ROOT, 0, 1, 2]
         assert tree.confidences == pytest.approx([0.6, 0.3, 0.54, 0.15, 0.27])
 
     def test_tokens_as_probable_as_the_threshold_enter(self) -> None:
         steps = [[(1, 0.5), (2, 0.1), (3, 0.099)], [(4, 0.5), (5, 0.2), (6, 0.19)]]
-        tree, _ = grown(Adaptive(10, Threshold(0.1)), steps)
+        tree, _ = grown(AdaptiveGrowth(10, Threshold(0.1)), steps)
         assert tree.tokens == [1, 2, 4, 5]
 
     def test_the_likeliest_enters_however_improbable(self) -> None:
-        growth = Adaptive(10, Threshold(0.1))
+        growth = AdaptiveGrowth(10, Threshold(0.1))
         tree, _ = grown(growth, [[(1, 0.05), (2, 0.04)]])
         assert tree.tokens == [1]
         assert growth.leaf(tree) is None
 
     def test_it_is_complete_at_its_size(self) -> None:
-        growth = Adaptive(3, Threshold(0.001))
+        growth = AdaptiveGrowth(3, Threshold(0.001))
         tree, _ = grown(growth, [[(1, 0.5), (2, 0.2)], [(3, 0.5), (4, 0.3)]])
         assert tree.tokens == [1, 2, 3]
         assert growth.leaf(tree) is None
 
     def test_nothing_grows_behind_an_end(self) -> None:
-        growth = Adaptive(9, Threshold(0.01))
+        growth = AdaptiveGrowth(9, Threshold(0.01))
         tree, _ = grown(growth, [[(9, 0.9), (1, 0.05)], [(9, 0.5)]])
         assert tree.tokens == [9, 1, 9]
         assert growth.leaf(tree) is None
 
-    @pytest.mark.parametrize("growth", [Adaptive(9, Threshold(0.01)), Even(9)])
+    @pytest.mark.parametrize("growth", [AdaptiveGrowth(9, Threshold(0.01)), EvenGrowth(9)])
     def test_nothing_grows_beyond_the_answer(self, growth: Growth) -> None:
         tree, _ = grown(growth, [[(1, 0.9)], [(2, 0.9)]], limit=2)
         assert growth.leaf(tree) is None
@@ -93,19 +93,19 @@ class TestAdaptive:
 
 class TestBaselines:
     def test_a_chain(self) -> None:
-        growth = Even(3)
+        growth = EvenGrowth(3)
         tree, behind = grown(growth, [[(1, 0.1), (2, 0.1)]] * 3)
         assert (tree.parents, behind) == ([ROOT, 0, 1], [ROOT, 0, 1])
         assert growth.leaf(tree) is None
 
     def test_a_fixed_width(self) -> None:
-        growth = Even(2, width=3)
+        growth = EvenGrowth(2, width=3)
         tree, behind = grown(growth, [[(1, 0.5), (2, 0.3), (3, 0.1), (4, 0.1)]] * 4)
         assert (tree.parents, behind) == ([ROOT, ROOT, ROOT, 0, 1, 2], [ROOT, 0, 1, 2])
         assert growth.leaf(tree) is None
 
     def test_nothing(self) -> None:
-        assert Nothing().leaf(TokenTree(9)) is None
+        assert NoGrowth().leaf(TokenTree(9)) is None
 
 
 class TestMatching:

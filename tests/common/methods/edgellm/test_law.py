@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from common.answer.values import ROOT, TreeWork
 from common.methods.edgellm import rounds as rounds_module
 from common.methods.edgellm.growth import (
-    Adaptive,
+    AdaptiveGrowth,
     Agreement,
     BestFirst,
-    Even,
+    EvenGrowth,
     Growth,
     Match,
-    Nothing,
+    NoGrowth,
     Threshold,
     TokenTree,
     TreeTimes,
@@ -34,11 +34,11 @@ GROWTHS: dict[str, Callable[[float], Growth]] = {  # by the paper's threshold
     "best first": lambda alpha: BestFirst(12, TreeTimes(0.01, 1.0, 0.001), Agreement()),
     "best first, large": lambda alpha: BestFirst(64, TreeTimes(alpha / 100, 1.0), Agreement()),
     "best first, dear": lambda alpha: BestFirst(8, TreeTimes(0.1, 1.0, alpha), Agreement()),
-    "adaptive": lambda alpha: Adaptive(12, Threshold(alpha)),
-    "tiny": lambda alpha: Adaptive(2, Threshold(alpha)),
-    "chain": lambda alpha: Even(4),
-    "width": lambda alpha: Even(3, 3),
-    "none": lambda alpha: Nothing(),
+    "adaptive": lambda alpha: AdaptiveGrowth(12, Threshold(alpha)),
+    "tiny": lambda alpha: AdaptiveGrowth(2, Threshold(alpha)),
+    "chain": lambda alpha: EvenGrowth(4),
+    "width": lambda alpha: EvenGrowth(3, 3),
+    "none": lambda alpha: NoGrowth(),
 }
 
 

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import View
-from common.draft_policy.times import Plan
+from common.draft_policy.times import DraftPlan
 from common.methods.drafted.drafting import Judgement, RoundsConfig
-from common.sampling.compiled import Place
+from common.sampling.compiled import DrawPoint
 from common.sampling.race import Found, Race, Racing
 from common.sampling.rejection import Warp
 from proto.errors import malformed
@@ -64,17 +64,17 @@ class Drafter:
 class Drafts:
     """Implements `Drafts`: what becomes of a draft on the device."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: DraftPlan) -> None:
         """A draft is the same in every plan."""
 
-    def drawn(self, place: Place, view: Drafted) -> Drafted:
+    def drawn(self, place: DrawPoint, view: Drafted) -> Drafted:
         """The race has drawn it."""
         return view
 
     def pack(self, views: Sequence[Drafted], length: int) -> tuple[tuple[int, ...], bytes]:
         return tuple(view.token for view in views), encode_lists([view.runners_up for view in views])
 
-    def settle(self, place: Place, view: Drafted, payload: bytes) -> int:
+    def settle(self, place: DrawPoint, view: Drafted, payload: bytes) -> int:
         if len(payload) != 1 or payload[0] >= len(view.runners_up):
             raise malformed("a verdict must name a token, or the place of a runner-up")
         return view.runners_up[payload[0]]
@@ -96,7 +96,7 @@ class Judge:
         lists = decode_lists(message.payload, len(message.tokens), self.runners_up, self.vocabulary)
         return [Drafted(token, each) for token, each in zip(message.tokens, lists, strict=True)]
 
-    def judge(self, place: Place, proposed: Sequence[Drafted], targets: Sequence[View]) -> Judgement:
+    def judge(self, place: DrawPoint, proposed: Sequence[Drafted], targets: Sequence[View]) -> Judgement:
         for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
             if target.token in draft.runners_up:
                 return Judgement(accepted, None, bytes([draft.runners_up.index(target.token)]))

@@ -44,7 +44,7 @@ class TurnsCloud(NullObserver):
                 self._drafting,
                 lambda context, seconds: None,
                 self._retrieved,
-                peer=self._context,
+                tenant=self._context,
             ),
             lambda request: side.retrieve(request, Scope(request.only)),
         )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.answer.driver import Driver, Part
-from common.answer.values import Drawn, Work
+from common.answer.driver import Driver, ModelSeat
+from common.answer.values import DrawnDraft, Work
 from tests.common.methods.turns.rules import Rules
 
 
-def part_of(driver: Driver, rules: Rules) -> Part[Work]:
+def part_of(driver: Driver, rules: Rules) -> ModelSeat[Work]:
     """The part in the engine's work."""
 
-    def drawn(work: Work, drawn: Sequence[Drawn], seconds: float, now: float) -> Sequence[object]:
+    def drawn(work: Work, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
         (draft,) = drawn
         return rules.drawn(work, draft.view.token)
 
-    return Part(driver, rules.work, drawn)
+    return ModelSeat(driver, rules.work, drawn)

@@ -22,7 +22,7 @@ from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
 from common.transport.keys import KeyFolder
-from device.access.admission import Admission
+from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 from device.cli.doctor import ports
 from device.doctor import packages
@@ -172,7 +172,7 @@ class TestPorts:
     def test_a_device_daemon(self, diagnose: Diagnose, serve: Serve, tmp_path: Path) -> None:
         own = ApiKeyFiles(tmp_path / "dragon" / "device" / "keys")
         own.create("laptop")
-        url = serve(admission=Admission(own)).url
+        url = serve(admission=ApiKeyGate(own)).url
         port = url.rpartition(":")[2]
         found = diagnose(DEVICE_PORT=port)
         assert found["port"] == ("ok", f"the daemon answers at {url}")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from common.answer.values import Send
-from common.estimates.estimators import Ahead
-from common.estimates.policy import Fixed
+from common.estimates.estimators import SpeculationLimits
+from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft
 from common.methods.aggregate.session import Session, SessionConfig
 from common.sampling.paper import PaperSampler
@@ -42,7 +42,8 @@ def test_a_received_draft_takes_no_more_than_its_footprint(codec: Codec, probabi
 def test_no_side_drafts_more_than_the_other_one_keeps(codec: Codec) -> None:
     config = SessionConfig(1, "cloud", frozenset(), 128, VOCABULARY)
     device, cloud = (
-        Session(side, config, aggregation(side, codec), Fixed("cloud"), Ahead(64)) for side in ("device", "cloud")
+        Session(side, config, aggregation(side, codec), FixedSide("cloud"), SpeculationLimits(64))
+        for side in ("device", "cloud")
     )
     drafter, sent = aggregation("device", codec), 0
     while (work := device.work) is not None:
