@@ -305,7 +305,7 @@ class TestDevice:
         for side in (device.side, town.cloud):
             role, target = side.role, side.target
 
-            def for_ever(rereading: Rereading, peer: object = None, role: Side = role) -> None:
+            def for_ever(rereading: Rereading, tenant: object = None, role: Side = role) -> None:
                 read_again[role] = rereading
 
             monkeypatch.setattr(target, "reread", for_ever)
@@ -321,7 +321,7 @@ class TestDevice:
         self, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A note says that it has no citations; beside a cloud that has told of its documents, too."""
-        monkeypatch.setattr(device.side.target, "reread", lambda rereading, peer=None: None)
+        monkeypatch.setattr(device.side.target, "reread", lambda rereading, tenant=None: None)
         monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", 0.1)
         report = device.ask(QUESTION, aggregation="context", max_tokens=8).report
         assert (report.attribution, report.tokens) == ((), 8)

@@ -14,8 +14,8 @@ from common.engine.model.packed import Feed
 CHUNK: Final = SlotChunk(Layout((), torch.float32, torch.device("cpu")), 1, 1, True)
 
 
-def feed(peer: Hashable, rows: int, tokens: int, running: bool, logits: int = 1) -> Feed:
+def feed(tenant: Hashable, rows: int, tokens: int, running: bool, logits: int = 1) -> Feed:
     """`tokens` tokens for each of `rows` rows, of an answer that is `running` or has yet to begin."""
     made = Feed(Rows(CHUNK, 0, rows), range(tokens), logits)
-    made.job = SimpleNamespace(peer=peer, running=running)
+    made.job = SimpleNamespace(tenant=tenant, running=running)
     return made

@@ -99,7 +99,7 @@ class TestPaste:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252"])
 def test_a_character_that_the_encoding_lacks_ends_nothing(encoding: str) -> None:
-    code = "import device.cli.main as cli\ncli.run = lambda arguments: print('caf\xe9 \u0448') or 0\ncli.main()"
+    code = "import device.cli.main as cli\ncli.run_command = lambda arguments: print('caf\xe9 \u0448') or 0\ncli.main()"
     environment = os.environ | {"PYTHONIOENCODING": encoding}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, env=environment, timeout=WAIT)
     cafe = b"caf\\xe9" if encoding == "ascii" else b"caf\xe9"

@@ -97,7 +97,7 @@ def test_a_killed_download_leaves_nothing_that_is_taken_for_the_file(server: Hub
     environment |= {"HF_ENDPOINT": server.url, "HF_HUB_CACHE": str(tmp_path / "cache")}
     code = (
         "from common.engine.model import hub\n"
-        f"(file,) = hub.listed({NAME!r}, hub.WEIGHTS, hub.NOT_A_DECODER_S)\n"
+        f"(file,) = hub.list_hub_files({NAME!r}, hub.WEIGHTS, hub.NOT_A_DECODER_S)\n"
         f"hub.fetch({NAME!r}, file, lambda here: print(here, flush=True))\n"
     )
     command = [sys.executable, "-c", code]
