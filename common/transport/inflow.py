@@ -224,7 +224,8 @@ class InflowGuard:
         drained, self._emptied_before = emptied != self._emptied_before, emptied
         if drained:
             self._left = 0
-        flows = [(descriptor, flow) for descriptor, flow in list(self._flows.items()) if flow.cut is None]
+        # Copied in one step, as the link's thread adds and drops flows meanwhile. A list of pairs is made pair by pair.
+        flows = [(descriptor, flow) for descriptor, flow in self._flows.copy().items() if flow.cut is None]
         for descriptor, flow in flows:
             # A process that was paused, or on a machine that was, tells nothing of its peers' silence.
             flow.heard_at = min(now, flow.heard_at + slept)

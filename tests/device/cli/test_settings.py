@@ -74,7 +74,7 @@ class TestDevice:
         """Settings that `device.daemon.run_device` is called with."""
         calls: list[DeviceSettings] = []
         daemon: Any = types.ModuleType("device.daemon")
-        daemon.run = lambda settings, listening: calls.append(settings)
+        daemon.run_device = lambda settings, listening: calls.append(settings)
         monkeypatch.setitem(sys.modules, "device.daemon", daemon)
         return calls
 
@@ -294,8 +294,8 @@ class TestLibrary:
         dragon("library", "search", "what", "-k", "3")
         dragon("library", "status", "--role", "cloud")
         assert calls == [
-            ("add_documents", "device", 64, [Path("x"), Path("y")], False, False, None),
-            ("add_documents", "cloud", 128, [Path("x")], True, True, None),
+            ("add_documents", "device", 64, [Path("x"), Path("y")], False, False, None, None),
+            ("add_documents", "cloud", 128, [Path("x")], True, True, None, None),
             ("print_documents", "cloud", 32),
             ("prefill_library", "cloud", 128),
             ("remove_documents", "device", 128, ["a.txt"], False, uploads),
