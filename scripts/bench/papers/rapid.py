@@ -17,7 +17,7 @@ from common.figures import REFERENCE
 from scripts.bench.asking import PATIENT, Mode, answered, ask, make_mode
 from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean
 from scripts.bench.results import Results
-from scripts.bench.rows import Row, grid, pivot, share, table, where
+from scripts.bench.rows import Row, grid, pivot, share, where
 from scripts.bench.synthetic_model import FLAGS
 from scripts.bench.workload import SIZE, WORLD_SEED
 from scripts.daemons import Pair, fill_library
@@ -136,9 +136,9 @@ def _show_stories(results: Results, rows: list[Row]) -> list[Claim]:
     )
     longest = max(row["length"] for row in rows)
     plain = [row for row in rows if not row["mode"].startswith("unrelated")]
-    results.table("RAPID Fig. 3, Table 1: by context", pivot(plain, ["mode"], "length", shown), note)
+    results.table("RAPID Fig. 3, Table 1: by context", pivot(plain, ["length"], "mode", shown), note)
     far = [row for row in rows if row["mode"].startswith("unrelated")]
-    results.table("RAPID Table 3: unrelated passages", table(far, ["mode"], {f"{longest} tokens": shown}), note)
+    results.table("RAPID Table 3: unrelated passages", pivot(far, ["length"], "mode", shown), note)
 
     def ratio(mode: str, length: int = longest) -> float:
         own, base = (mean(where(rows, mode=each, length=length), "ms") for each in (mode, ALONE.name))
@@ -205,7 +205,7 @@ def _drafters(results: Results, case: Row) -> Iterator[Row]:
 
 def _show_drafters(results: Results, rows: list[Row]) -> list[Claim]:
     note = "Target: the smaller embedded model. Share of answers with the right value [95 %]."
-    results.table("RAPID Table 1: drafters", pivot(rows, ["mode"], "drafter", share("right")), note)
+    results.table("RAPID Table 1: drafters", pivot(rows, ["drafter"], "mode", share("right")), note)
 
     def right(mode: str, drafter: str) -> float:
         return mean(where(rows, mode=mode, drafter=drafter), "right")
