@@ -18,7 +18,13 @@ from scripts.daemons import LOCALLY, ROOT
 from tests.cloud.town import Town
 
 FILES = 47  # at most; lower both when the way gets shorter
-TYPES = 40
+TYPES = 37
+NOW_AND_THEN = {  # made by time, or by chance
+    "common.engine.model.exact.Tree",
+    "common.transport.probe.RoundTrip",
+    "proto.messages.Probe",
+    "proto.messages.ProbeReply",
+}
 ANSWERS = 4
 BEGUN, ENDED = 2, 8  # pieces of an answer, between which files are counted
 PRODUCT = tuple(f"{ROOT}/{folder}/" for folder in ("proto", "common", "device", "cloud"))
@@ -102,8 +108,7 @@ def test_a_token_crosses_few_files(fresh_data: Callable[[], Path]) -> None:
                 way.files, way.types = set(), set()
     always = set.intersection(*files)  # without what happens now and then: a tick, a measurement
     assert len(always) <= FILES, sorted(always)
-    told = told_in_the_documents()
-    assert always <= told <= set.union(*files), sorted(always ^ told)
-    worn = set.intersection(*types)
+    assert not always - told_in_the_documents(), "docs/architecture.md does not name all of them"
+    worn = set.intersection(*types) - NOW_AND_THEN
     assert len(worn) <= TYPES, sorted(worn)
     assert {"proto.messages.Draft", "common.engine.model.packed.Feed"} <= worn
