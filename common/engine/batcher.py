@@ -22,7 +22,7 @@ def due(feed: Feed) -> bool:
     if not feed.whole:
         return False
     before = len(feed.tokens) - _together(feed)
-    return before < SHORT if feed.job.running else before == 0 and feed.logits > 1
+    return before < SHORT if feed.running else before == 0 and feed.logits > 1
 
 
 def is_step(feed: Feed) -> bool:
@@ -30,16 +30,6 @@ def is_step(feed: Feed) -> bool:
     if not (feed.whole and feed.job.running):
         return False
     return len(feed.tokens) == 1 or (feed.logits > 1 and len(feed.tokens) - feed.logits < SHORT)
-
-
-def prompt_tokens(fed: Sequence[Feed]) -> int:
-    """Tokens of all rows that are not steps."""
-    return sum(feed.size for feed in fed if not is_step(feed))
-
-
-def further_tokens(fed: Sequence[Feed]) -> int:
-    """Tokens of steps, in all rows, beside the first of each row."""
-    return sum(feed.size - len(feed.rows) for feed in fed if is_step(feed))
 
 
 def _together(feed: Feed) -> int:
@@ -281,11 +271,14 @@ class TenantShares:
     def admitted(self, feeds: Sequence[Feed], costs: Costs) -> list[Feed]:
         """The feeds that may have a part of this pass, at least one where there are any."""
         steps: dict[Hashable, list[Feed]] = {}
+        admitted = set[int]()
         for feed in feeds:
             if due(feed):
                 steps.setdefault(feed.job.tenant, []).append(feed)
-        chosen = {id(feed) for feed in self._steps(steps, costs.spare)}
-        return [feed for feed in feeds if id(feed) in chosen or not due(feed)]
+            else:
+                admitted.add(id(feed))
+        admitted |= {id(feed) for feed in self._steps(steps, costs.spare)}
+        return [feed for feed in feeds if id(feed) in admitted]
 
     def note(self, tenants: Set[Hashable], fed: Sequence[Feed], seconds: float, costs: Costs) -> None:
         """Count what a pass of `seconds` fed, where `tenants` wanted something and were not held back."""

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 
 from common.answer.values import DrawnDraft
-from common.engine.batcher import Batcher, PassTimes, TenantShares, further_tokens, is_step, prompt_tokens
+from common.engine.batcher import Batcher, PassTimes, TenantShares, is_step
 from common.engine.draw import Sample, draw
 from common.engine.gate import Gate
 from common.engine.jobs import Job
@@ -279,7 +279,7 @@ class Worker:
                     with _Blame(job):
                         feeds = job.feeds(self.decoder, self.wake)
                         for feed in feeds:
-                            feed.job = job
+                            feed.job, feed.running = job, job.running
                         wanted += feeds
             if wanted:
                 return wanted, held
@@ -323,14 +323,17 @@ class Worker:
                 feed.job.fed(feed)
         self._count(feeds)
         drawn = self._draw(feeds, logits)
-        if not self._wait_out(feeds, clock, useless):
+        steps = [feed for feed in feeds if is_step(feed)]
+        stepped = sum(feed.size for feed in steps)
+        further = stepped - sum(len(feed.rows) for feed in steps)
+        prompts = sum(feed.size for feed in feeds) - stepped
+        # On slower hardware, too, further tokens of steps cost what a prompt's do.
+        if not self._wait_out(steps, prompts + further, clock, useless):
             _give_up(feeds, started)
             return
         seconds = time.perf_counter() - clock
         self.done.seconds += seconds
-        steps = [feed for feed in feeds if is_step(feed)]
-        stepped = sum(feed.size for feed in steps)
-        self.times.observe(seconds, bool(steps), prompt_tokens(feeds), further_tokens(feeds), stepped)
+        self.times.observe(seconds, bool(steps), prompts, further, stepped)
         for feed, drafts in drawn:
             with _Blame(feed.job):
                 feed.job.drawn(drafts, seconds, is_step(feed) and len(feed.tokens) == 1)
@@ -387,15 +390,14 @@ class Worker:
         alone = zip(parts, samples, strict=True)
         return [draft for part, each in alone for draft in self._results(logits, [part], [each])]
 
-    def _wait_out(self, feeds: Sequence[Feed], started: float, useless: Callable[[], bool]) -> bool:
-        """Wait until slower hardware would be done: there, further tokens of steps cost what a prompt's tokens do.
+    def _wait_out(self, steps: Sequence[Feed], tokens: int, started: float, useless: Callable[[], bool]) -> bool:
+        """Wait until slower hardware would be done with `steps` and `tokens` beside them.
 
         Returns False if the pass was given up meanwhile.
         """
         if self._minimum is None:
             return True
-        contexts = [feed.job.context for feed in feeds if is_step(feed)]
-        least = self._minimum.seconds(max(contexts, default=0), prompt_tokens(feeds) + further_tokens(feeds))
+        least = self._minimum.seconds(max((feed.job.context for feed in steps), default=0), tokens)
         while (left := started + least - time.perf_counter()) > 0:
             self._wake.wait(left)
             self._wake.clear()

@@ -18,4 +18,5 @@ def feed(tenant: Hashable, rows: int, tokens: int, running: bool, logits: int = 
     """`tokens` tokens for each of `rows` rows, of an answer that is `running` or has yet to begin."""
     made = Feed(Rows(CHUNK, 0, rows), range(tokens), logits)
     made.job = SimpleNamespace(tenant=tenant, running=running)
+    made.running = running
     return made

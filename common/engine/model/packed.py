@@ -59,6 +59,7 @@ class Feed:
     parents: Sequence[int] | None = None  # of the tree's tokens: the place of each one's parent in it, or `ROOT`
     behind: Sequence[Feed] = ()  # all of them are fed whole in the same pass, or this feed is not
     job: Job = field(init=False)  # that wants it; set by the loop
+    running: bool = field(default=False, init=False)  # whether its answer had begun when the job was asked; likewise
     whole: bool = field(default=True, init=False)
 
     def cut(self, tokens: int) -> None:

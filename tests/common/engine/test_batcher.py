@@ -55,6 +55,13 @@ class TestPlan:
         assert chosen[2] == SHORT
         assert chosen.get(0, 0) + chosen.get(3, 0) <= 8
 
+    def test_a_prompt_that_begins_its_answer_was_no_step(self) -> None:
+        """What a pass fed is counted after it, when the answer is running."""
+        prompt = feed("a", 1, 3, False)
+        prompt.job.running = True  # type: ignore[misc]
+        assert not due(prompt)
+        assert due(feed("a", 1, 3, True))
+
     def test_everything_is_read_in_the_end(self) -> None:
         batcher = Batcher()
         left = {index: 100 + index for index in range(9)}
