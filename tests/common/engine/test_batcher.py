@@ -56,7 +56,7 @@ class TestPlan:
         assert chosen.get(0, 0) + chosen.get(3, 0) <= 8
 
     def test_a_prompt_that_begins_its_answer_was_no_step(self) -> None:
-        """What a pass fed is counted after it, when the answer is running."""
+        """A pass is counted after it has ended, when the answer is running."""
         prompt = feed("a", 1, 3, False)
         prompt.job.running = True  # type: ignore[misc]
         assert not due(prompt)
