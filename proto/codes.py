@@ -384,15 +384,21 @@ def encode_race(entries: RaceEntries) -> bytes:
     return b"".join((bytes((FORMAT,)), encode_number(count), codes, encode_ids(entries.ids)))
 
 
+def decode_count(data: bytes, payload: str, form: int, limit: int, one: str, many: str) -> tuple[int, int]:
+    """The count, 1 to `limit`, after the format byte `form`, and where it ends. Raises `ProtocolError`."""
+    if data[:1] != bytes((form,)):
+        raise malformed(f"a {payload} payload must start with format byte {form}")
+    count, end = decode_number(data, 1)
+    if count > limit:
+        raise too_large(f"a {payload} payload must have at most {limit} {many}")
+    if not count:
+        raise malformed(f"a {payload} payload must have at least one {one}")
+    return count, end
+
+
 def decode_race(data: bytes, vocabulary: int, limit: int) -> RaceEntries:
     """The entries in `data`: ids below `vocabulary`, at most `limit` of them. Raises `ProtocolError`."""
-    if data[:1] != bytes((FORMAT,)):
-        raise malformed(f"a race payload must start with format byte {FORMAT}")
-    count, start = decode_number(data, 1)
-    if count > limit:
-        raise too_large(f"a race payload must have at most {limit} entries")
-    if not count:
-        raise malformed("a race payload must have at least one entry")
+    count, start = decode_count(data, "race", FORMAT, limit, "entry", "entries")
     ids = decode_ids(data[start + 2 * count :], count, vocabulary)  # none of them if codes are missing
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     return RaceEntries(ids, codes)

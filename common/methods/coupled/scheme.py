@@ -17,8 +17,8 @@ from common.methods.drafted.drafting import Judgement, RoundsConfig
 from common.sampling.compiled import DrawPoint
 from common.sampling.race import RaceWinner, Racing
 from common.sampling.rejection import Warp
-from proto.codes import BitReader, BitWriter, decode_number, encode_number
-from proto.errors import malformed, too_large
+from proto.codes import BitReader, BitWriter, decode_count, encode_number
+from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Propose
 
 # --- tokens
@@ -37,13 +37,7 @@ def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
 
 def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
     """The ids in `data`, 1 to `limit` of them. Raises `ProtocolError`."""
-    if data[:1] != bytes((TOKENS_FORMAT,)):
-        raise malformed(f"a tokens payload must start with format byte {TOKENS_FORMAT}")
-    count, start = decode_number(data, 1)
-    if count > limit:
-        raise too_large(f"a tokens payload must have at most {limit} ids")
-    if not count:
-        raise malformed("a tokens payload must have at least one id")
+    count, start = decode_count(data, "tokens", TOKENS_FORMAT, limit, "id", "ids")
     bits, width = BitReader(data[start:]), (vocabulary - 1).bit_length()
     tokens = [bits.read(width) for _ in range(count)]
     bits.finish()

@@ -14,7 +14,16 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from proto.codes import LONGEST, BitReader, BitWriter, decode_block, decode_number, encode_block, encode_number
+from proto.codes import (
+    LONGEST,
+    BitReader,
+    BitWriter,
+    decode_block,
+    decode_count,
+    decode_number,
+    encode_block,
+    encode_number,
+)
 from proto.errors import malformed, too_large
 from proto.messages import MOST_RESOLUTION, MOST_UNITS
 
@@ -359,13 +368,7 @@ def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:
 
 def decode_sparse(data: bytes, vocabulary: int, limit: int) -> list[SparseEntries]:
     """The distributions in `data`, at most `limit`, with ids below `vocabulary`. Raises `ProtocolError`."""
-    if data[:1] != bytes((SPARSE_FORMAT,)):
-        raise malformed(f"a sparse payload must start with format byte {SPARSE_FORMAT}")
-    number, at = decode_number(data, 1)
-    if number > limit:
-        raise too_large(f"a sparse payload must have at most {limit} positions")
-    if not number:
-        raise malformed("a sparse payload must have at least one position")
+    number, at = decode_count(data, "sparse", SPARSE_FORMAT, limit, "position", "positions")
     positions = []
     for _ in range(number):
         entries, at = _read(data, at, vocabulary)
