@@ -150,6 +150,7 @@ def status_table(status: Json) -> str:
         _line("version", printable(status["version"])),
         _line("model", f"{printable(status['name'])} ({printable(status['model'])[:SHOWN]})"),
         _line("numbers", f"{status['number_type']}, {status['exactness']}; {_count(status['threads'], 'thread')}"),
+        _line("weights", printable(status["weights"])),
         _line("embedder", printable(status["embedder"])),
         _line("privacy", status["privacy"]),
         _line("data", printable(status["data"])),

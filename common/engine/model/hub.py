@@ -21,7 +21,7 @@ import filelock
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import SETTINGS_BYTES, check_files, read_header
-from common.engine.model.gguf import is_complete
+from common.engine.model.gguf import is_complete, source_of
 from common.process.files import expanded, put_in_place
 
 CARD = "README.md"  # a model's card, which states the licence
@@ -352,6 +352,9 @@ class Pulled:
         """The type of most of its weights, as they are stored; empty where there are none that can be read."""
         found: Counter[str] = Counter()
         try:
+            if (source := source_of(self.folder)) is not None:
+                for stored in source.tensors.values():
+                    found[stored.kind] += stored.last - stored.first
             for path in self.folder.glob(WEIGHTS[0]):
                 for tensor in read_header(path).values():
                     found[tensor.dtype] += tensor.last - tensor.first
