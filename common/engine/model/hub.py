@@ -361,7 +361,7 @@ class Pulled:
         except ModelError:
             return ""
         most = found.most_common(1)
-        return _NUMBERS.get(most[0][0], most[0][0].lower()) if most else ""
+        return _NUMBERS.get(most[0][0], most[0][0].lower() if source is None else most[0][0]) if most else ""
 
     @property
     def licence(self) -> str | None:
