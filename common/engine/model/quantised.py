@@ -87,7 +87,8 @@ class GroupCodes:
         rows, columns = np.divmod(np.arange(0, self.codes.size, step), size)
         groups = rows, columns // GROUP
         numbers = (self.codes[rows, columns].astype(np.float32) - self.middle) * self.scale[groups] + self.shift[groups]
-        return f"int{self.bits} ".encode() + numbers.astype(np.float32).tobytes()
+        taken: bytes = numbers.astype(np.float32).tobytes()
+        return f"int{self.bits} ".encode() + taken
 
 
 def nearest_codes(numbers: Floats, bits: Bits) -> GroupCodes:

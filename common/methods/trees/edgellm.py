@@ -18,7 +18,7 @@ from common.answer.values import Commit, Drawn, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
 from common.daemon.side import SideRuntime
 from common.methods.interface import DeviceContext
-from common.methods.passages.handing import GatheringDevice
+from common.methods.passages.handing import Gathering
 from common.methods.trees.edgellm_method import EdgeRequest
 from common.methods.trees.growth import (
     Adaptive,
@@ -223,13 +223,14 @@ def begin_trees(
 # --- device_half
 
 
-class EdgeDevice(GatheringDevice):
+class EdgeDevice:
     """Implements `DeviceHalf`. A shown token was drawn by the verifier."""
 
     def __init__(self, context: DeviceContext) -> None:
         """Raises `RequestError` without a draft model, where one is needed."""
         request, side, opening = context.request, context.side, context.opening
         assert isinstance(request, EdgeRequest)
+        self._context = context
         self._target = side.local_target or side.target
         self._drafter = None if request.growth == "none" else side.drafter
         if self._drafter is None and request.growth != "none":
@@ -241,12 +242,12 @@ class EdgeDevice(GatheringDevice):
         rooms = [self._target.room(opening, verifier_reserve(opening, self._nodes))]
         if self._drafter is not None:
             rooms.append(self._drafter.room(opening, drafter_reserve(opening, self._nodes)))
-        super().__init__(context, "text", max(0, min(rooms)), both=request.sources == "both")
+        self._room = max(0, min(rooms))
         # A target in memory never waits, and two models that compute at once slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
         config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
         self._rounds = TreeRounds(config, make_growth(request, TreeHistory.of(side)))
-        self.answer: TreeDriver = TreeDriver(
+        self._driver = TreeDriver(
             self._rounds,
             TreeHistory.of(side),
             None if self._drafter is None else self._drafter.decoding,
@@ -255,19 +256,55 @@ class EdgeDevice(GatheringDevice):
             context.trace("device", alone=True),
             Preview(lambda: self._rounds.provisional, context.provisional) if request.provisional else None,
         )
+        self._gathering: Gathering | None = None  # of the cloud's documents, too
+        if request.sources == "both":
+            self._gathering = Gathering(context, "text", self._room, lambda: self._driver.over, self._found, self.end)
         self._before = self._spent()
 
     # --- DeviceHalf
 
     @property
+    def over(self) -> bool:
+        return self._driver.over
+
+    @property
+    def waiting(self) -> bool:
+        return self._gathering is not None and self._gathering.waiting
+
+    @property
     def away(self) -> bool:
         return True
 
+    def start(self, absence: str | None) -> None:
+        if self._gathering is None:
+            self._context.side.later(self._search, self.end)
+        else:
+            self._gathering.start(absence)
+
+    def receive(self, message: Message) -> None:
+        if self._gathering is not None:
+            self._gathering.receive(message)
+
+    def without_cloud(self, sentence: str) -> None:
+        if self._gathering is not None:
+            self._gathering.without_cloud(sentence)
+
+    def reconnected(self) -> None:
+        if self._gathering is not None:
+            self._gathering.reconnected()
+
+    def tick(self, now: float) -> None:
+        if self._gathering is not None:
+            self._gathering.tick(now)
+
+    def end(self, failure: Exception | None) -> None:
+        self._driver.end(failure)
+
     def report(self, closed: Closed | None) -> MethodReport:
-        counters, drafter, verifier = self._rounds.counters, self.answer.drafter, self.answer.verifier
+        counters, drafter, verifier = self._rounds.counters, self._driver.drafter, self._driver.verifier
         waited, read = self._spent()
         passes = max(counters.rounds, 1)
-        shares = of_one_process(self.context.record, self.answer.record.shares).shares
+        shares = of_one_process(self._context.record, self._driver.record.shares).shares
         return MethodReport(
             device=SideReport(
                 drafted=counters.drafted,
@@ -276,7 +313,7 @@ class EdgeDevice(GatheringDevice):
                 preempted=drafter.preempted + verifier.preempted,
                 decode_ms=drafter.step_ms,
             ),
-            attribution=shares if self.answer.record.apart else (),
+            attribution=shares if self._driver.record.apart else (),
             figures={
                 "rounds": float(counters.rounds),
                 "nodes_per_round": counters.nodes / passes,
@@ -295,13 +332,19 @@ class EdgeDevice(GatheringDevice):
         streamed = self._target.decoder.streamed
         return (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
 
-    def found(self, own: list[Document], fetched: list[Document]) -> None:
+    # --- on the retrieval thread
+
+    def _search(self) -> None:
+        if not self._driver.over:
+            self._found(self._context.side.find(self._context.opening, self._context.scope, self._room), [])
+
+    def _found(self, own: list[Document], fetched: list[Document]) -> None:
         """Make rows of the documents, the same for both models, and begin."""
-        context, opening, driver = self.context, self.context.opening, self.answer
-        rows = self._target.arrange(opening, own, fetched, self._room)
-        rows.note(context.record)
-        context.reread(rows.apart, driver.record)
-        begin_trees(driver, self._target, self._drafter, opening, rows, self._nodes, context.record)
+        context, opening, driver = self._context, self._context.opening, self._driver
+        found = self._target.arrange(opening, own, fetched, self._room)
+        found.note(context.record)
+        context.reread(found.apart, driver.record)
+        begin_trees(driver, self._target, self._drafter, opening, found, self._nodes, context.record)
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:

@@ -30,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def converted(command: list[str], startup: Startup) -> tuple[str, int]:
         level = logging.get_verbosity()
-        convert(*map(Path, command[-2:]))
+        convert(Path(command[-2]), Path(command[-1]))
         logging.set_verbosity(level)
         return "", 0
 

@@ -35,7 +35,8 @@ from common.engine.model.quantised import (
 )
 from common.engine.streaming import Streaming
 from common.process.machine import Memory
-from tests.common.engine.model.gguf_file import WIDTH, quantised, write_gguf
+from scripts.gguf_blocks import quantised
+from tests.common.engine.model.gguf_file import WIDTH, write_gguf
 from tests.common.engine.model.tiny_models import make_model, some_tokens
 
 KINDS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0")
@@ -294,7 +295,7 @@ class TestFile:
 
 
 def test_a_type_that_is_not_read_is_named(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "x.gguf", changed={"blk.0.attn_q.weight": np.zeros((WIDTH, WIDTH), np.int32)})  # type: ignore[dict-item]
+    write_gguf(tmp_path / "x.gguf", changed={"blk.0.attn_q.weight": np.zeros((WIDTH, WIDTH), np.int32)})
     said = r"x\.gguf: blk\.0\.attn_q\.weight is of type I32, which is not read here; get the model as Q4_K_M"
     with pytest.raises(ValueError, match=said):
         convert(tmp_path / "x.gguf", tmp_path / "made")
