@@ -174,6 +174,7 @@ class DeviceEngine:
             name=self.name,
             embedder=self.embedder,
             number_type=str(self._side.decoder.dtype).removeprefix("torch."),
+            weights=self._side.decoder.weights,
             threads=self._side.decoder.threads,
             privacy=self._settings.privacy,
             data=str(self._settings.data),

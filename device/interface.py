@@ -106,6 +106,7 @@ class EngineStatus:
     name: str  # of the model, for people
     embedder: str  # the same of the embedding model
     number_type: str  # in which the model computes
+    weights: str  # numbers of the model's matrices
     threads: int  # of the model's passes
     privacy: Privacy  # what may leave the device at most
     data: str  # folder of all that the daemon keeps

@@ -195,6 +195,8 @@ class Settings(BaseSettings):
     """Where the models run; auto: CUDA where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Numbers that the model computes in; auto: the checkpoint's, as far as the processor is quick with them."""
+    weights: Literal["stored", "int8", "int4"] = "stored"
+    """Weights of the model: as its files have them, or rounded to 8 or 4 bits at loading, for less memory and time."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """Threads of torch; none: its own number, half of it where the other daemon runs on this machine, too."""
     document_store_bytes: int = Field(default=2 * 2**30, ge=0)

@@ -29,7 +29,8 @@ from common.engine.model.architecture import check_architecture, max_context
 from common.engine.model.decoder import Decoder, load_decoder, model_place
 from common.engine.model.errors import ModelError
 from common.engine.model.files import check_files, read_settings, stored_weights
-from common.engine.model.gguf import MANIFEST, damaged_files, imported, is_gguf
+from common.engine.model.gguf import MANIFEST, damaged_files, imported, is_gguf, source_of
+from common.engine.model.gguf_weights import bytes_of
 from common.engine.model.hub import (
     NOT_A_DECODER_S,
     SETTINGS,
@@ -43,7 +44,7 @@ from common.engine.model.hub import (
     link,
     place_of,
 )
-from common.engine.model.loading import resolve_device, resolve_dtype
+from common.engine.model.loading import resolve_device, resolve_dtype, takes_codes
 from common.engine.model.tokenizer import Tokenizer
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryError
@@ -85,7 +86,8 @@ def check_model(settings: Settings, other: Settings) -> list[str]:
 def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
     dtype = str(decoder.dtype).removeprefix("torch.")
     ends = ", ".join(map(str, sorted(decoder.eos)))
-    size = f"{decoder.parameters / 1e6:,.1f} M parameters in {dtype}, {memory / MEBIBYTE:,.0f} MiB of memory"
+    numbers = dtype if decoder.weights == dtype else f"{decoder.weights}, computed in {dtype}"
+    size = f"{decoder.parameters / 1e6:,.1f} M parameters in {numbers}, {memory / MEBIBYTE:,.0f} MiB of memory"
     return [
         f"loaded in {seconds:.1f} s: {size}",
         f"context: {decoder.max_context:,} tokens; each takes {decoder.token_bytes / 1024:.1f} KiB for every document",
@@ -226,7 +228,10 @@ def _where(model: Pulled) -> str:
         case "hub":
             return "Hub's cache" if model.whole else f"not whole: `dragon models pull {model.name}` goes on"
         case "imported":
-            return "imported" if model.whole else "not whole: it is imported again when it is used"
+            if not model.whole:
+                return "not whole: it is imported again when it is used"
+            source = source_of(model.folder)
+            return "imported" if source is None else f"imported; its weights are in {source.path}"
         case "folder":
             return "a folder of its own" if model.whole else "a folder without weights"
         case "linked":
@@ -284,8 +289,10 @@ def pull_model(given: str, sides: Sides, say: Say) -> str:
 
 def _import(file: Path, models: Path, sides: Sides, say: Say) -> str:
     if os.path.isfile(file):
-        say(f"{file.name}: {decimal(file.stat().st_size)}; its weights are written as bfloat16 to {models}")
+        say(f"{file.name}: {decimal(file.stat().st_size)}")
     folder = imported(file, models)
+    stays = source_of(folder) is not None
+    say("its weights stay in that file" if stays else f"its weights were written as bfloat16 to {models}")
     _tell(folder.name, folder, _stored(folder), sides, say)
     return folder.name
 
@@ -384,21 +391,24 @@ def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str
 def _memory(config: object, folder: Path, stored: int, settings: Settings) -> str:
     """The line that compares the memory of the weights, as they are computed with here, with what is free."""
     place = resolve_device(settings.torch_device)
+    source = source_of(folder)
     stated: torch.dtype | None = getattr(config, "dtype", None)
     quantised = getattr(config, "quantization_config", None) is not None
     kept = quantised and place.type != "cpu"  # where Transformers makes no plain numbers of them
     here = stated or torch.float32 if kept else resolve_dtype(settings.dtype, stated, place)
     if quantised:
         taken = stored if kept else stored * _numbers_in_a_byte(config) * here.itemsize
+    elif source is not None:
+        coded = takes_codes(settings.dtype, place)
+        taken = bytes_of(source, here, coded)
+        kept = kept or coded
     else:
         taken = _numbers(folder, stored, stated) * here.itemsize
     free = torch.cuda.mem_get_info()[0] if place.type == "cuda" else memory().available
     where = "GPU memory" if place.type == "cuda" else "memory"
-    numbers = str(here).removeprefix("torch.")
+    numbers = "as they are stored" if kept else f"in {str(here).removeprefix('torch.')}"
     enough = "" if taken < free else ": that is too much; stop other programs, or choose a smaller model"
-    return (
-        f"memory      about {decimal(taken)} for its weights in {numbers}; {decimal(free)} of {where} are free{enough}"
-    )
+    return f"memory      about {decimal(taken)} for its weights {numbers}; {decimal(free)} of {where} are free{enough}"
 
 
 def _numbers_in_a_byte(config: object) -> int:

@@ -125,7 +125,7 @@ def load_local_target(
     for a model with another tokenizer.
     """
     startup.at("loading the model that verifies here")
-    place = model_place(wanted.name, settings.models, startup)
+    place = model_place(wanted.name, settings.models, startup, converted=wanted.budget is not None)
     if wanted.budget is None:
         decoder = Decoder.load(
             place,

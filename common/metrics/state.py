@@ -24,6 +24,7 @@ def note_build(registry: CollectorRegistry, side: SideRuntime) -> None:
         "role": side.role,
         "model": side.decoder.identity,
         "number_type": str(side.decoder.dtype).removeprefix("torch."),
+        "weights": side.decoder.weights,
         "exactness": side.decoder.exactness,
     }
     build = Gauge("dragon_build_info", "1, of this program and its model", tuple(facts), registry=registry)

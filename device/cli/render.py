@@ -148,6 +148,7 @@ def status_table(status: Json) -> str:
         _line("version", as_one_line(status["version"])),
         _line("model", f"{as_one_line(status['name'])} ({as_one_line(status['model'])[:SHOWN]})"),
         _line("numbers", f"{status['number_type']}, {status['exactness']}; {_count(status['threads'], 'thread')}"),
+        _line("weights", as_one_line(status["weights"])),
         _line("embedder", as_one_line(status["embedder"])),
         _line("privacy", status["privacy"]),
         _line("data", as_one_line(status["data"])),

@@ -42,6 +42,7 @@ SUITES = {
         "eager coupled drafting, by step, pair of models and distance",
         "scripts.bench.methods.suite:run_eager",
     ),
+    "weights": ("perplexity, memory and seconds by type of weights, beside llama.cpp", "scripts.bench.weights"),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }

@@ -124,6 +124,7 @@ class TableEngine:
             name=self.name,
             embedder=EMBEDDER,
             number_type="bfloat16",
+            weights="int4",
             threads=2,
             privacy="strict",
             data="/home/table/device",

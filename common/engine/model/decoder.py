@@ -23,7 +23,7 @@ from common.engine.kv.documents import DocumentCache, DocumentStore, StoreOption
 from common.engine.kv.memory import DocumentStates, KvMemory, Need, Rows, limit_on
 from common.engine.model.errors import ContextError, ModelError, Preempted
 from common.engine.model.exact import ANY_ROWS, OrderedAttention, can_pack, order_products, row_blocks
-from common.engine.model.gguf import imported, is_gguf
+from common.engine.model.gguf import imported, is_gguf, source_of
 from common.engine.model.hub import place_of
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.engine.model.packed import PLAIN_ATTENTION, Feed, PackedPass, attention_of
@@ -37,6 +37,7 @@ from common.engine.model.probes import (
 )
 from common.engine.model.prompt import DOCUMENT, QUESTION, ChatFormat, PromptFormat, TextFormat
 from common.engine.model.proofs import Proof, Proofs
+from common.engine.model.quantised import WeightsName, all_in_layers
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.streaming import Interrupt, StreamedLayers, Streaming, Waiting
 from common.process.lifetime import Startup
@@ -100,9 +101,11 @@ def numbers_source(model: PreTrainedModel, identity: str) -> str:
     Every weight enters, and what orders the summations: hardware, versions of the libraries, threads. Reads all
     weights once, several GB per second.
     """
-    place = next(model.parameters()).device
+    place = next(weight.device for weight in model.parameters() if not weight.is_meta)
     digest = hashlib.sha256(f"{identity} {_PASSES}".encode())
     for name, weight in sorted(model.state_dict().items()):
+        if weight.is_meta:  # its numbers are codes, which are beside it
+            continue
         flat = weight.detach().contiguous().reshape(-1).view(torch.uint8)
         digest.update(f"{name} {zlib.crc32(flat.cpu().numpy().data):08x}\n".encode())
     if place.type == "cpu":
@@ -154,12 +157,15 @@ class Decoder:
         self.layout = find_layout(loaded, lambda tokens, cache: self._run(tokens, cache, tokens, first))
         self.parameters = sum(part.numel() for part in loaded.model.parameters())  # shared ones count once
         self.identity = loaded.identity()
+        self.weights = loaded.weights  # for people
         stored = document_store if document_store is not None and document_store.limit_bytes else None
         source = self.identity if stored is None else numbers_source(loaded.model, self.identity)
         self._blocks, self._attention = ANY_ROWS, None
         if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
-            self._blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
-            order_products(loaded.model, self._blocks, pack=loaded.streamed is None and can_pack())
+            blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
+            order_products(loaded.model, blocks, pack=loaded.streamed is None and can_pack())
+            # Products with codes need no blocks, and plain layers among them make their own.
+            self._blocks = ANY_ROWS if loaded.coded and all_in_layers(loaded.model) else blocks
         self.memory = KvMemory(self.layout, self.max_context)
         sparing = self.streamed is not None
         kept = None if proofs is None or sparing else Proofs(proofs, loaded, self._blocks)
@@ -190,12 +196,14 @@ class Decoder:
         kv_bytes: int | None = None,
         streaming: Streaming | None = None,
         proofs: Path | None = None,
+        weights: WeightsName = "stored",
     ) -> Decoder:
         """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
 
         `document_cache_bytes` of documents' keys and values stay in memory, and those of `document_store` on disk.
         Running answers have `kv_bytes` for theirs, unlimited with None. With `streaming` these and weights share a
         budget: the leading layers that fit stay, the others are read in every pass. That needs a CPU and `kv_bytes`.
+        `weights` are as the files have them, or rounded to eight or four bits.
 
         Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
         threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
@@ -211,7 +219,7 @@ class Decoder:
                     " of its budget, and keeps no documents on disk (document_store_bytes must be 0)"
                 )
             streaming = streaming.beside(kv_bytes + document_cache_bytes)
-        loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming)
+        loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming, weights)
         try:
             return cls(loaded, document_cache_bytes, document_store, kv_bytes, proofs)
         except BaseException:
@@ -463,13 +471,15 @@ def _found_threads() -> int:
     return torch.get_num_threads()
 
 
-def model_place(model: str, models: Path, startup: Startup | None = None) -> str:
-    """Folder or Hub id of a model, which may be named as in `models`, where a GGUF file is imported to. Raises
-    `ModelError`.
+def model_place(model: str, models: Path, startup: Startup | None = None, converted: bool = False) -> str:
+    """Folder or Hub id of a model, which may be named as in `models`, where a GGUF file is imported to.
+
+    With `converted` the folder holds plain weights. Raises `ModelError`.
     """
     if (folder := place_of(model, models)) is not None:
-        return str(folder)
-    return str(imported(Path(model), models, startup)) if is_gguf(model) else model
+        source = source_of(folder) if converted else None
+        return str(folder if source is None else imported(source.path, models, startup, converted))
+    return str(imported(Path(model), models, startup, converted)) if is_gguf(model) else model
 
 
 def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
@@ -483,6 +493,7 @@ def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
         document_store=StoreOptions(settings.document_store, settings.document_store_bytes),
         kv_bytes=kv_limit(settings.kv_bytes),
         proofs=settings.profiles,
+        weights=settings.weights,
     )
 
 

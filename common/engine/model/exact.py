@@ -22,6 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.pytorch_utils import Conv1D
 
 from common.answer.values import ROOT
+from common.engine.model.quantised import has_codes
 from common.process.compilation import compiled
 
 # --- scores
@@ -503,7 +504,7 @@ def order_products(model: nn.Module, blocks: RowBlocks, pack: bool) -> None:
     as parameters they are empty; those that an embedding shares take memory twice then.
     """
     for layer in model.modules():
-        if type(layer) not in (nn.Linear, Conv1D):
+        if type(layer) not in (nn.Linear, Conv1D) or has_codes(layer):
             continue
         multiply = _packed(layer) if pack else layer.forward
         layer.forward = partial(blocks.multiplied, multiply)

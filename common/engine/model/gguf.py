@@ -1,7 +1,8 @@
-"""Models in GGUF files: imported once, as safetensors in a folder that all daemons of one user share.
+"""Models in GGUF files: imported once, to a folder that all daemons of one user share.
 
-Both sides must compute with the same numbers, so what a quantised file stands for is written down once and read from
-there by everybody.
+Settings and tokenizer are written to that folder. The weights stay in the file, and are read from there at each start.
+They are written as bfloat16 safetensors only where Transformers needs them in another layout (experts of a mixture, and
+GPT-2's matrices), or where layers are streamed from disk.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import filelock
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
@@ -30,9 +32,11 @@ from common.process.machine import child_command, python_environment
 
 SUFFIX = ".gguf"
 MANIFEST = "imported.json"  # sizes and SHA-256 of the files, written last
-CONVERSION = 3  # which way imports are made; those of another way are made again
+WEIGHTS = "weights.json"  # which tensors of which GGUF file are the weights
+CONVERSION = 4  # which way imports are made; those of another way are made again
 _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
+_CONVERTED_NAME = ".bfloat16"  # in the name of an import whose weights were written as such
 _LOCK = "import.lock"
 _WORK = ".import-"  # with which the names of folders begin in which imports are made
 _CONVERTED = re.compile(r"converted (\d\.\d+)")  # a line of the conversion
@@ -41,30 +45,88 @@ _WRITING = "writing"  # the last one
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """A tensor of a GGUF file: the bytes from `first` to before `last`, numbers of the type `kind`."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSource:
+    """The weights of an imported model in its GGUF file, by the names that they have in the model."""
+
+    path: Path
+    size: int
+    architecture: str
+    tensors: Mapping[str, InFile]
+
+    def mapped(self) -> Any:
+        """The file's bytes. Raises `ModelError` where it is gone, or another one."""
+        import numpy as np
+
+        try:
+            content = np.memmap(self.path, np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{self.path}: can't be read; put the file back, or name it where it is now") from error
+        if len(content) != self.size:
+            raise ModelError(f"{self.path}: is not the file that was imported; name it, and it is imported again")
+        return content
+
+
+def source_of(folder: Path) -> WeightSource | None:
+    """The GGUF file with the weights of the model in `folder`; None where the folder has them. Raises `ModelError`."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        return None
+    try:
+        stated = json.loads(path.read_bytes())
+        tensors = {
+            name: InFile(stored, kind, tuple(shape), first, last)
+            for name, (stored, kind, shape, first, last) in stated["tensors"].items()
+        }
+        size = int(stated["size"])
+        if any(not 0 <= tensor.first <= tensor.last <= size for tensor in tensors.values()):
+            raise ValueError("a tensor is not in the file")
+        return WeightSource(Path(stated["file"]), size, str(stated["architecture"]), tensors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: is damaged; name the .gguf file, and it is imported again") from error
+
+
+def unread(path: Path, tensor: str, kind: str) -> str:
+    """The sentence about a type of numbers that is not read."""
+    return f"{path}: {tensor} is of type {kind}, which is not read here; get the model as Q4_K_M, Q8_0 or F16"
+
+
 def is_gguf(model: str) -> bool:
     """Whether `model` names a file rather than a folder or a Hub id."""
     return model.lower().endswith(SUFFIX)
 
 
-def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
+def imported(file: Path, models: Path, startup: Startup | None = None, converted: bool = False) -> Path:
     """The folder below `models` with the model of a GGUF file; it is made when it is not there. Raises `ModelError`.
 
-    Takes as long as reading both once it is there, and the first time as the model is large: 10 to 30 s for 135M
-    parameters; the `startup` is told how far it is. An import that is not what was written is made anew. Several
-    processes may ask at the same time; one of them does the work.
+    Takes as long as reading both once it is there, and some seconds the first time. With `converted` the weights are
+    written as bfloat16, which takes 10 to 30 s for 135M parameters; the `startup` is told how far it is. An import that
+    is not what was written is made anew. Several processes may ask at the same time; one of them does the work.
     """
     file = expanded(file)
-    folder = models / f"{file.stem}-{_digest(file)[:_IDENTITY]}"
-    if _is_whole(folder):
+    digest = _digest(file)
+    folder = models / f"{file.stem}{_CONVERTED_NAME if converted else ''}-{digest[:_IDENTITY]}"
+    if _is_whole(folder, file):
         return folder
     try:
         models.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there may hold others' files, too
         startup = Startup() if startup is None else startup
         with _import_lock(models, startup):
-            if not _is_whole(folder):
+            if not _is_whole(folder, file):
                 began = time.monotonic()
                 _clear(models)
-                _import(file, folder, startup)
+                _import(file, digest, folder, startup, converted)
                 log.info("imported %s in %.0f s", file.name, time.monotonic() - began)
     except OSError as error:
         raise ModelError(
@@ -76,15 +138,24 @@ def imported(file: Path, models: Path, startup: Startup | None = None) -> Path:
 def is_complete(folder: Path) -> bool:
     """Whether all files of an import are there, in their sizes; see `damaged_files` for their content."""
     try:
+        if (source := source_of(folder)) is not None and source.path.stat().st_size != source.size:
+            return False
         return all((folder / name).stat().st_size == size for name, (size, _) in _manifest(folder).items())
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Names of an import's files that are not what was written. Reads all of them. Raises `ModelError`."""
+    """Names of an import's files that are not what was written, and of the GGUF file where that holds the weights.
+
+    Reads all of them. Raises `ModelError`.
+    """
     try:
-        return [name for name, (_, digest) in _manifest(folder).items() if _digest(folder / name) != digest]
+        damaged = [name for name, (_, digest) in _manifest(folder).items() if _digest(folder / name) != digest]
+        source = source_of(folder)
+        if source is not None and _digest(source.path) != json.loads((folder / MANIFEST).read_text())["source"]:
+            damaged.append(str(source.path))
+        return damaged
     except ModelError:
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -100,12 +171,15 @@ def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
     return files
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether an import is there, and every byte of it is what was written."""
+def _is_whole(folder: Path, file: Path) -> bool:
+    """Whether an import of `file` is there, and every byte of it is what was written."""
     if not is_complete(folder):
         return False
     try:
-        damaged = damaged_files(folder)
+        source = source_of(folder)
+        if source is not None and source.path != file.absolute():  # it was moved
+            return False
+        damaged = [name for name, (_, digest) in _manifest(folder).items() if _digest(folder / name) != digest]
     except ModelError:  # somebody is making it again
         return False
     if damaged:
@@ -135,18 +209,20 @@ def _clear(models: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _import(file: Path, folder: Path, startup: Startup) -> None:
+def _import(file: Path, digest: str, folder: Path, startup: Startup, converted: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what an interruption left, or somebody damaged
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder.parent) as work:
         made = Path(work) / "model"
         # A process of its own: it takes several times the model's memory, and the file may be a stranger's.
-        command = child_command("common.engine.model.gguf_conversion", str(file.absolute()), str(made))
+        arguments = [str(file.absolute()), str(made), *(["converted"] if converted else [])]
+        command = child_command("common.engine.model.gguf_conversion", *arguments)
         said, code = _followed(command, startup)
         if code:
             reason = said.strip().rpartition("\n")[2] or f"the conversion ended with {code}"
             raise ModelError(f"{file}: can't be imported: {reason}")
         files = {path.name: (path.stat().st_size, _digest(path)) for path in sorted(made.iterdir())}
-        (made / MANIFEST).write_text(json.dumps({"conversion": CONVERSION, "files": files}, indent=1) + "\n")
+        manifest = {"conversion": CONVERSION, "source": digest, "files": files}
+        (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
         for path in made.iterdir():
             to_disk(path)
         put_in_place(made, folder)

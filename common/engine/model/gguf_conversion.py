@@ -1,19 +1,22 @@
-"""Converts a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER`.
+"""Imports a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER [converted]`.
 
-The weights become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than from the numbers
-that were quantised. Transformers reads the file, but leaves out how positions and scores are scaled, and some rules and
-tokens of the tokenizer, which are read here. It leaves out tensors that it has no place for, too, and makes random
-numbers of weights that are missing: such files are refused.
+The weights stay in the file where each is one of the model's, at most with its rows in another order. Otherwise, or
+where that is asked for, they become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than
+from the numbers that were quantised. Transformers reads the file, but leaves out how positions and scores are scaled,
+and some rules and tokens of the tokenizer, which are read here. It leaves out tensors that it has no place for, too,
+and makes random numbers of weights that are missing: such files are refused.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 _FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
@@ -27,17 +30,23 @@ _GEMMAS_OF_27B: Final = {"gemma2": 46, "gemma3_text": 62}  # layers, by which ll
 Rotation = dict[str, Any]  # one layer type's entry of `rope_parameters`, as Transformers has it
 
 
-def convert(file: Path, folder: Path) -> None:
-    """Write safetensors, configuration, tokenizer and chat template to `folder`. Raises `ValueError` for a file that is
-    not all used, and whatever the libraries make of a damaged or unknown one.
+def convert(file: Path, folder: Path, converted: bool = False) -> None:
+    """Write configuration, tokenizer, chat template and the places of the weights to `folder`.
+
+    With `converted` the weights themselves are written. Raises `ValueError` for a file that is not all used, and
+    whatever the libraries make of a damaged or unknown one.
     """
+    with _read_once(file) as reader:
+        _convert(reader, file, folder, converted)
+
+
+def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
     import torch
-    from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     from common.engine.model.architecture import check_architecture
-    from common.engine.model.gguf import BYTE_LEVEL, follow_rules, with_own_tokens
+    from common.engine.model.gguf import BYTE_LEVEL, WEIGHTS, follow_rules, with_own_tokens
     from common.engine.model.loading import check_weights
 
     logging.set_verbosity_error()
@@ -45,25 +54,29 @@ def convert(file: Path, folder: Path) -> None:
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     config: Any = AutoConfig.from_pretrained(file.parent, **options)
     check_architecture(file.name, config)  # before anything that takes long
-    reader: Any = GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     begin = f"{architecture}."
     stated = {key: field for key, field in reader.fields.items() if key.startswith(begin)}
     metadata = {key.removeprefix(begin): field.contents() for key, field in stated.items()}
     divisors = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == _FREQUENCIES), None)
     complete(config, metadata, divisors)
-    with _told(sum(int(tensor.n_bytes) for tensor in reader.tensors)):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            file.parent,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
-            **options,
-        )
-    model, report = loaded
-    check_weights(file.name, model, report)
-    _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
+    _check_types(file, reader.tensors)
+    outline: Any = None if converted else _outline(file, config, architecture, reader.tensors)
+    if outline is not None:
+        model, tensors = outline
+    else:
+        with _told(sum(int(tensor.n_bytes) for tensor in reader.tensors)):
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent,
+                config=config,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
+                **options,
+            )
+        model, report = loaded
+        check_weights(file.name, model, report)
+        _check_all_used(model, architecture, [tensor.name for tensor in reader.tensors])
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **options)
     names = "model", "pre", "tokens", "token_type"
     own = {name: reader.fields[key].contents() for name in names if (key := f"tokenizer.ggml.{name}") in reader.fields}
@@ -73,11 +86,99 @@ def convert(file: Path, folder: Path) -> None:
     follow_rules(tokenizer.backend_tokenizer, own["model"], own.get("pre", "default"))
     ends = {reader.fields[key].contents() for key in _END_KEYS if key in reader.fields}
     model.generation_config.eos_token_id = sorted(ends)
-    model.hf_quantizer = None  # these are plain numbers now
-    del model.config.quantization_config
     print("writing", file=sys.stderr, flush=True)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    if outline is not None:
+        model.config.architectures, model.config.dtype = [type(model).__name__], torch.bfloat16
+        model.config.save_pretrained(folder)
+        model.generation_config.save_pretrained(folder)
+        size = file.stat().st_size
+        stated = {"file": str(file.absolute()), "size": size, "architecture": architecture, "tensors": tensors}
+        (folder / WEIGHTS).write_text(json.dumps(stated) + "\n")
+    else:
+        model.hf_quantizer = None  # these are plain numbers now
+        del model.config.quantization_config
+        model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _read_once(file: Path) -> Iterator[Any]:
+    """A reader of the file, which Transformers gets, too, when it asks for one: a large vocabulary takes seconds."""
+    import gguf
+    import numpy as np
+
+    class Reader(gguf.GGUFReader):
+        def __setattr__(self, name: str, value: Any) -> None:
+            # A part of a mapping takes three times as long to make as one of an array.
+            super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
+
+    known: Any = gguf
+    reader, before = Reader(file), gguf.GGUFReader
+    known.GGUFReader = lambda *_: reader
+    try:
+        yield reader
+    finally:
+        known.GGUFReader = before
+
+
+def _check_types(file: Path, tensors: Sequence[Any]) -> None:
+    """Raise `ValueError` for a type of numbers that nothing here reads."""
+    import numpy as np
+    from gguf import GGML_QUANT_SIZES, dequantize
+
+    from common.engine.model.gguf import unread
+
+    for kind, name in {tensor.tensor_type: tensor.name for tensor in tensors}.items():
+        try:
+            dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+        except NotImplementedError:
+            raise ValueError(unread(file, name, kind.name)) from None
+
+
+def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
+    """A model without storage, and where its weights are in the file. None where that is not all of them, or they are
+    not as the model has them, but for the order of rows and the numbers of norms.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import (
+        TENSOR_PROCESSORS,
+        Gemma2TensorProcessor,
+        LlamaTensorProcessor,
+        NemotronTensorProcessor,
+        TensorProcessor,
+    )
+
+    from common.engine.model.files import StoredWeights
+    from common.engine.model.loading import check_numbers
+    from common.engine.model.quantised import CODED
+
+    kind: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
+    if kind not in (TensorProcessor, LlamaTensorProcessor, Gemma2TensorProcessor, NemotronTensorProcessor):
+        return None
+    if not {tensor.tensor_type.name for tensor in tensors} <= CODED | {"F32", "F16", "BF16"}:
+        return None  # to be computed at each start would take too long
+    shapes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in tensors}
+    stored = StoredWeights(sum(map(math.prod, shapes.values())), 0, shapes)
+    make: Any = AutoModelForCausalLM
+    model: Any = check_numbers(file, stored, lambda: make.from_config(config, trust_remote_code=False))
+    model.tie_weights()
+    places = _places(model, architecture)
+    found = {
+        places[tensor.name]: (
+            tensor.name,
+            tensor.tensor_type.name,
+            shapes[tensor.name],
+            int(tensor.data_offset),
+            int(tensor.data_offset + tensor.n_bytes),
+        )
+        for tensor in tensors
+        if tensor.name in places
+    }
+    needed = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    unused = set(shapes) - set(places) - {_FREQUENCIES}
+    if unused or {name: shape for name, (_, _, shape, *_) in found.items()} != needed:
+        return None
+    return model, found
 
 
 @contextmanager
@@ -161,11 +262,22 @@ def _divisors(theta: float, size: int, factor: float) -> list[float]:
     return made
 
 
-def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> None:
+def _places(model: Any, architecture: str) -> dict[str, str]:
+    """The names of a model's weights, by those that they have in a file."""
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     kind: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
-    places = get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
+    rule = kind(config=model.config.to_dict())
+    # With all of the model's parts it makes a table for each of them, in seconds. Most classes need only the whole's.
+    whole: Any = SimpleNamespace(config=model.config, state_dict=model.state_dict, named_children=list)
+    places: dict[str, str] = get_gguf_hf_weights_map(whole, rule)
+    if not {name for name, _ in model.named_parameters()} <= set(places.values()):
+        places = get_gguf_hf_weights_map(model, rule)
+    return places
+
+
+def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> None:
+    places = _places(model, architecture)
     # Experts that lie in one tensor have a place without an ending.
     known = {_FREQUENCIES, *places, *(f"{place}.weight" for place in places)}
     if left := sorted(set(tensors) - known):
@@ -176,7 +288,7 @@ def main() -> int:
     """The exit code; a failure is one line on stdout, progress goes to stderr."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        convert(Path(sys.argv[1]), Path(sys.argv[2]))
+        convert(Path(sys.argv[1]), Path(sys.argv[2]), converted="converted" in sys.argv[3:])
     except Exception as error:  # whatever the libraries make of a damaged or unknown file
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
         return 1

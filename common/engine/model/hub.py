@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import SETTINGS_BYTES, check_files, read_header
-from common.engine.model.gguf import is_complete
+from common.engine.model.gguf import is_complete, source_of
 from common.process.files import expanded
 
 CARD = "README.md"  # a model's card, which states the licence
@@ -309,13 +309,16 @@ class Pulled:
         """The type of most of its weights, as they are stored; empty where there are none that can be read."""
         found: Counter[str] = Counter()
         try:
+            if (source := source_of(self.folder)) is not None:
+                for stored in source.tensors.values():
+                    found[stored.kind] += stored.last - stored.first
             for path in self.folder.glob(WEIGHTS[0]):
                 for tensor in read_header(path).values():
                     found[tensor.dtype] += tensor.last - tensor.first
         except ModelError:
             return ""
         most = found.most_common(1)
-        return _NUMBERS.get(most[0][0], most[0][0].lower()) if most else ""
+        return _NUMBERS.get(most[0][0], most[0][0].lower() if source is None else most[0][0]) if most else ""
 
     @property
     def licence(self) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Final, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +31,16 @@ from common.engine.model.files import (
     stored_weights,
     weight_files,
 )
+from common.engine.model.gguf import source_of
+from common.engine.model.gguf_weights import bytes_of, read_source, sizes_of
 from common.engine.model.hub import find_decoder_files
 from common.engine.model.imports import without_compiler
 from common.engine.model.packed import PACKED_ATTENTION, keep_latents, register_packed_attention
+from common.engine.model.quantised import WeightsName, has_kernel, matrix_types, round_weights
 from common.engine.model.quiet import quiet_loading
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.streaming import StreamedLayers, Streaming, fill, make_empty, weight_sample
+from common.process.machine import memory
 
 # --- resident
 # Reads a model into memory of its own: a mapping of its files would change, or be gone, when somebody writes there.
@@ -127,6 +132,9 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 _NOT_STORED = 2**26
 
 _SHORT = 2**16  # numbers of a range
+GIB: Final = 2**30
+
+log = logging.getLogger(__name__)
 
 _Made = TypeVar("_Made", bound=nn.Module)
 
@@ -143,11 +151,17 @@ class LoadedModel:
     max_context: int
     window: int  # the shortest that is declared for any layer; 0 without one
     streamed: StreamedLayers | None = None  # those that are not in memory all the time
+    coded: Mapping[str, bytes] = field(default_factory=dict)  # samples of the weights that are codes, by name
 
     def identity(self) -> str:
         """The name of the numbers that it computes. Of a streamed model it costs nothing after the first pass."""
         samples = {} if self.streamed is None else self.streamed.samples()
-        return model_identity(self.model, self.tokenizer, samples)
+        return model_identity(self.model, self.tokenizer, {**samples, **self.coded})
+
+    @property
+    def weights(self) -> str:
+        """The numbers of its matrices, for people."""
+        return matrix_types(self.model, self.model.dtype)
 
 
 @without_compiler()
@@ -157,11 +171,13 @@ def load_model(
     torch_device: TorchDevice,
     dtype: DtypeName,
     streaming: Streaming | None = None,
+    weights: WeightsName = "stored",
 ) -> LoadedModel:
     """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
     folder = find_decoder_files(folder_or_hub_id)
-    files = weight_files(folder)
-    if not files:
+    source = source_of(folder)
+    files = [] if source is not None else weight_files(folder)
+    if source is None and not files:
         raise ModelError(
             f"{folder_or_hub_id}: no safetensors weights (model.safetensors, or those that"
             " model.safetensors.index.json lists); pickled weights are not read"
@@ -169,13 +185,24 @@ def load_model(
     place = resolve_device(torch_device)
     if streaming is not None and place.type != "cpu":
         raise ModelError(f"{folder_or_hub_id}: weights are streamed to a CPU only; set torch_device to cpu")
+    if streaming is not None and (source is not None or weights != "stored"):
+        raise ModelError(f"{folder_or_hub_id}: only plain weights are streamed; set weights to stored")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    stored = stored_weights(folder)
+    stored = stored_weights(folder) if source is None else sizes_of(source)
     config = _configuration(folder_or_hub_id, folder, stored, options)
     check_architecture(folder_or_hub_id, config)
     attention = register_packed_attention()
     number_type = resolve_dtype(dtype, config.dtype, place)
+    few_bits = (source is not None or weights != "stored") and takes_codes(dtype, place)
+    number_type = torch.bfloat16 if few_bits else number_type
+    if weights != "stored" and not few_bits:
+        log.warning("weights = %s needs a processor with AVX2, and bfloat16: they stay as they are stored", weights)
+    as_stored = few_bits and weights == "stored"
+    if streaming is None and place.type == "cpu":
+        plain = stored.numbers * number_type.itemsize
+        check_memory(folder_or_hub_id, plain if source is None else bytes_of(source, number_type, as_stored))
     model: Any
+    samples: Mapping[str, bytes] = {}
     streamed = None
     try:
         make: Any = AutoModelForCausalLM
@@ -188,9 +215,13 @@ def load_model(
         if streaming is not None:
             model = make_empty(config, number_type, attention)
             streamed = fill(model, decoder_layers(folder_or_hub_id, model), files, streaming)
+        elif source is not None:
+            model, samples = read_source(config, source, number_type, attention, as_stored)
         else:
             model, report = load_all_weights(outline, files, number_type, attention, place)
             check_weights(folder_or_hub_id, model, report)
+        if few_bits and weights != "stored":
+            samples = round_weights(folder_or_hub_id, model, 8 if weights == "int8" else 4)
     except ModelError:
         raise
     except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
@@ -202,7 +233,7 @@ def load_model(
         raise ModelError(f"{folder_or_hub_id}: the model can't be loaded: {_one_line(error)}") from error
     model = model.eval().requires_grad_(False)
     model.generation_config = generation or model.generation_config
-    if streamed is None:
+    if streamed is None and place.type != "cpu":
         model = model.to(place)
     keep_latents(model)
     try:
@@ -216,11 +247,27 @@ def load_model(
             max_context=max_context(folder_or_hub_id, config),
             window=shortest_window(config),
             streamed=streamed,
+            coded=samples,
         )
     except BaseException:
         if streamed is not None:
             streamed.close()
         raise
+
+
+def takes_codes(dtype: DtypeName, place: torch.device) -> bool:
+    """Whether weights of few bits are multiplied as they are: else they become plain numbers."""
+    return place.type == "cpu" and dtype != "float32" and has_kernel()
+
+
+def check_memory(name: str, needed: int) -> None:
+    """Raise `ModelError` unless there is memory for weights of `needed` bytes."""
+    free = memory().available
+    if needed > free:
+        raise ModelError(
+            f"{name}: its weights take about {needed / GIB:.1f} GiB of memory, and {free / GIB:.1f} GiB are free; stop"
+            " other programs, choose a smaller model, or set weights to int4"
+        )
 
 
 def _generation(folder: Path) -> GenerationConfig | None:

@@ -1,7 +1,7 @@
 """One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
 
 Each feed gives some tokens to the rows of one answer. Feeds whose rows lie side by side in KV memory and that feed
-equally many tokens are one attention call per layer; an feed with a tree is one by itself. Rows keep all keys; a layer
+equally many tokens are one attention call per layer; a feed with a tree is one by itself. Rows keep all keys; a layer
 with a window reads the last ones.
 """
 

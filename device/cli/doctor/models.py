@@ -192,5 +192,8 @@ def _wrong(setting: str, name: str, error: Exception) -> Model:
 
 def _weights(folder: Path) -> int:
     from common.engine.model.files import weight_files
+    from common.engine.model.gguf import source_of
 
+    if (source := source_of(folder)) is not None:
+        return source.size
     return sum(file.stat().st_size for file in weight_files(folder))

@@ -30,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def converted(command: list[str], startup: Startup) -> tuple[str, int]:
         level = logging.get_verbosity()
-        convert(*map(Path, command[-2:]))
+        convert(Path(command[-2]), Path(command[-1]))
         logging.set_verbosity(level)
         return "", 0
 
@@ -50,7 +50,8 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     )
     using = place | {"DRAGON_CLOUD_MODEL": "Tiny", "DRAGON_CLOUD_MODELS": str(tmp_path / "models")}
     name, size, numbers, licence, tokenizer, used, where = dragon("models", "list", **using).stdout[:-1].split("\t")
-    assert (name, numbers, licence, used, where) == (folder.name, "bfloat16", "", "cloud model", "imported")
+    assert (name, numbers, licence, used) == (folder.name, "float32", "", "cloud model")
+    assert where == f"imported; its weights are in {file}"
     assert size.endswith(" kB") and tokenizer.startswith("BPE 261 ")
 
     found = dragon("models", "check", "Tiny", **place)
@@ -67,11 +68,11 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
         "document weights: contrast; the other side's, as configured on this machine, are lexical"
     )
 
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
+    settings = folder / "generation_config.json"
+    settings.write_bytes(settings.read_bytes()[:-1] + b" ")
     damaged = dragon("models", "check", str(folder), **place)
     assert (damaged.returncode, damaged.stdout) == (2, "")
-    assert "model.safetensors changed since the import" in damaged.stderr
+    assert "generation_config.json changed since the import" in damaged.stderr
 
     asked = dragon("models", "remove", folder.name, given=Typed("n\n"), **using)
     assert (asked.returncode, folder.exists()) == (2, True)

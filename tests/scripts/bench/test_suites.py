@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, 
 
 SAME_IN_SHORT = {"methods-grid": "methods"}
 NOT_IN_SHORT = ("Eager answers",)  # which have a column for each distance
-OF_REAL_TEXT = ("questions",)
+OF_REAL_TEXT = ("questions", "weights")
 PICTURES = {
     "latency": 2,
     "methods": 2,
@@ -46,6 +46,8 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         head = HEAD.format(number=number, title=title, author=f"Author {title}", status=("Final", "Draft")[place % 2])
         text = f"{head}Python-Version: 3.{place}\n\n{title}\n{'=' * 30}\n\n{title}. {BODY}"
         (folder / "peps" / f"pep-{number:04}.rst").write_text(text)
+    (folder / "wikitext-2").mkdir()
+    (folder / "wikitext-2" / "test.txt").write_text(f" = Proposals = \n\n{BODY * 4}")
     monkeypatch.setenv(TEXT_FOLDER, str(folder))
 
 
@@ -92,12 +94,22 @@ def of_sessions(rows: list[Row]) -> None:
     assert all(row["device_weight"] == pytest.approx(0.1, abs=0.1) for row in drafting)
 
 
+def of_weights(rows: list[Row]) -> None:
+    """Codes repeat to the bit, and say what their plain numbers say."""
+    assert {row["exactness"] for row in rows} == {"bit-exact"}
+    stored, plain = where(rows, read="stored"), where(rows, read="bfloat16")
+    assert all("int4" in row["weights"] for row in stored) and {row["weights"] for row in plain} == {"bfloat16"}
+    for row, other in zip(stored, plain, strict=True):
+        assert row["perplexity"] == pytest.approx(other["perplexity"], rel=0.05)
+
+
 CHECKS: dict[str, Callable[[list[Row]], None]] = {
     "methods": of_methods,
     "papers": of_papers,
     "questions": of_questions,
     "retrieval": of_retrieval,
     "sessions": of_sessions,
+    "weights": of_weights,
 }
 
 

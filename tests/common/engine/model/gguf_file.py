@@ -10,6 +10,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.gguf_blocks import quantised
+
 WIDTH, LAYERS, HEADS, INNER, CONTEXT = 32, 2, 4, 48, 128
 THETA = 500_000.0
 END = 2
@@ -37,11 +39,14 @@ def write_gguf(
     scaling: Mapping[str, Any] | None = None,
     changed: Weights | None = None,
     split: str = "default",
+    kind: str = "F32",
+    width: int = WIDTH,
+    inner: int = INNER,
 ) -> Weights:
     """Write a random Llama model to `path`; returns its weights by their names in the file.
 
     `scaling` is metadata, by what follows `llama.rope.scaling.`; `changed` tensors are added, or left out where empty.
-    `split` is the tokenizer's rule.
+    `split` is the tokenizer's rule, and `kind` the type of the matrices.
     """
     random = np.random.default_rng(5)
     tokens = _tokens()
@@ -49,18 +54,18 @@ def write_gguf(
     def matrix(*shape: int) -> NDArray[np.float32]:
         return (0.1 * random.standard_normal(shape)).astype(np.float32)
 
-    weights: Weights = {"token_embd.weight": matrix(len(tokens), WIDTH), "output_norm.weight": 1 + matrix(WIDTH)}
+    weights: Weights = {"token_embd.weight": matrix(len(tokens), width), "output_norm.weight": 1 + matrix(width)}
     for layer in range(LAYERS):
         shapes = {
-            "attn_norm": (WIDTH,),
-            "attn_q": (WIDTH, WIDTH),
-            "attn_k": (WIDTH, WIDTH),
-            "attn_v": (WIDTH, WIDTH),
-            "attn_output": (WIDTH, WIDTH),
-            "ffn_norm": (WIDTH,),
-            "ffn_gate": (INNER, WIDTH),
-            "ffn_up": (INNER, WIDTH),
-            "ffn_down": (WIDTH, INNER),
+            "attn_norm": (width,),
+            "attn_q": (width, width),
+            "attn_k": (width, width),
+            "attn_v": (width, width),
+            "attn_output": (width, width),
+            "ffn_norm": (width,),
+            "ffn_gate": (inner, width),
+            "ffn_up": (inner, width),
+            "ffn_down": (width, inner),
         }
         weights |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
     weights = {name: weight for name, weight in (weights | (changed or {})).items() if weight.size}
@@ -70,8 +75,8 @@ def write_gguf(
         add(f"llama.rope.scaling.{name}", value)
     writer.add_block_count(LAYERS)
     writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(INNER)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(inner)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -88,7 +93,10 @@ def write_gguf(
     writer.add_pad_token_id(END)
     writer.add_chat_template(CHAT_TEMPLATE)
     for name, weight in weights.items():
-        writer.add_tensor(name, weight)
+        if kind != "F32" and weight.ndim == 2:
+            writer.add_tensor(name, quantised(weight, kind), raw_dtype=gguf.GGMLQuantizationType[kind])
+        else:
+            writer.add_tensor(name, weight)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

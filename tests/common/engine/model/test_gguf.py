@@ -29,6 +29,7 @@ from common.engine.model.gguf import (
     _WORK,
     CONVERSION,
     MANIFEST,
+    WEIGHTS,
     damaged_files,
     follow_rules,
     imported,
@@ -94,8 +95,9 @@ def copy(folder: Path, models: Path, tmp_path: Path) -> Path:
     return tmp_path / folder.name
 
 
-def test_the_numbers_are_those_of_the_file(folder: Path, weights: Weights) -> None:
-    stored = load_file(folder / "model.safetensors")
+def test_converted_numbers_are_those_of_the_file(file: Path, weights: Weights, tmp_path: Path) -> None:
+    convert(file, tmp_path / "made", converted=True)
+    stored = load_file(tmp_path / "made" / "model.safetensors")
     for name, in_file in (
         ("model.embed_tokens.weight", "token_embd.weight"),
         ("model.layers.1.mlp.down_proj.weight", "blk.1.ffn_down.weight"),
@@ -128,7 +130,7 @@ def test_it_is_imported_once(folder: Path, file: Path, models: Path, monkeypatch
 def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is missing; what comes of it, the next test sees."""
     whole = {path.name: path.read_bytes() for path in copy.iterdir()}
-    weights, tokenizer, manifest = copy / "model.safetensors", copy / "tokenizer.json", copy / MANIFEST
+    weights, tokenizer, manifest = copy / WEIGHTS, copy / "tokenizer.json", copy / MANIFEST
     convert = sys.executable, "-c", "print('it was begun'); raise SystemExit(1)"
     monkeypatch.setattr(gguf, "child_command", lambda *_: convert)
     for harm in (
@@ -162,13 +164,13 @@ def test_a_changed_byte_is_found_and_mended(
     again = f"import shutil, sys; shutil.copytree({str(folder)!r}, sys.argv[1], ignore=lambda *_: [{MANIFEST!r}])"
     monkeypatch.setattr(gguf, "child_command", lambda _, __, made: [sys.executable, "-S", "-c", again, made])
     assert damaged_files(copy) == []
-    path = copy / "model.safetensors"
+    path = copy / "tokenizer.json"
     whole = path.read_bytes()
     content = bytearray(whole)
     content[-1] ^= 1
     path.write_bytes(content)
     assert is_complete(copy)
-    assert damaged_files(copy) == ["model.safetensors"]
+    assert damaged_files(copy) == ["tokenizer.json"]
     killed = copy.parent / f"{_WORK}0a1b" / "model"  # what an import leaves that is killed
     killed.mkdir(parents=True)
     said = list[str]()

@@ -1,4 +1,4 @@
-"""An import of a GGUF file says how much of it is done."""
+"""An import of a GGUF file whose weights are converted says how much of it is done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_its_progress_is_the_share_of_bytes(tmp_path: Path) -> None:
             told.append((work, share))
 
     write_gguf(tmp_path / "Tiny.gguf")
-    imported(tmp_path / "Tiny.gguf", tmp_path / "progress", Told())
+    imported(tmp_path / "Tiny.gguf", tmp_path / "progress", Told(), converted=True)
     (begun, nothing), *converted, (writing, after) = told
     assert (begun, writing) == ("importing the model, once", "writing the imported model")
     assert nothing is None and after is None

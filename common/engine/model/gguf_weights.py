@@ -1,0 +1,129 @@
+"""Reads a model's weights out of the GGUF file that holds them: codes as they are stored, other numbers as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from common.engine.model.errors import ModelError
+from common.engine.model.files import StoredWeights
+from common.engine.model.gguf import InFile, WeightSource, unread
+from common.engine.model.quantised import (
+    CODED,
+    GroupCodes,
+    can_hold,
+    damage_of,
+    fits,
+    laid_out,
+    put,
+    stored_codes,
+    users_of,
+)
+from common.engine.streaming import make_empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Takes tensors out of a mapping of the file; everything that is kept is a copy."""
+
+    source: WeightSource
+    content: np.memmap[Any, Any]
+    processor: Any  # Transformers' rule for the architecture: some rows lie in another order in the file
+
+    def stored(self, tensor: InFile) -> Any:
+        """The tensor's bytes, `[rows, bytes]`."""
+        rows = int(np.prod(tensor.shape[:-1])) if tensor.shape else 1
+        return self.content[tensor.first : tensor.last].reshape(rows, -1)
+
+    def codes(self, tensor: InFile) -> GroupCodes | None:
+        """The tensor's codes; None where it has none that are near enough. Raises `ModelError` for damaged ones."""
+        order = self._order(tensor)
+        codes = None if order is None else stored_codes(tensor.kind, self.stored(tensor))
+        if codes is None:
+            return None
+        if (row := damage_of(codes)) is not None:
+            raise ModelError(f"{self.source.path}: {tensor.name} is damaged in row {row}; get the file again")
+        return codes if bool((order[:-1] < order[1:]).all()) else codes.rows(order)
+
+    def numbers(self, tensor: InFile) -> torch.Tensor:
+        """The tensor's numbers in float32. Raises `ModelError` for a type that is not read, and for damaged ones."""
+        from gguf import GGMLQuantizationType, dequantize
+
+        try:
+            plain = dequantize(self.stored(tensor), GGMLQuantizationType[tensor.kind])
+        except NotImplementedError:
+            raise ModelError(unread(self.source.path, tensor.name, tensor.kind)) from None
+        plain = self.processor.process(plain.reshape(tensor.shape), tensor.name).weights
+        numbers = torch.from_numpy(np.array(plain, dtype=np.float32))
+        if not bool(torch.isfinite(numbers).all()):
+            raise ModelError(f"{self.source.path}: {tensor.name} is damaged; get the file again")
+        return numbers
+
+    def _order(self, tensor: InFile) -> Any:
+        """The rows of the file in the model's order; None where it is not only the order that differs."""
+        rows = tensor.shape[0]
+        made = self.processor.process(np.arange(rows, dtype=np.float64)[:, None], tensor.name).weights
+        order = made.reshape(-1).astype(np.int64)
+        return order if made.shape == (rows, 1) and np.array_equal(np.sort(order), np.arange(rows)) else None
+
+
+def sizes_of(source: WeightSource) -> StoredWeights:
+    """The sizes that a model's configuration is compared with."""
+    shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
+    numbers = sum(int(np.prod(shape)) for shape in shapes.values())
+    return StoredWeights(numbers, max((size for shape in shapes.values() for size in shape), default=0), shapes)
+
+
+def bytes_of(source: WeightSource, dtype: torch.dtype, coded: bool) -> int:
+    """Memory that the weights take, about."""
+    total = 0
+    for tensor in source.tensors.values():
+        numbers = int(np.prod(tensor.shape))
+        bits = 8 * dtype.itemsize
+        if coded and tensor.kind in CODED:
+            bits = 5 if tensor.kind.startswith("Q4") else 10
+        total += numbers * bits // 8
+    return total
+
+
+@torch.inference_mode()
+def read_source(
+    config: PreTrainedConfig, source: WeightSource, dtype: torch.dtype, attention: str, coded: bool
+) -> tuple[PreTrainedModel, Mapping[str, bytes]]:
+    """The model of `config` with the weights of a GGUF file, and samples of those that are codes, by name.
+
+    Without `coded` all become plain numbers of the type `dtype`. Raises `ModelError` for a file that does not fit, is
+    not the one that was imported, or is damaged.
+    """
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
+
+    model: Any = make_empty(config, dtype, attention)
+    kind: Any = TENSOR_PROCESSORS.get(source.architecture, TensorProcessor)
+    reader = _Reader(source, source.mapped(), kind(config=config.to_dict()))
+    users, samples = users_of(model), dict[str, bytes]()
+    for name, weight in [*model.named_parameters()]:
+        tensor = source.tensors.get(name)
+        if tensor is None or tensor.shape != tuple(weight.shape):
+            raise ModelError(f"{source.path}: holds no {name} of the shape {tuple(weight.shape)}; import it again")
+        using, codes = users[id(weight)], None
+        if coded and tensor.kind in CODED and fits(weight.shape) and can_hold(using):
+            codes = reader.codes(tensor)
+        if codes is not None:
+            samples[name] = codes.sample()
+            put(laid_out(codes), using)
+            continue
+        numbers = reader.numbers(tensor)
+        if tuple(numbers.shape) != tensor.shape:
+            raise ModelError(f"{source.path}: {tensor.name} has another shape than the model's {name}")
+        made = nn.Parameter(numbers.to(weight.dtype), requires_grad=False)
+        for user in using:
+            for attribute, own in [*user._parameters.items()]:
+                if own is weight:
+                    user._parameters[attribute] = made
+    return model, samples
