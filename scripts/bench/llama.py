@@ -1,25 +1,41 @@
-"""Perplexity of a GGUF file by llama.cpp: `python -m scripts.bench.llama FILE TOKENS WINDOW VOCABULARY`.
+"""One GGUF file in llama.cpp: `python -m scripts.bench.llama FILE THREADS SEQUENCES CONTEXT VOCABULARY`.
+
+It answers every line of its input with a line of JSON: `answer PROMPT STEPS` times an answer of all sequences, each
+with a prompt of its own, and `perplexity TOKENS WINDOW` reads a file of token ids in 32 bits.
 
 It runs in an environment of its own, which has the packages `xllamacpp` and `numpy`: the wheel's library is called by
-its C functions. `TOKENS` is a file of token ids in 32 bits.
+its C functions.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import sys
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-THREADS = 1
 
-
-class Settings(ctypes.Structure):
-    """A struct of which only the library knows more than that it is passed by value."""
+class ModelSettings(ctypes.Structure):
+    """`llama_model_params`, of which only the library knows more than that it is passed by value."""
 
     _fields_ = (("bytes", ctypes.c_ubyte * 1024),)
+
+
+class ContextSettings(ctypes.Structure):
+    """`llama_context_params`: its first fields."""
+
+    _fields_ = (
+        ("context", ctypes.c_uint32),
+        ("batch", ctypes.c_uint32),
+        ("at_once", ctypes.c_uint32),
+        ("sequences", ctypes.c_uint32),
+        ("rest", ctypes.c_ubyte * 1024),
+    )
 
 
 class Batch(ctypes.Structure):
@@ -42,9 +58,9 @@ def library() -> Any:
     if found is None or found.origin is None:
         raise SystemExit("the package xllamacpp is not installed here")
     made: Any = ctypes.CDLL(found.origin)
-    made.llama_model_default_params.restype = made.llama_context_default_params.restype = Settings
-    made.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Settings]
-    made.llama_init_from_model.argtypes = [ctypes.c_void_p, Settings]
+    made.llama_model_default_params.restype, made.llama_context_default_params.restype = ModelSettings, ContextSettings
+    made.llama_model_load_from_file.argtypes = [ctypes.c_char_p, ModelSettings]
+    made.llama_init_from_model.argtypes = [ctypes.c_void_p, ContextSettings]
     made.llama_batch_init.restype = Batch
     made.llama_decode.argtypes = [ctypes.c_void_p, Batch]
     made.llama_get_logits_ith.argtypes = [ctypes.c_void_p, ctypes.c_int32]
@@ -57,34 +73,96 @@ def library() -> Any:
     return made
 
 
-def main() -> None:
-    """Print the perplexity of the second halves of windows, as `scripts.bench.weights` computes it."""
-    file, tokens, window, vocabulary = sys.argv[1], np.fromfile(sys.argv[2], np.int32), int(sys.argv[3]), sys.argv[4]
-    llama = library()
-    llama.llama_backend_init()
-    model = llama.llama_model_load_from_file(file.encode(), llama.llama_model_default_params())
-    context = llama.llama_init_from_model(model, llama.llama_context_default_params())  # of 512 tokens
-    if not model or not context:
-        raise SystemExit(f"llama.cpp does not read {file}")
-    llama.llama_set_n_threads(context, THREADS, THREADS)
-    batch = llama.llama_batch_init(window, 0, 1)
-    lost, count = 0.0, 0
-    for first in range(0, len(tokens) - window + 1, window):
-        part = tokens[first : first + window]
-        llama.llama_memory_clear(llama.llama_get_memory(context), True)
-        batch.count = window
-        for place, token in enumerate(part):
-            batch.token[place], batch.position[place] = int(token), place
-            batch.sequences[place], batch.sequence[place][0] = 1, 0
-            batch.wanted[place] = place >= window // 2
-        if llama.llama_decode(context, batch):
+class Peer:
+    """A model and its context."""
+
+    def __init__(self, file: str, threads: int, sequences: int, context: int, vocabulary: int) -> None:
+        self._llama = llama = library()
+        llama.llama_backend_init()
+        settings = llama.llama_context_default_params()
+        settings.context, settings.sequences = sequences * context, sequences
+        settings.batch = settings.at_once = max(512, sequences)
+        model = llama.llama_model_load_from_file(file.encode(), llama.llama_model_default_params())
+        self._context = llama.llama_init_from_model(model, settings)
+        if not model or not self._context:
+            raise SystemExit(f"llama.cpp does not read {file}")
+        llama.llama_set_n_threads(self._context, threads, threads)
+        self._batch = llama.llama_batch_init(settings.batch, 0, 1)
+        self._most, self._sequences, self._vocabulary = settings.batch, sequences, vocabulary
+
+    def answer(self, prompt: int, steps: int) -> dict[str, float]:
+        """Seconds of the clock and of the processor for all prompts, and for all steps of `SEQUENCES` tokens each."""
+        tokens = [(13 * place + 5) % self._vocabulary for place in range(prompt)]
+        self._clear()
+        began = _now()
+        for sequence in range(self._sequences):
+            for first in range(0, prompt, self._most):
+                part = [(token, first + place, sequence) for place, token in enumerate(tokens[first:][: self._most])]
+                self._decode(part, [len(part) - 1])
+        read = _now()
+        chosen = [self._best(self._batch.count - 1)] * self._sequences
+        for step in range(steps):
+            part = [(token, prompt + step, sequence) for sequence, token in enumerate(chosen)]
+            self._decode(part, range(len(part)))
+            chosen = [self._best(place) for place in range(len(part))]
+        done = _now()
+        return {
+            "prompt": read[0] - began[0],
+            "prompt work": read[1] - began[1],
+            "steps": done[0] - read[0],
+            "steps work": done[1] - read[1],
+        }
+
+    def perplexity(self, tokens: Sequence[int], window: int) -> float:
+        """Of the second halves of windows, as `scripts.bench.weights` computes it."""
+        lost, count = 0.0, 0
+        for first in range(0, len(tokens) - window + 1, window):
+            part = tokens[first : first + window]
+            self._clear()
+            self._decode([(int(token), place, 0) for place, token in enumerate(part)], range(window // 2, window))
+            for place in range(window // 2, window - 1):
+                exact = self._logits(place).astype(np.float64)
+                lost -= exact[part[place + 1]] - exact.max() - np.log(np.exp(exact - exact.max()).sum())
+                count += 1
+        return float(np.exp(lost / count))
+
+    def _clear(self) -> None:
+        self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), True)
+
+    def _decode(self, tokens: Sequence[tuple[int, int, int]], wanted: Sequence[int]) -> None:
+        """A pass over ids with their places and sequences."""
+        batch = self._batch
+        batch.count = len(tokens)
+        for index, (token, place, sequence) in enumerate(tokens):
+            batch.token[index], batch.position[index] = token, place
+            batch.sequences[index], batch.sequence[index][0] = 1, sequence
+            batch.wanted[index] = index in wanted
+        if self._llama.llama_decode(self._context, batch):
             raise SystemExit("llama.cpp could not read the tokens")
-        for place in range(window // 2, window - 1):
-            logits = np.ctypeslib.as_array(llama.llama_get_logits_ith(context, place), (int(vocabulary),))
-            exact = logits.astype(np.float64)
-            lost -= exact[part[place + 1]] - exact.max() - np.log(np.exp(exact - exact.max()).sum())
-            count += 1
-    print(f"perplexity {np.exp(lost / count):.6f}")
+
+    def _logits(self, place: int) -> Any:
+        found = self._llama.llama_get_logits_ith(self._context, place)
+        return np.ctypeslib.as_array(found, (self._vocabulary,))
+
+    def _best(self, place: int) -> int:
+        return int(np.argmax(self._logits(place)))
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def main() -> None:
+    file, *numbers = sys.argv[1:]
+    threads, sequences, context, vocabulary = map(int, numbers)
+    peer = Peer(file, threads, sequences, context, vocabulary)
+    for line in sys.stdin:
+        what, *given = line.split()
+        if what == "answer":
+            print(json.dumps(peer.answer(*map(int, given))), flush=True)
+        else:
+            tokens = np.fromfile(given[0], np.int32)
+            print(json.dumps({"perplexity": peer.perplexity(tokens.tolist(), int(given[1]))}), flush=True)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from common.engine.model.probes import (
 from common.engine.model.prompt import DOCUMENT, QUESTION, ChatFormat, PromptFormat, TextFormat
 from common.engine.model.proofs import Proof, Proofs
 from common.engine.model.quantised import WeightsName, all_in_layers
+from common.engine.model.short_pass import ShortPass
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.streaming import Interrupt, StreamedLayers, Streaming, Waiting
 from common.process.lifetime import Startup
@@ -56,7 +57,7 @@ class LayerGate:
         self._interrupt: Interrupt | None = None
         self._waiting: Waiting | None = None
         for index, layer in enumerate(layers):
-            layer.register_forward_pre_hook(self._poll)
+            layer.register_forward_pre_hook(self.poll)
             if streamed is not None and index >= streamed.first:
                 layer.register_forward_pre_hook(self._entering(streamed, index))
                 layer.register_forward_hook(self._left)
@@ -74,7 +75,8 @@ class LayerGate:
         finally:
             self._interrupt = self._waiting = None
 
-    def _poll(self, module: nn.Module, arguments: Any) -> None:
+    def poll(self, *_: object) -> None:
+        """Raise `Preempted` if the pass is interrupted."""
         if self._interrupt is not None and self._interrupt():
             raise Preempted
 
@@ -92,7 +94,7 @@ class LayerGate:
 # --- source
 # Origin of computed numbers: needed where they outlive the process that computed them.
 
-_PASSES = 4  # which of the ways to compute that there were
+_PASSES = 5  # which of the ways to compute that there were
 
 
 def numbers_source(model: PreTrainedModel, identity: str) -> str:
@@ -161,11 +163,14 @@ class Decoder:
         stored = document_store if document_store is not None and document_store.limit_bytes else None
         source = self.identity if stored is None else numbers_source(loaded.model, self.identity)
         self._blocks, self._attention = ANY_ROWS, None
+        self._short: ShortPass | None = None
         if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
             blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
             order_products(loaded.model, blocks, pack=loaded.streamed is None and can_pack())
             # Products with codes need no blocks, and plain layers among them make their own.
             self._blocks = ANY_ROWS if loaded.coded and all_in_layers(loaded.model) else blocks
+            if ShortPass.serves(loaded, self.layout):
+                self._short = ShortPass(loaded, self.layout)
         self.memory = KvMemory(self.layout, self.max_context)
         sparing = self.streamed is not None
         kept = None if proofs is None or sparing else Proofs(proofs, loaded, self._blocks)
@@ -280,10 +285,13 @@ class Decoder:
             self.check_feed(feed)
         packed = PackedPass(feeds, self.layout, self._blocks, self._attention)
         with self._gate.passing(interrupt, waiting):
-            logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)
+            if self._short is not None:
+                logits = self._short.run(packed, self._gate.poll)
+            else:
+                logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)[0]
         for feed in feeds:
             feed.rows.fed += len(feed.tokens)
-        return logits[0, : packed.logits, : self.vocabulary].float()
+        return logits[: packed.logits, : self.vocabulary].float()
 
     def check_feed(self, feed: Feed) -> None:
         """Raise what `forward` would raise for `feed` alone."""

@@ -247,7 +247,7 @@ class OrderedAttention:
         softcap = _FLOAT(scores.softcap or 0.0)
         sinks = np.empty(0, np.float32) if scores.sinks is None else scores.sinks.float().numpy()
         shift = np.uint32(16 if query.dtype == torch.bfloat16 else 0)
-        arrays = [_bits(tensor) for tensor in (query, keys, values, output)]
+        arrays = [bits_of(tensor) for tensor in (query, keys, values, output)]
         arguments = (*arrays, slot, sight.lows, sight.stops, sight.longest, sight.bases, sight.seen)
         tasks = rows * shared * -(-count // _BLOCK)
 
@@ -262,7 +262,7 @@ class OrderedAttention:
         list(self._pool.map(part, edges[:-1], edges[1:]))
 
 
-def _bits(tensor: Tensor) -> NDArray[Any]:
+def bits_of(tensor: Tensor) -> NDArray[Any]:
     """The memory of a tensor as whole numbers."""
     bits: NDArray[Any] = tensor.view(torch.uint16 if tensor.itemsize == 2 else torch.uint32).numpy()
     return bits
@@ -315,8 +315,8 @@ def _attend_tasks(
             for number in range(dim):
                 query_bits[place, number] = np.uint32(query[token, which, number]) << shift
         for column in range(low, stop, _TILE):
-            for key in range(min(_TILE, columns - column)):
-                for number in range(dim):
+            for number in range(dim):
+                for key in range(min(_TILE, columns - column)):
                     key_bits[number, key] = np.uint32(keys[slot + row, head, column + key, number]) << shift
             for place in range(tokens * folds):
                 _multiply(queries[place], key_tile, weights[place, column : column + _TILE])
@@ -370,6 +370,20 @@ def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], produc
             products[key] = products[key] + query[number] * tile[number, key]
 
 
+def _make_exponentials(powers: NDArray[np.float32], count: int, octaves: NDArray[np.int32]) -> None:
+    """Replace the first `count` of `powers`, none above 0, by e to that power. `octaves` is overwritten."""
+    whole = octaves.view(np.float32)
+    for place in range(count):
+        power = max(powers[place], _LEAST)
+        octave = np.rint(power * _LOG2_E)
+        rest = (power - octave * _LN2_HIGH) - octave * _LN2_LOW
+        series = (((_TERMS[4] * rest + _TERMS[3]) * rest + _TERMS[2]) * rest + _TERMS[1]) * rest + _TERMS[0]
+        powers[place] = (series * rest * rest + rest) + _FLOAT(1.0)
+        octaves[place] = (np.int32(octave) + np.int32(127)) << np.int32(23)  # the bits of 2 ** octave
+    for place in range(count):
+        powers[place] = powers[place] * whole[place]
+
+
 def _weigh_products(
     own: NDArray[np.float32],
     count: int,
@@ -379,7 +393,6 @@ def _weigh_products(
     octaves: NDArray[np.int32],
 ) -> np.float32:
     """Make weights of the first `count` products in place; returns their sum. Those behind are overwritten."""
-    whole = octaves.view(np.float32)
     padded = (count + _LANES - 1) // _LANES * _LANES
     for rank in range(count):
         own[rank] = own[rank] * scaling
@@ -389,17 +402,11 @@ def _weigh_products(
     highest = sink
     for rank in range(count):
         highest = max(highest, own[rank])
+    for rank in range(count):
+        own[rank] = own[rank] - highest
     for rank in range(count, padded):
-        own[rank] = highest
-    for rank in range(padded):
-        power = max(own[rank] - highest, _LEAST)
-        octave = np.rint(power * _LOG2_E)
-        rest = (power - octave * _LN2_HIGH) - octave * _LN2_LOW
-        series = (((_TERMS[4] * rest + _TERMS[3]) * rest + _TERMS[2]) * rest + _TERMS[1]) * rest + _TERMS[0]
-        own[rank] = (series * rest * rest + rest) + _FLOAT(1.0)
-        octaves[rank] = (np.int32(octave) + np.int32(127)) << np.int32(23)  # the bits of 2 ** octave
-    for rank in range(padded):
-        own[rank] = own[rank] * whole[rank]
+        own[rank] = _FLOAT(0.0)
+    exponentials(own, padded, octaves)
     for rank in range(count, padded):
         own[rank] = _FLOAT(0.0)
     lanes = np.zeros(_LANES, np.float32)
@@ -441,6 +448,7 @@ def _store_result(sums: NDArray[np.float32], total: np.float32, shift: np.uint32
         output[number] = (bits[number] + np.uint32(0x7FFF) + odd) >> shift
 
 
+exponentials = compiled(_make_exponentials, without_gil=True)
 _multiply = compiled(_multiply_tile, without_gil=True)
 _weigh = compiled(_weigh_products, without_gil=True)
 _add = compiled(_add_values, without_gil=True)

@@ -30,6 +30,7 @@ from common.engine.model.exact import (
     Sight,
     Tree,
     attend,
+    bits_of,
     chain_sight,
     tree_of,
     tree_sight,
@@ -42,6 +43,8 @@ _RAGGED = 1.5  # rows in one call are at most this much longer than the shortest
 _SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# Bits of a layer's keys and values, slots and columns of consecutive tokens in them, and the first of the tokens.
+Stretch = tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[np.int64], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -237,6 +240,12 @@ class PackedPass(Cache):
         """Keys and values of a layer, those of this pass included once they are stored."""
         return LayerStates(self, layer, self._layout.layers[layer].window)
 
+    def stretches(self, layer: int) -> Iterator[Stretch]:
+        """The places of the pass's tokens in the memory of a layer."""
+        for chunk, start, stop in self._writes:
+            held = bits_of(chunk.keys[layer]), bits_of(chunk.values[layer])
+            yield *held, self._slots[start:stop].numpy(), self._places[start:stop], start
+
     # --- what Transformers models call
 
     def update(  # type: ignore[override]  # the states stay where they are, see `packed_attention`
@@ -276,7 +285,7 @@ class LayerStates:
     def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
         """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`. The masks are our own."""
         if self.packed.attention is not None:
-            return self._attend_in_order(self.packed.attention, query[0].transpose(0, 1).contiguous(), scores)[None]
+            return self.attend_in_order(query[0].transpose(0, 1).contiguous(), scores)[None]
         groups, padding = self.packed.groups, self.packed.padding
         outputs = [self._attend(group, query[0, :, group.start : group.stop], scores) for group in groups]
         if padding:
@@ -284,9 +293,12 @@ class LayerStates:
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return joined[None]
 
-    def _attend_in_order(self, attention: OrderedAttention, query: Tensor, scores: Scores) -> Tensor:
-        """`query` and the result are `[tokens, heads, dim]`."""
-        output: Tensor | None = None
+    def attend_in_order(self, query: Tensor, scores: Scores, output: Tensor | None = None) -> Tensor:
+        """Attention of a pass that has its own; `query` and the result, which `output` may be, are `[tokens, heads,
+        dim]`.
+        """
+        attention = self.packed.attention
+        assert attention is not None
         for group in self.packed.groups:
             keys, values, slot = group.chunk.keys[self.layer], group.chunk.values[self.layer], group.first
             if self.expand is not None:

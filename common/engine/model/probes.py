@@ -308,7 +308,7 @@ def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
     None where its positions can't be moved, or where that is not known: they are learned, or change with the length, or
     a pass would read its weights from disk.
     """
-    if loaded.streamed is not None or _CHANGING & set(_kinds(loaded)):
+    if loaded.streamed is not None or not has_fixed_turns(loaded):
         return None
     tokens = torch.arange(_ROTATION_TOKENS, device=loaded.torch_device)[None] * 7 + 3
     tokens %= loaded.tokenizer.size
@@ -383,6 +383,11 @@ def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
     for name, buffer in loaded.model.named_buffers():
         if name.endswith("inv_freq") and "original" not in name and buffer.ndim == 1:
             yield buffer.double()
+
+
+def has_fixed_turns(loaded: LoadedModel) -> bool:
+    """Whether no frequency depends on the length of what is read."""
+    return not _CHANGING & set(_kinds(loaded))
 
 
 def _kinds(loaded: LoadedModel) -> Iterator[str]:

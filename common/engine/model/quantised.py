@@ -36,6 +36,8 @@ _SHARE: Final = 0.1
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
+_PARTS: Final = "codes", "scales"  # of a matrix; rows are the first axis of codes, the second one of scales
+
 log = logging.getLogger(__name__)
 
 
@@ -240,7 +242,7 @@ class Matrix:
         """The product of `rows` `[n, size]`, `[n, outputs]`."""
         rows = rows.to(torch.bfloat16)
         twice = torch.cat([rows, rows], 1) if self.bits == 8 else rows.contiguous()
-        return _multiply(twice, self.codes, self.scales)[:, : self.outputs]
+        return _multiply(twice, self.codes, self.scales.contiguous())[:, : self.outputs]
 
     def rows(self, ids: Tensor) -> Tensor:
         """The matrix's own rows with the numbers `ids`, `[..., size]`."""
@@ -322,9 +324,36 @@ def put(matrix: Matrix, users: Iterable[nn.Module]) -> None:
         if outline is None:
             outline = nn.Parameter(torch.empty_like(layer.weight, device="meta"), requires_grad=False)
         layer.weight = outline
-        layer.register_buffer("codes", matrix.codes)
-        layer.register_buffer("scales", matrix.scales)
-        layer.forward = matrix.rows if isinstance(layer, nn.Embedding) else partial(_linear, matrix, layer.bias)
+        _use(layer, matrix)
+
+
+def _use(layer: Any, matrix: Matrix) -> None:
+    layer.register_buffer("codes", matrix.codes)
+    layer.register_buffer("scales", matrix.scales)
+    layer.forward = matrix.rows if isinstance(layer, nn.Embedding) else partial(_linear, matrix, layer.bias)
+
+
+def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+    """The product of rows with all matrices of `layers`, side by side; None where they can't be multiplied at once.
+
+    The layers share the memory of the joined matrix afterwards, and compute what they did.
+    """
+    if not all(has_codes(layer) for layer in layers):
+        return None
+    outputs = [layer.out_features for layer in layers]
+    widths = {layer.codes.shape[1] for layer in layers}
+    if len(widths) > 1 or any(count % _ROWS for count in outputs):
+        return None
+    codes, scales = (torch.cat([getattr(layer, part) for layer in layers], at) for at, part in enumerate(_PARTS))
+    bits: Bits = 8 if widths == {layers[0].in_features} else 4
+    first = 0
+    for layer, count in zip(layers, outputs, strict=True):
+        _use(layer, Matrix(codes.narrow(0, first, count), scales.narrow(1, first, count), count, bits))
+        first += count
+    biases = [layer.bias for layer in layers]
+    whole = [torch.zeros(count) if bias is None else bias for bias, count in zip(biases, outputs, strict=True)]
+    bias = None if all(each is None for each in biases) else torch.cat(whole).to(torch.bfloat16)
+    return partial(_linear, Matrix(codes, scales, first, bits), bias)
 
 
 def _linear(matrix: Matrix, bias: Tensor | None, rows: Tensor) -> Tensor:
