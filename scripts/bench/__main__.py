@@ -43,6 +43,7 @@ SUITES = {
         "scripts.bench.methods.suite:run_eager",
     ),
     "weights": ("perplexity, memory and seconds by type of weights, beside llama.cpp", "scripts.bench.weights"),
+    "peers": ("the model alone beside llama.cpp: step, prompt, start, memory", "scripts.bench.peers"),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }

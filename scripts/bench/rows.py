@@ -49,7 +49,7 @@ def measured(cases: Iterable[Row], ask: Callable[[Row], Iterable[Row]], file: Pa
     return rows
 
 
-def where(rows: Iterable[Row], **fields: object) -> list[Row]:
+def where(rows: Iterable[Row], /, **fields: object) -> list[Row]:
     """Returns the rows with these values."""
     return [row for row in rows if fields.items() <= row.items()]
 

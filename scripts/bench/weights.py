@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -27,11 +26,11 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.gguf_conversion import convert
 from common.engine.model.packed import Feed
 from common.engine.model.tokenizer import Tokenizer
+from scripts.bench.peers import LLAMA, llama
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, middle, paired, table, where
 from scripts.gguf_blocks import quantised
 
-LLAMA: Final = "DRAGON_BENCH_LLAMA"  # names a Python with xllamacpp and numpy
 KINDS: Final = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16")
 # Types of rows that are no whole blocks of 256, as llama.cpp chooses them.
 SMALLER: Final = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
@@ -50,10 +49,10 @@ def run(results: Results) -> None:
         raise NoText("there is no model of real text: `make setup` installs the package that brings it")
     text = _text()
     windows, kinds = (SHORT_WINDOWS, KINDS[:1]) if results.short else (WINDOWS, KINDS)
-    llama = os.environ.get(LLAMA)
+    python = os.environ.get(LLAMA)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        ask = partial(_measured, Path(folder), text, windows, llama)
-        rows = results.measured(grid(kind=("as it is", *kinds), read=(*READ, *(["llama.cpp"] if llama else []))), ask)
+        ask = partial(_measured, Path(folder), text, windows, python)
+        rows = results.measured(grid(kind=("as it is", *kinds), read=(*READ, *(["llama.cpp"] if python else []))), ask)
     results.table(
         "Weights by type",
         table(
@@ -104,14 +103,14 @@ def _text() -> str:
     return path.read_text("utf-8")
 
 
-def _measured(folder: Path, text: str, windows: int, llama: str | None, case: Row) -> Iterator[Row]:
+def _measured(folder: Path, text: str, windows: int, python: str | None, case: Row) -> Iterator[Row]:
     """One sample of a type that is read in one way."""
     file = Path(default_model()) if case["kind"] == "as it is" else folder / f"{case['kind']}.gguf"
     if not file.exists():
         write(file, case["kind"])
     place = folder / f"{case['kind']}-{case['read']}"
     if case["read"] == "llama.cpp":
-        yield {"perplexity": _by_llama(str(llama), file, folder / f"{case['kind']}-stored", text, windows)}
+        yield {"perplexity": _by_llama(str(python), file, folder / f"{case['kind']}-stored", text, windows)}
         return
     convert(file, place, converted=case["read"] == "bfloat16")
     gc.collect()
@@ -143,10 +142,11 @@ def _by_llama(python: str, file: Path, imported: Path, text: str, windows: int) 
     tokenizer = Tokenizer.load(str(imported))
     tokens = imported.with_suffix(".tokens")
     np.array(_tokens(tokenizer, text, windows), np.int32).tofile(tokens)
-    program = Path(__file__).with_name("llama.py")
-    command = [python, program, file, tokens, WINDOW, tokenizer.size]
-    said = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
-    return float(said.split()[-1])
+    side = llama(python, file, 1, 1, WINDOW, tokenizer.size)
+    try:
+        return side.ask("perplexity", tokens, WINDOW)["perplexity"]
+    finally:
+        side.close()
 
 
 def perplexity(decoder: Decoder, tokens: Sequence[int]) -> float:

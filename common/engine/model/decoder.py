@@ -7,26 +7,25 @@ import inspect
 import logging
 import platform
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from common.configuration.settings import KV_SHARE, Settings
 from common.engine.kv.documents import DocumentCache, DocumentStore, StoreOptions
 from common.engine.kv.memory import DocumentStates, KvMemory, Need, Rows, limit_on
-from common.engine.model.errors import ContextError, ModelError, Preempted
+from common.engine.model.errors import ContextError, ModelError
 from common.engine.model.exact import ANY_ROWS, OrderedAttention, can_pack, order_products, row_blocks
 from common.engine.model.gguf import imported, is_gguf, source_of
 from common.engine.model.hub import place_of
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
-from common.engine.model.packed import PLAIN_ATTENTION, Feed, PackedPass, attention_of
+from common.engine.model.packed import PLAIN_ATTENTION, Feed, LayerGate, PackedPass, attention_of
 from common.engine.model.probes import (
     check_agreement,
     find_exactness,
@@ -44,52 +43,6 @@ from common.engine.streaming import Interrupt, StreamedLayers, Streaming, Waitin
 from common.process.lifetime import Startup
 from common.process.machine import memory
 from proto.messages import Exactness
-
-# --- gate
-# Hooks before and after every decoder layer of a pass.
-
-
-class LayerGate:
-    """Polls a pass's `interrupt` before every layer, and lets streamed layers in when their weights are there."""
-
-    def __init__(self, layers: Sequence[nn.Module], streamed: StreamedLayers | None) -> None:
-        self._streamed = streamed
-        self._interrupt: Interrupt | None = None
-        self._waiting: Waiting | None = None
-        for index, layer in enumerate(layers):
-            layer.register_forward_pre_hook(self.poll)
-            if streamed is not None and index >= streamed.first:
-                layer.register_forward_pre_hook(self._entering(streamed, index))
-                layer.register_forward_hook(self._left)
-
-    @contextmanager
-    def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:
-        """One pass through all layers."""
-        self._interrupt, self._waiting = interrupt, waiting
-        try:
-            yield
-        except BaseException:
-            if self._streamed is not None:
-                self._streamed.rewind()
-            raise
-        finally:
-            self._interrupt = self._waiting = None
-
-    def poll(self, *_: object) -> None:
-        """Raise `Preempted` if the pass is interrupted."""
-        if self._interrupt is not None and self._interrupt():
-            raise Preempted
-
-    def _entering(self, streamed: StreamedLayers, index: int) -> Any:
-        def enter(module: nn.Module, arguments: Any) -> None:
-            streamed.enter(index, self._interrupt, self._waiting)
-
-        return enter
-
-    def _left(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        if self._streamed is not None:
-            self._streamed.leave()
-
 
 # --- source
 # Origin of computed numbers: needed where they outlive the process that computed them.
@@ -286,7 +239,7 @@ class Decoder:
         packed = PackedPass(feeds, self.layout, self._blocks, self._attention)
         with self._gate.passing(interrupt, waiting):
             if self._short is not None:
-                logits = self._short.run(packed, self._gate.poll)
+                logits = self._short.run(packed, self._gate)
             else:
                 logits = self._run(packed.tokens, packed, packed.positions, packed.wanted)[0]
         for feed in feeds:

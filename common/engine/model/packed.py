@@ -20,7 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreT
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from common.engine.kv.memory import Layout, Rows, SlotChunk
-from common.engine.model.errors import ModelError
+from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.exact import (
     ANY_ROWS,
     KeyWindow,
@@ -35,6 +35,7 @@ from common.engine.model.exact import (
     tree_of,
     tree_sight,
 )
+from common.engine.streaming import Interrupt, StreamedLayers, Waiting
 
 if TYPE_CHECKING:
     from common.engine.jobs import Job
@@ -355,6 +356,47 @@ def _wanted(feeds: Sequence[Feed], starts: dict[int, int]) -> list[int]:
         for row in range(len(feed.rows))
         for position in range(len(feed.tokens) - feed.logits, len(feed.tokens))
     ]
+
+
+# --- gate
+
+
+class LayerGate:
+    """Polls a pass's `interrupt` before every layer, and lets streamed layers in when their weights are there."""
+
+    def __init__(self, layers: Sequence[nn.Module], streamed: StreamedLayers | None) -> None:
+        self._streamed = streamed
+        self._first = len(layers) if streamed is None else streamed.first
+        self._interrupt: Interrupt | None = None
+        self._waiting: Waiting | None = None
+        for index, layer in enumerate(layers):
+            layer.register_forward_pre_hook(lambda module, arguments, index=index: self.enter(index))
+            layer.register_forward_hook(lambda module, arguments, output, index=index: self.leave(index))
+
+    @contextmanager
+    def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:
+        """One pass through all layers."""
+        self._interrupt, self._waiting = interrupt, waiting
+        try:
+            yield
+        except BaseException:
+            if self._streamed is not None:
+                self._streamed.rewind()
+            raise
+        finally:
+            self._interrupt = self._waiting = None
+
+    def enter(self, index: int) -> None:
+        """Begin a layer, whose weights are there then. Raises `Preempted` if the pass is interrupted."""
+        if self._interrupt is not None and self._interrupt():
+            raise Preempted
+        if self._streamed is not None and index >= self._first:
+            self._streamed.enter(index, self._interrupt, self._waiting)
+
+    def leave(self, index: int) -> None:
+        """End a layer."""
+        if self._streamed is not None and index >= self._first:
+            self._streamed.leave()
 
 
 # --- reach

@@ -330,7 +330,7 @@ def put(matrix: Matrix, users: Iterable[nn.Module]) -> None:
 def _use(layer: Any, matrix: Matrix) -> None:
     layer.register_buffer("codes", matrix.codes)
     layer.register_buffer("scales", matrix.scales)
-    layer.forward = matrix.rows if isinstance(layer, nn.Embedding) else partial(_linear, matrix, layer.bias)
+    layer.forward = matrix.rows if isinstance(layer, nn.Embedding) else partial(_linear, matrix, layer)
 
 
 def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
@@ -350,15 +350,19 @@ def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
     for layer, count in zip(layers, outputs, strict=True):
         _use(layer, Matrix(codes.narrow(0, first, count), scales.narrow(1, first, count), count, bits))
         first += count
+    joined = Matrix(codes, scales, first, bits)
     biases = [layer.bias for layer in layers]
-    whole = [torch.zeros(count) if bias is None else bias for bias, count in zip(biases, outputs, strict=True)]
-    bias = None if all(each is None for each in biases) else torch.cat(whole).to(torch.bfloat16)
-    return partial(_linear, Matrix(codes, scales, first, bits), bias)
+    if all(bias is None for bias in biases):
+        return joined.multiply
+    none = [torch.zeros(count, dtype=torch.bfloat16) for count in outputs]
+    whole = torch.cat([empty if bias is None else bias for bias, empty in zip(biases, none, strict=True)])
+    return lambda rows: joined.multiply(rows) + whole
 
 
-def _linear(matrix: Matrix, bias: Tensor | None, rows: Tensor) -> Tensor:
+def _linear(matrix: Matrix, layer: nn.Linear, rows: Tensor) -> Tensor:
+    """A layer's product; its bias is the one that it has now, which may be read later than its matrix."""
     product = matrix.multiply(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:-1], matrix.outputs)
-    return product if bias is None else product + bias
+    return product if layer.bias is None else product + layer.bias
 
 
 def users_of(model: nn.Module) -> dict[int, list[nn.Module]]:

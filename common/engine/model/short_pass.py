@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
 from common.engine.kv.memory import Layout
 from common.engine.model.exact import Scores, bits_of, exponentials
 from common.engine.model.loading import LoadedModel
-from common.engine.model.packed import PackedPass
+from common.engine.model.packed import LayerGate, PackedPass
 from common.engine.model.probes import has_fixed_turns
 from common.engine.model.quantised import join
 from common.process.compilation import compiled
@@ -51,16 +51,17 @@ class _Layer:
 
 
 class ShortPass:
-    """Passes of a model in bfloat16 on a CPU. Its layers must not be streamed."""
+    """Passes of a model in bfloat16 on a CPU."""
 
     def __init__(self, loaded: LoadedModel, layout: Layout) -> None:
         model: Any = loaded.model
         self._embed, self._rotary = model.model.embed_tokens, model.model.rotary_emb
-        self._layers = [_layer(layer) for layer in loaded.layers]
+        self._modules = loaded.layers
+        resident = len(loaded.layers) if loaded.streamed is None else loaded.streamed.first
+        self._layers = [_layer(layer) for layer in loaded.layers[:resident]]
         self._norm, self._head = _numbers(model.model.norm), model.lm_head.forward
         self._epsilon = _FLOAT(model.config.rms_norm_eps)
-        self._heads, self._head_size = model.config.num_attention_heads, layout.layers[0].key_dim
-        self._inner = model.config.intermediate_size
+        self._config, self._head_size = model.config, layout.layers[0].key_dim
 
     @staticmethod
     def serves(loaded: LoadedModel, layout: Layout) -> bool:
@@ -68,24 +69,24 @@ class ShortPass:
         config: Any = loaded.model.config
         return (
             type(loaded.model) in _CLASSES
-            and loaded.streamed is None
             and config.hidden_act == "silu"
             and len(layout.layers) == len(loaded.layers)
             and has_fixed_turns(loaded)
         )
 
-    def run(self, packed: PackedPass, poll: Callable[[], None]) -> Tensor:
-        """Logits `[logits, vocabulary]` at the wanted tokens. `poll` is called before every layer."""
+    def run(self, packed: PackedPass, gate: LayerGate) -> Tensor:
+        """Logits `[logits, vocabulary]` at the wanted tokens. Every layer is entered and left by the `gate`."""
         tokens, epsilon = packed.tokens.shape[1], self._epsilon
         embedded = self._embed.forward(packed.tokens[0])
         change, hidden = bits_of(embedded), np.zeros(embedded.shape, np.float32)
-        normed, opened = torch.empty_like(embedded), embedded.new_empty(tokens, self._inner)
-        query = embedded.new_zeros(tokens, self._heads, self._head_size)
+        normed, opened = torch.empty_like(embedded), embedded.new_empty(tokens, self._config.intermediate_size)
+        query = embedded.new_zeros(tokens, self._config.num_attention_heads, self._head_size)
         seen = torch.zeros_like(query)
         normed_bits, opened_bits, query_bits = bits_of(normed), bits_of(opened), bits_of(query)
         angles = self._angles(packed)
-        for index, layer in enumerate(self._layers):
-            poll()
+        for index, module in enumerate(self._modules[: self._config.num_hidden_layers]):
+            gate.enter(index)
+            layer = self._layers[index] if index < len(self._layers) else _layer(module)
             _add_and_norm(hidden, change, layer.before_attention, epsilon, normed_bits)
             inputs = layer.inputs(normed)
             for stretch in packed.stretches(index):
@@ -95,6 +96,7 @@ class ShortPass:
             _add_and_norm(hidden, change, layer.before_network, epsilon, normed_bits)
             _open(*layer.gates(normed), opened_bits)
             change = bits_of(layer.down(opened))
+            gate.leave(index)
         _add_and_norm(hidden, change, self._norm, epsilon, normed_bits)
         logits: Tensor = self._head(normed[packed.wanted])
         return logits

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, 
 
 SAME_IN_SHORT = {"methods-grid": "methods"}
 NOT_IN_SHORT = ("Eager answers",)  # which have a column for each distance
-OF_REAL_TEXT = ("questions", "weights")
+OF_REAL_TEXT = ("questions", "weights", "peers")
 PICTURES = {
     "latency": 2,
     "methods": 2,
@@ -103,9 +103,16 @@ def of_weights(rows: list[Row]) -> None:
         assert row["perplexity"] == pytest.approx(other["perplexity"], rel=0.05)
 
 
+def of_peers(rows: list[Row]) -> None:
+    """A process loads the file, and answers with one row and with four."""
+    assert [row["rows"] for row in where(rows, side="dragon")] == [1, 4]
+    assert all(row["steps"] > 0 and row["memory"] > row["file"] for row in rows)
+
+
 CHECKS: dict[str, Callable[[list[Row]], None]] = {
     "methods": of_methods,
     "papers": of_papers,
+    "peers": of_peers,
     "questions": of_questions,
     "retrieval": of_retrieval,
     "sessions": of_sessions,

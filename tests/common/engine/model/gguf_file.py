@@ -42,11 +42,12 @@ def write_gguf(
     kind: str = "F32",
     width: int = WIDTH,
     inner: int = INNER,
+    architecture: str = "llama",
 ) -> Weights:
     """Write a random Llama model to `path`; returns its weights by their names in the file.
 
     `scaling` is metadata, by what follows `llama.rope.scaling.`; `changed` tensors are added, or left out where empty.
-    `split` is the tokenizer's rule, and `kind` the type of the matrices.
+    `split` is the tokenizer's rule, and `kind` the type of the matrices. The architecture `qwen2` has biases.
     """
     random = np.random.default_rng(5)
     tokens = _tokens()
@@ -68,8 +69,10 @@ def write_gguf(
             "ffn_down": (width, inner),
         }
         weights |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
+        if architecture == "qwen2":
+            weights |= {f"blk.{layer}.{name}.bias": matrix(width) for name in ("attn_q", "attn_k", "attn_v")}
     weights = {name: weight for name, weight in (weights | (changed or {})).items() if weight.size}
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     for name, value in (scaling or {}).items():
         add: Any = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
         add(f"llama.rope.scaling.{name}", value)

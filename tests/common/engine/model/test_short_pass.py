@@ -16,6 +16,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.packed import Feed
 from common.engine.model.quantised import has_kernel, join, laid_out, nearest_codes, put
+from common.process.compilation import compiled
 from tests.common.engine.model.test_interruption import AfterPolls
 from tests.common.engine.model.tiny_models import load_plain, make_model, some_tokens
 
@@ -77,12 +78,12 @@ def test_float32_has_transformers_pass(tmp_path: Path) -> None:
 def without_turns(*arguments: Any) -> None:
     cosines, sines = arguments[6:8]
     whole = [*arguments[:6], np.ones_like(cosines), np.zeros_like(sines), *arguments[8:]]
-    module.compiled(module._turn_and_store)(*whole)
+    compiled(module._turn_and_store)(*whole)
 
 
 def without_norms_of_heads(*arguments: Any) -> None:
     none = np.empty(0, np.float32)
-    module.compiled(module._turn_and_store)(*arguments[:13], none, none, *arguments[15:])
+    compiled(module._turn_and_store)(*arguments[:13], none, none, *arguments[15:])
 
 
 def without_gates(gate: Any, gate_at: int, up: Any, up_at: int, opened: Any) -> None:
@@ -91,7 +92,7 @@ def without_gates(gate: Any, gate_at: int, up: Any, up_at: int, opened: Any) -> 
 
 def without_the_sum(hidden: Any, change: Any, *others: Any) -> None:
     hidden[:] = 0
-    module.compiled(module._add_and_norm_rows)(hidden, change, *others)
+    compiled(module._add_and_norm_rows)(hidden, change, *others)
 
 
 @pytest.mark.parametrize(
