@@ -280,6 +280,8 @@ def pull_model(given: str, sides: Sides, say: Say) -> str:
     Returns the name that the setting `model` takes. Raises `ModelError`.
     """
     models = sides["device"].models
+    if (named := hub.file_on_hub(given)) is not None:
+        return _import(_download_file(*named, say), models, sides, say)
     if is_gguf(given):
         return _import(expanded(given), models, sides, say)
     if is_folder(given):
@@ -311,30 +313,58 @@ def _download(hub_id: str, sides: Sides, say: Say) -> str:
     weights = hub.list_hub_files(hub_id, WEIGHTS, NOT_A_DECODER_S)
     if not weights:
         raise ModelError(_without_weights(offer))
-    total, present = sum(file.size for file in weights), sum(file.size for file in weights if file.here)
+    _announce(offer, weights, say)
+    _tell(hub_id, _get(hub_id, (*SETTINGS, hub.CARD)), sum(file.size for file in weights), sides, say)
+    _fetch(hub_id, weights)
+    _check_blobs(hub_id, _get(hub_id, (*SETTINGS, *WEIGHTS, hub.CARD)))
+    return hub_id
+
+
+def _download_file(hub_id: str, name: str, say: Say) -> Path:
+    """Bring one `.gguf` file of a Hub model here."""
+    offer = hub.offered(hub_id)
+    files = hub.list_hub_files(hub_id, (name,), ())
+    if not files:
+        others = ", ".join(each for each in offer.names if is_gguf(each)) or "none"
+        raise ModelError(f"{hub_id}: has no file {name}; its .gguf files: {others}")
+    _announce(offer, files, say)
+    _fetch(hub_id, files)
+    folder = _get(hub_id, (name,))
+    _check_blobs(hub_id, folder)
+    return folder / name
+
+
+def _announce(offer: hub.Offer, files: Sequence[hub.HubFile], say: Say) -> None:
+    total, present = sum(file.size for file in files), sum(file.size for file in files if file.here)
     begun = f", of which {decimal(present)} are here" if present else ""
-    say(f"{hub_id}: {decimal(total)} of weights{begun}, licence {offer.licence or 'not stated'}")
-    _tell(hub_id, _get(hub_id, (*SETTINGS, hub.CARD)), total, sides, say)
+    say(f"{offer.hub_id}: {decimal(total)} of weights{begun}, licence {offer.licence or 'not stated'}")
+
+
+def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
+    """Bring files into the Hub's cache, with progress. Raises `ModelError` where they do not fit."""
+    total, present = sum(file.size for file in files), sum(file.size for file in files if file.here)
     room = shutil.disk_usage(hub.cache_folder()).free
     if room < total - present:
         raise ModelError(f"{hub_id}: {hub.cache_folder()} has room for {decimal(room)} only; make some, or set HF_HOME")
     with progress_bar("downloading", in_bytes=True) as bar:
         before = 0
-        for file in weights:
+        for file in files:
 
             def reached(here: int, before: int = before, name: str = file.name) -> None:
                 bar(before + here, total, name)
 
             hub.fetch(hub_id, file, reached)
             before += file.size
-    folder = _get(hub_id, (*SETTINGS, *WEIGHTS, hub.CARD))
+
+
+def _check_blobs(hub_id: str, folder: Path) -> None:
+    """Raise `ModelError` for files that are not as the Hub has them, which are removed."""
     if damaged := damaged_blobs(folder):
         hub.forget_blobs(folder, damaged)
         raise ModelError(
             f"{hub_id}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} not as the Hub has it (the checksum"
             " differs); what is here was removed, and the same command gets it anew"
         )
-    return hub_id
 
 
 def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
@@ -359,7 +389,7 @@ def _stored(folder: Path) -> int:
 def _without_weights(offer: hub.Offer) -> str:
     """Explains why a model of the Hub that has no safetensors can't be pulled, and what to do."""
     if files := [name for name in offer.names if is_gguf(name)]:
-        return f"{offer.hub_id}: holds .gguf files; download one, for example {files[0]}, and pull that file"
+        return f"{offer.hub_id}: holds .gguf files; name one: `dragon models pull {offer.hub_id}/{files[0]}`"
     if any(name.endswith(PICKLES) for name in offer.names):
         return f"{offer.hub_id}: its weights are pickled, which is never read; choose a model with safetensors"
     return f"{offer.hub_id}: holds no weights (*.safetensors)"

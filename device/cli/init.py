@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -16,6 +17,73 @@ from device.cli.failures import CommandFailed, bad_input
 from proto.messages import Side
 
 Kind = Literal["device", "cloud", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of a pair: the setting `model`, and its size in GB of memory and of download."""
+
+    title: str
+    setting: str
+    size: float
+    licence: str
+
+
+# Models with one tokenizer, by the name of the pair: the device's and the cloud's. `docs/models.md` has the same table.
+PAIRS: Final[dict[str, dict[Side, Model]]] = {
+    "smollm2": {
+        "device": Model(
+            "SmolLM2 360M",
+            "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF/smollm2-360m-instruct-q8_0.gguf",
+            0.4,
+            "Apache-2.0",
+        ),
+        "cloud": Model(
+            "SmolLM2 1.7B",
+            "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF/smollm2-1.7b-instruct-q4_k_m.gguf",
+            1.1,
+            "Apache-2.0",
+        ),
+    },
+    "qwen2.5": {
+        "device": Model(
+            "Qwen2.5 0.5B", "Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q4_k_m.gguf", 0.5, "Apache-2.0"
+        ),
+        "cloud": Model(
+            "Qwen2.5 1.5B", "Qwen/Qwen2.5-1.5B-Instruct-GGUF/qwen2.5-1.5b-instruct-q4_k_m.gguf", 1.1, "Apache-2.0"
+        ),
+    },
+    "llama3": {
+        "device": Model(
+            "Llama 3.2 1B", "bartowski/Llama-3.2-1B-Instruct-GGUF/Llama-3.2-1B-Instruct-Q4_K_M.gguf", 0.8, "Llama 3.2"
+        ),
+        "cloud": Model(
+            "Llama 3.2 3B", "bartowski/Llama-3.2-3B-Instruct-GGUF/Llama-3.2-3B-Instruct-Q4_K_M.gguf", 2.0, "Llama 3.2"
+        ),
+    },
+    "qwen2.5-large": {
+        "device": Model(
+            "Qwen2.5 1.5B", "Qwen/Qwen2.5-1.5B-Instruct-GGUF/qwen2.5-1.5b-instruct-q4_k_m.gguf", 1.1, "Apache-2.0"
+        ),
+        "cloud": Model(
+            "Qwen2.5 7B", "bartowski/Qwen2.5-7B-Instruct-GGUF/Qwen2.5-7B-Instruct-Q4_K_M.gguf", 4.7, "Apache-2.0"
+        ),
+    },
+    "llama3-large": {
+        "device": Model(
+            "Llama 3.2 3B", "bartowski/Llama-3.2-3B-Instruct-GGUF/Llama-3.2-3B-Instruct-Q4_K_M.gguf", 2.0, "Llama 3.2"
+        ),
+        "cloud": Model(
+            "Llama 3.1 8B",
+            "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
+            4.9,
+            "Llama 3.1",
+        ),
+    },
+}
+DEFAULT_MODELS: Final = "default"
+_BESIDE: Final = 1.5  # GB that a daemon takes beside its weights
+_A_CORE: Final = 1.2  # GB of weights that a core reads for a token at the speed of reading
 
 MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine, as by default
 NO_DOCUMENTS: Final = "none"
@@ -31,6 +99,10 @@ AddressOption = Annotated[
     str | None, typer.Option("--address", help="Device: where the cloud is, or none. Cloud: where it listens")
 ]
 PrivacyOption = Annotated[Privacy | None, typer.Option("--privacy", help="What may leave the device at most")]
+Models = Annotated[
+    str | None,
+    typer.Option("--models", help=f"Pair of models: default, {', '.join(PAIRS)}; downloaded at the first start"),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: the default of what is not given")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace settings files that are there")]
 
@@ -41,6 +113,7 @@ def init(
     cloud_documents: CloudDocuments = None,
     address: AddressOption = None,
     privacy: PrivacyOption = None,
+    models: Models = None,
     yes: Yes = False,
     replace: Replace = False,
 ) -> None:
@@ -55,6 +128,9 @@ def init(
     kind: Kind = asking.value("role", role, "What is this machine: device, cloud or both?", "both", _one_of(Kind))  # type: ignore[assignment]
     roles: list[Side] = ["device", "cloud"] if kind == "both" else [kind]
     values = _values(asking, kind, address, privacy)
+    pair = _pair(asking, roles, models)
+    for each in roles if pair is not None else ():
+        values[each]["model"] = PAIRS[str(pair)][each].setting
     folders = _folders(asking, roles, {"device": documents, "cloud": cloud_documents})
     files = {each: settings_path(each) for each in roles}
     for each in roles:
@@ -72,7 +148,8 @@ def init(
     except ConfigurationError as error:
         raise bad_input(str(error)) from None
     code = max([_add(each, folder) for each, folder in folders.items()], default=0)
-    print("\n".join(["Next:", *(f"    {line}" for line in _next(kind, values))]))
+    pulls = [f"dragon models pull {values[each]['model']}" for each in roles if "model" in values[each]]
+    print("\n".join(["Next:", *(f"    {line}" for line in (*pulls, *_next(kind, values)))]))
     raise typer.Exit(code)
 
 
@@ -125,6 +202,44 @@ def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy |
     elif privacy is not None:
         raise bad_input("--privacy is the device's: leave it out with --role cloud")
     return {"device": device, "cloud": cloud}
+
+
+def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
+    """The name of the pair of models; None for the default model, which both roles have."""
+    if asking.at_terminal and given is None:
+        print(f"Models ({DEFAULT_MODELS} is SmolLM2 135M, which shows how it works and is not one to rely on):")
+        for name, pair in PAIRS.items():
+            sizes = ", ".join(f"{each} {pair[each].title} {pair[each].size} GB" for each in roles)
+            print(f"    {name:14} {sizes}; {pair[roles[-1]].licence}{_obstacle(name, roles) or ''}")
+    question = f"Which models? This machine can run {proposal(roles)}"
+    name = asking.value(
+        "models", given or (None if asking.at_terminal else DEFAULT_MODELS), question, DEFAULT_MODELS, _models
+    )
+    return None if name == DEFAULT_MODELS else name
+
+
+def proposal(roles: Sequence[Side]) -> str:
+    """The largest pair that this machine can run in these roles, by its memory and cores; else the default."""
+    fitting = [name for name in PAIRS if not _obstacle(name, roles)]
+    return fitting[-1] if fitting else DEFAULT_MODELS
+
+
+def _obstacle(name: str, roles: Sequence[Side]) -> str:
+    """A reason against a pair on this machine, with its semicolon; empty if there is none."""
+    from common.process.machine import memory, usable_cores
+
+    size = sum(PAIRS[name][role].size for role in roles)
+    needed, total = size * 1.2 + _BESIDE * len(roles), memory().total / 1e9
+    if needed > total * 0.8:
+        return f"; needs {needed:.0f} GB of memory, this machine has {total:.0f}"
+    if size > _A_CORE * usable_cores():
+        return "; slow on this machine"
+    return ""
+
+
+def _models(name: str) -> None:
+    if name != DEFAULT_MODELS and name not in PAIRS:
+        raise bad_input(f"{name!r} is none of {DEFAULT_MODELS}, {', '.join(PAIRS)}")
 
 
 def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None]) -> dict[Side, Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-LARGE = ".safetensors"  # what the Hub stores by its checksum
+LARGE = (".safetensors", ".gguf")  # what the Hub stores by its checksum
 PIECE = 2**16  # bytes that are sent at a time
 
 
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(path, content, begin)
 
     def _send(self, path: Path, content: bytes, begin: int) -> None:
-        hub, large = self.known, path.suffix == LARGE
+        hub, large = self.known, path.suffix in LARGE
         if large and hub.swapped is not None:
             content = hub.swapped + content[len(hub.swapped) :]
         for start in range(begin, len(content), PIECE):
@@ -161,7 +161,7 @@ def _entry(path: Path, folder: Path) -> dict[str, Any]:
     content = path.read_bytes()
     entry: dict[str, Any] = {"type": "file", "path": path.relative_to(folder).as_posix(), "size": len(content)}
     entry["oid"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    if path.suffix == LARGE:
+    if path.suffix in LARGE:
         entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
     return entry
 

@@ -23,7 +23,7 @@ from common.engine.kv.memory import DocumentStates, KvMemory, Need, Rows, limit_
 from common.engine.model.errors import ContextError, ModelError
 from common.engine.model.exact import ANY_ROWS, OrderedAttention, can_pack, order_products, row_blocks
 from common.engine.model.gguf import imported, is_gguf, source_of
-from common.engine.model.hub import place_of
+from common.engine.model.hub import gguf_file, place_of
 from common.engine.model.loading import DtypeName, LoadedModel, TorchDevice, load_model
 from common.engine.model.packed import PLAIN_ATTENTION, Feed, LayerGate, PackedPass, attention_of
 from common.engine.model.probes import (
@@ -440,7 +440,7 @@ def model_place(model: str, models: Path, startup: Startup | None = None, conver
     if (folder := place_of(model, models)) is not None:
         source = source_of(folder) if converted else None
         return str(folder if source is None else imported(source.path, models, startup, converted))
-    return str(imported(Path(model), models, startup, converted)) if is_gguf(model) else model
+    return str(imported(gguf_file(model), models, startup, converted)) if is_gguf(model) else model
 
 
 def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:

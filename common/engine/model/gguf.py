@@ -272,7 +272,7 @@ def _digest(file: Path) -> str:
 # By another rule a model gets other tokens for some texts than those that it was trained with.
 
 BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
-_CONTROL, _USER_DEFINED = 3, 4  # `tokenizer.ggml.token_type`
+_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # `tokenizer.ggml.token_type`
 _SPACE: Final = "\u2581"  # how sentencepiece's vocabularies write a space
 
 # Rules by name. GPT-2's, alone or behind one by which every digit is a word:
@@ -304,8 +304,11 @@ def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence
 
     Transformers spells those in bytes that have other characters than the byte alphabet's (DeepSeek's control tokens,
     several spaces), so that no text becomes one of them, and adds others that the model has no ids for: those that
-    begin and end texts once more, and GPT-2's where the file has none.
+    begin and end texts once more, and GPT-2's where the file has none. Unused tokens at the end only pad the embedding:
+    models of one family have different numbers of them.
     """
+    used = max((place + 1 for place, kind in enumerate(types) if kind != _UNUSED), default=len(tokens))
+    tokens = tokens[: used if types else None]
     description = json.loads(tokenizer.to_str())
     description["model"]["vocab"] = {token: number for number, token in enumerate(tokens)}
     description["added_tokens"] = [added for added in description["added_tokens"] if added["id"] < len(tokens)]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import SETTINGS_BYTES, check_files, read_header
-from common.engine.model.gguf import is_complete, source_of
+from common.engine.model.gguf import SUFFIX, is_complete, is_gguf, source_of
 from common.process.files import expanded
 
 CARD = "README.md"  # a model's card, which states the licence
@@ -55,7 +55,8 @@ def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Pat
     """
     folder = _cached(hub_id, wanted, unwanted)
     # Caches of older libraries don't tell which files belong to a snapshot.
-    if folder is not None and (WEIGHTS[0] not in wanted or any(folder.rglob(WEIGHTS[0]))):
+    needed = [pattern for pattern in wanted if pattern in WEIGHTS or pattern.endswith(SUFFIX)]
+    if folder is not None and all(any(folder.rglob(pattern)) for pattern in needed):
         return folder
     return Path(_downloaded(hub_id, wanted, unwanted))
 
@@ -281,6 +282,32 @@ def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
     return folder
 
 
+def file_on_hub(model: str) -> tuple[str, str] | None:
+    """The Hub id and the file that `owner/name/file.gguf` names; None for anything else, and for a file here."""
+    parts = model.split("/")
+    if len(parts) != 3 or not is_gguf(model) or os.path.exists(expanded(model)):
+        return None
+    hub_id = "/".join(parts[:2])
+    return (hub_id, parts[2]) if _HUB_ID.fullmatch(hub_id) else None
+
+
+def gguf_file(model: str) -> Path:
+    """The `.gguf` file that `model` names, here or on the Hub, which is asked where the cache lacks it.
+
+    Raises `ModelError` for one that the Hub does not have.
+    """
+    if (named := file_on_hub(model)) is None:
+        return expanded(model)
+    hub_id, name = named
+    try:
+        file = snapshot(hub_id, (name,), ()) / name
+    except FileNotFoundError as error:
+        raise ModelError(f"{model}: no file here, and not available from the Hub: {error}") from error
+    if not file.exists():
+        raise ModelError(f"{model}: {hub_id} has no such file")
+    return file
+
+
 # --- pulled
 # The models that are on this machine by name: in the folder `models`, imported, linked or put there, or in the Hub's
 # cache.
@@ -367,7 +394,9 @@ def link(folder: Path, models: Path) -> str:
 
 
 def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
-    """Remove models. Of linked ones the folders stay; of the Hub's, all that its cache has. Raises `ModelError`."""
+    """Remove models. Of linked ones the folders stay, of imported ones the files, but for those in the Hub's cache; of
+    the Hub's, all that its cache has goes. Raises `ModelError`.
+    """
     for each in chosen:
         place = models / each.name
         try:
@@ -375,11 +404,23 @@ def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
                 case "linked":
                     place.unlink()
                 case "imported":
+                    downloaded = _downloaded_file(place)
                     shutil.rmtree(place)
+                    if downloaded is not None:
+                        forget_blobs(downloaded.parent, [downloaded.name])
                 case "hub":
                     _forget(each.name)
         except OSError as error:
             raise ModelError(f"{each.name}: can't be removed: {(error.strerror or str(error)).lower()}") from error
+
+
+def _downloaded_file(folder: Path) -> Path | None:
+    """The file in the Hub's cache that has the weights of an import."""
+    try:
+        source = source_of(folder)
+    except ModelError:
+        return None
+    return source.path if source is not None and source.path.is_relative_to(cache_folder()) else None
 
 
 def card(folder: Path) -> dict[str, Any]:
