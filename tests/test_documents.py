@@ -260,7 +260,7 @@ class TestHttp:
 
 
 def test_limits_are_the_codes() -> None:
-    rows = table(OPERATIONS, "what")
+    rows = [*table(OPERATIONS, "what"), *table(LIBRARIES, "what")]
     for _, limit, place in rows:
         module, _, name = code(place)[0].rpartition(".")
         owner: Any
