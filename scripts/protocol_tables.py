@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -20,36 +20,35 @@ from proto.payloads.trace import DETAILS
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
 BLOCK: Final = re.compile(r"<!-- table (?P<name>\w+) -->\n(?P<rows>.*?)<!-- table end -->", re.DOTALL)
+SHARED: Final = "session"  # the first field of nearly all messages, which the page explains once
 KINDS: Final = {kind.__name__: kind for kind in TAGS}
 
 
 def wire_type(annotation: Any) -> str:
-    """A field's type and bounds, in the words of the page."""
+    """A field's type and bounds, as the page's table of types explains them."""
     base, bound = annotation, None
     if get_origin(annotation) is Annotated:
         base, bound = get_args(annotation)
     if get_origin(base) is Literal:
-        return "enum " + ", ".join(f"`{name}`" for name in get_args(base))
+        return f"enum({', '.join(f'`{name}`' for name in get_args(base))})"
     match bound:
         case Count(limit, least) if base is int:
-            return f"uint {_within(limit, least)}"
+            return f"uint{_within(limit, least)}"
         case Count(limit, least):
-            return f"array of {wire_type(get_args(base)[0])}; {_within(limit, least)} items"
+            return f"array({wire_type(get_args(base)[0])}){_within(limit, least)}"
         case Real(low, high, or_zero):
-            return f"float {low:g} to {high:g}" + (", or 0" if or_zero else "")
+            return f"float[{low:g},{high:g}]" + " or 0" * or_zero
         case Text(limit):
-            return f"text ≤ {limit} B"
+            return f"text≤{limit}"
         case Bytes(limit):
-            return f"payload ≤ {limit} B"
-    if is_dataclass(base):
-        return f"array, the fields of {base.__name__}"
+            return f"payload≤{limit}"
     return base.__name__
 
 
 def _within(limit: int, least: int) -> str:
     if least:
-        return f"{least} to {limit - 1}"
-    return f"< 2^{limit.bit_length() - 1}" if limit & (limit - 1) == 0 else f"≤ {limit - 1}"
+        return f"[{least},{limit - 1}]"
+    return f"<2^{limit.bit_length() - 1}" if limit & (limit - 1) == 0 else f"≤{limit - 1}"
 
 
 def with_tables(page: str) -> str:
@@ -80,6 +79,8 @@ def _rows(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _fields(kind: type[Message], meant: dict[str, str]) -> Iterable[Sequence[str]]:
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
+        if field.name == SHARED:
+            continue
         yield f"`{field.name}`", wire_type(hints[field.name]), meant.get(field.name, "?")
 
 

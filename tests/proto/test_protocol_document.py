@@ -40,7 +40,7 @@ from proto.framing import TAGS, decode, encode, wire_size
 from proto.messages import MOST_RESOLUTION
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
 from proto.payloads.trace import Span, decode_spans, encode_spans
-from scripts.protocol_tables import BLOCK, KINDS, PAGE, meanings, with_tables
+from scripts.protocol_tables import BLOCK, KINDS, PAGE, SHARED, meanings, with_tables
 
 DOCUMENT = PAGE.read_text("utf-8")
 GOLDEN = PAGE.with_name("golden.txt")
@@ -91,21 +91,29 @@ def test_the_tables_are_the_schemas() -> None:
 
 
 def test_a_table_that_is_wrong_is_written_again() -> None:
-    wrong = DOCUMENT.replace("| `closest` | float -2 to 2 |", "| `nearest` | float -1 to 1 |")
+    wrong = DOCUMENT.replace("| `closest` | float[-2,2] |", "| `nearest` | float[-1,1] |")
     wrong = re.sub(r"^\| `prompt_tokens` .*\n", "", wrong, flags=re.MULTILINE)
     written = with_tables(wrong)
-    assert "`nearest`" not in written and "| `closest` | float -2 to 2 | ? |" in written
-    assert "| `prompt_tokens` | uint < 2^24 | ? |" in written
+    assert "`nearest`" not in written and "| `closest` | float[-2,2] | ? |" in written
+    assert "| `prompt_tokens` | uint<2^24 | ? |" in written
 
 
 def test_every_message_has_a_section_with_its_table_and_every_field_a_meaning() -> None:
     sections = re.findall(r"^### (\d+) (\w+)\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE)
     assert [(int(tag), name) for tag, name, _ in sections] == [(tag, kind.__name__) for kind, tag in TAGS.items()]
+    without = set()
     for _, name, text in sections:
-        [table] = [block for block in BLOCK.finditer(text) if block["name"] == name]
-        meant = meanings(table["rows"])
-        assert list(meant) == [field.name for field in fields(KINDS[name])]
+        rows = "".join(block["rows"] for block in BLOCK.finditer(text) if block["name"] == name)
+        named = [field.name for field in fields(KINDS[name])]
+        if named[0] == SHARED:
+            named.pop(0)
+        else:
+            without.add(f"`{name}`")
+        meant = meanings(rows)
+        assert list(meant) == named
         assert "?" not in meant.values(), name
+    (said,) = re.findall(rf"^Every message but (.*) begins with the field `{SHARED}`", DOCUMENT, re.MULTILINE)
+    assert set(re.findall(r"`\w+`", said)) == without
     assert {"constants", "spans"} <= {block["name"] for block in BLOCK.finditer(DOCUMENT)}
 
 
