@@ -42,7 +42,7 @@ def wire_type(annotation: Any) -> str:
             return f"text≤{limit}"
         case Bytes(limit):
             return f"payload≤{limit}"
-    return base.__name__
+    return str(base.__name__)
 
 
 def _within(limit: int, least: int) -> str:
