@@ -32,7 +32,7 @@ HABITS: Final = {
         "such, for the thing's name": r"\bsuch\b(?! as\b)",
         "what is there, for the thing's name": r"\bwhat (?:is|was|were) (?:there|found)\b",
         "holds, for is true": r"\bholds?\b",
-        "goes and comes, for a state": r"\b(?:goes|comes)\b",
+        "goes and comes, for a state": r"\b(?:goes|comes)\b(?! on\b)",
         "some 160, for about": r"\bsome \d",
         "in vain, for wasted": r"\bin vain\b",
         "the way, for the network": r"\b(?:the|one) way\b",
@@ -80,7 +80,7 @@ def sentences(document: str) -> list[str]:
 
 
 def habits(document: str) -> Mapping[str, int]:
-    """How often each habit occurs."""
+    """The number of times that each habit occurs."""
     found = pieces(document)
     return {name: sum(len(pattern.findall(piece)) for piece in found) for name, pattern in HABITS.items()}
 
