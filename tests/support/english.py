@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LIMITS: Final = ROOT / "tests" / "english.json"
 LONG: Final = 30  # words of a sentence
 WORDS_OF_A_NAME: Final = 3
+WORD: Final = re.compile(r"[^\W_]")  # bars of tables, rules and signs are none
 
 HABITS: Final = {
     name: re.compile(pattern, re.IGNORECASE)
@@ -86,10 +87,10 @@ def habits(document: str) -> Mapping[str, int]:
 
 
 def measured(document: str) -> English:
-    """The measures of a document. Words are counted as `wc -w` does, code and tables included."""
+    """The measures of a document. Words have a letter or a digit; those of code and tables count."""
     lengths = [len(sentence.split()) for sentence in sentences(document)]
     return English(
-        words=len(document.split()),
+        words=sum(bool(WORD.search(word)) for word in document.split()),
         sentence=round(sum(lengths) / max(1, len(lengths)), 1),
         long=sum(length > LONG for length in lengths),
         habits=sum(habits(document).values()),
