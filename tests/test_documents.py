@@ -350,8 +350,11 @@ class TestEnglish:
         text = """# A heading that nobody counts as a sentence, however long
 
 The device sends a question. Those that wait are told of it, but for one.
+
     code that no one reads as prose, behind a fence
-* It holds `a b c` so long as needed; some 160 bytes.
+
+* It holds `a b c` so long
+    as needed; some 160 bytes.
 
 | name | meaning |
 |---|---|

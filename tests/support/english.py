@@ -63,14 +63,16 @@ def worse(measured: English, limit: English) -> list[str]:
 
 def pieces(document: str) -> list[str]:
     """Paragraphs, list items and table cells, without code and headings."""
-    text = re.sub(r"```.*?```|<!--.*?-->", "", document, flags=re.DOTALL)
-    text = re.sub(r"^ {4,}(?![*\d-]).*$|^#.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"```.*?```|<!--.*?-->|^#.*?$", "", document, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`]*`", "code", text)
     found = list[str]()
-    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[*-] |\d+\. |\|))", text):
-        stripped = re.sub(r"^[*-] |^\d+\. ", "", block.strip())
-        found += stripped.strip("|").split("|") if stripped.startswith("|") else [stripped]
+    for paragraph in re.split(r"\n[ \t]*\n", text):
+        if re.match(r"\n? {4}", paragraph):
+            continue  # a block of code
+        for block in re.split(r"\n(?=\s*(?:[*-] |\d+\. |\|))", paragraph):
+            stripped = re.sub(r"^[*-] |^\d+\. ", "", block.strip())
+            found += stripped.strip("|").split("|") if stripped.startswith("|") else [stripped]
     return [" ".join(piece.replace("*", "").split()) for piece in found if re.search(r"[A-Za-z]", piece)]
 
 
