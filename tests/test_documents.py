@@ -36,6 +36,7 @@ from device.http.payloads import report_json
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import OPTIONS, ChatBody, CompletionBody
 from device.settings import DeviceSettings
+from tests.support import english
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = [
@@ -260,7 +261,7 @@ class TestHttp:
 
 
 def test_limits_are_the_codes() -> None:
-    rows = table(OPERATIONS, "what")
+    rows = [*table(OPERATIONS, "what"), *table(LIBRARIES, "what")]
     for _, limit, place in rows:
         module, _, name = code(place)[0].rpartition(".")
         owner: Any
@@ -328,3 +329,61 @@ class TestReferences:
         named = {path for row in table(ALGORITHM, "property") for path in code(row[1])}
         assert len(named) > 10
         assert all((ROOT / path).is_file() for path in named)
+
+
+class TestEnglish:
+    """Words, length of sentences and habits, per document: limits in tests/english.json, which may only fall."""
+
+    def test_no_document_is_above_its_limits(self) -> None:
+        now, limits = english.documents(), english.limits()
+        assert now.keys() == limits.keys(), "python -m tests.support.english --lower"
+        worse = {name: english.worse(measured, limits[name]) for name, measured in now.items()}
+        assert not {name: names for name, names in worse.items() if names}
+
+    def test_limits_are_what_the_documents_reach(self) -> None:
+        """A document that got better lowers its limits, so that it stays so. A few words are free."""
+        now, limits = english.documents(), english.limits()
+        assert english.lowered(now, limits) == limits, "python -m tests.support.english --lower"
+        assert english.lowered({"new": english.English(51, 9.1, 2, 3)}, {}) == {"new": english.English(100, 9.5, 2, 3)}
+
+    def test_what_is_counted(self) -> None:
+        text = """# A heading that nobody counts as a sentence, however long
+
+The device sends a question. Those that wait are told of it, but for one.
+
+    code that no one reads as prose, behind a fence
+
+* It holds `a b c` so long
+    as needed; some 160 bytes.
+
+| name | meaning |
+|---|---|
+| `one` | The cloud retrieves and reads the documents of the question |
+
+```
+behind, told, in vain
+```
+"""
+        assert english.sentences(text) == [
+            "The device sends a question.",
+            "Those that wait are told of it, but for one.",
+            "It holds code so long as needed; some 160 bytes.",
+            "The cloud retrieves and reads the documents of the question",
+        ]
+        measured = english.measured(text)
+        assert (measured.sentence, measured.long) == (8.8, 0)
+        assert english.measured("| a | `b` 2 |\n|---|---|\n").words == 3
+        found = {name.split(",")[0] for name, count in english.habits(text).items() if count}
+        assert found == {
+            "told",
+            "but for",
+            "as long as",
+            "those that",
+            "holds",
+            "some 160",
+            "who or what as a sentence's first word",
+        }
+
+    def test_long_sentences_are_counted(self) -> None:
+        assert english.measured("A " + "word " * 30 + "ends.").long == 1
+        assert english.measured("A " + "word " * 20 + "ends. " + "A " + "word " * 20 + "ends.").long == 0

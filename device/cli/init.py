@@ -20,7 +20,7 @@ Kind = Literal["device", "cloud", "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class SuggestedModel:
     """A model of a pair: the setting `model`, and its size in GB of memory and of download."""
 
     title: str
@@ -30,15 +30,15 @@ class Model:
 
 
 # Models with one tokenizer, by the name of the pair: the device's and the cloud's. `docs/models.md` has the same table.
-PAIRS: Final[dict[str, dict[Side, Model]]] = {
+PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
     "smollm2": {
-        "device": Model(
+        "device": SuggestedModel(
             "SmolLM2 360M",
             "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF/smollm2-360m-instruct-q8_0.gguf",
             0.4,
             "Apache-2.0",
         ),
-        "cloud": Model(
+        "cloud": SuggestedModel(
             "SmolLM2 1.7B",
             "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF/smollm2-1.7b-instruct-q4_k_m.gguf",
             1.1,
@@ -46,34 +46,34 @@ PAIRS: Final[dict[str, dict[Side, Model]]] = {
         ),
     },
     "qwen2.5": {
-        "device": Model(
+        "device": SuggestedModel(
             "Qwen2.5 0.5B", "Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q4_k_m.gguf", 0.5, "Apache-2.0"
         ),
-        "cloud": Model(
+        "cloud": SuggestedModel(
             "Qwen2.5 1.5B", "Qwen/Qwen2.5-1.5B-Instruct-GGUF/qwen2.5-1.5b-instruct-q4_k_m.gguf", 1.1, "Apache-2.0"
         ),
     },
     "llama3": {
-        "device": Model(
+        "device": SuggestedModel(
             "Llama 3.2 1B", "bartowski/Llama-3.2-1B-Instruct-GGUF/Llama-3.2-1B-Instruct-Q4_K_M.gguf", 0.8, "Llama 3.2"
         ),
-        "cloud": Model(
+        "cloud": SuggestedModel(
             "Llama 3.2 3B", "bartowski/Llama-3.2-3B-Instruct-GGUF/Llama-3.2-3B-Instruct-Q4_K_M.gguf", 2.0, "Llama 3.2"
         ),
     },
     "qwen2.5-large": {
-        "device": Model(
+        "device": SuggestedModel(
             "Qwen2.5 1.5B", "Qwen/Qwen2.5-1.5B-Instruct-GGUF/qwen2.5-1.5b-instruct-q4_k_m.gguf", 1.1, "Apache-2.0"
         ),
-        "cloud": Model(
+        "cloud": SuggestedModel(
             "Qwen2.5 7B", "bartowski/Qwen2.5-7B-Instruct-GGUF/Qwen2.5-7B-Instruct-Q4_K_M.gguf", 4.7, "Apache-2.0"
         ),
     },
     "llama3-large": {
-        "device": Model(
+        "device": SuggestedModel(
             "Llama 3.2 3B", "bartowski/Llama-3.2-3B-Instruct-GGUF/Llama-3.2-3B-Instruct-Q4_K_M.gguf", 2.0, "Llama 3.2"
         ),
-        "cloud": Model(
+        "cloud": SuggestedModel(
             "Llama 3.1 8B",
             "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
             4.9,

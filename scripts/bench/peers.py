@@ -68,10 +68,11 @@ class Side:
     """A process that answers lines with lines of JSON."""
 
     def __init__(self, *command: object, threads: int = 1) -> None:
+        self._command = [*map(str, command)]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self._began = time.perf_counter()
         self._process = subprocess.Popen(
-            [*map(str, command)],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -86,7 +87,7 @@ class Side:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args} ended without an answer")
+            raise RuntimeError(f"{self._command[0]} ended without an answer")
         answer: dict[str, float] = json.loads(line)
         return answer
 
@@ -164,7 +165,7 @@ def _milliseconds(field: str) -> Any:
 def _ratio(field: str) -> Cell:
     """Shows this side's time over llama.cpp's of the same turn."""
 
-    def shown(rows: list[Row]) -> str | None:
+    def shown(rows: list[Row]) -> object:
         rows = [row for row in rows if row[field] is not None]
         own, others = where(rows, side="dragon"), where(rows, side="llama.cpp")
         ratios = [

@@ -40,7 +40,7 @@ VOCABULARIES: Final = (1, 4, 8, 2048, 50_257, 151_936, 2**24 - 1)
 SHAPES: Final = ((KvShape(1, 2, 3),), (KvShape(2, 4, 4), KvShape(2, 4, 4)))  # the first: of the golden bytes
 MOST_TOKENS: Final = 64
 MOST_POSITIONS: Final = 8
-_PROTOCOL: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+_GOLDEN: Final = Path(__file__).resolve().parents[2] / "docs" / "golden.txt"
 
 
 def frame(data: bytes) -> None:
@@ -143,7 +143,7 @@ def probe(target: Target, data: bytes) -> bool:
 
 def seeds() -> list[bytes]:
     """Golden bytes of the protocol's document and some lists of ids, alone and behind a byte for the vocabulary."""
-    lines = re.findall(r"^frame ?([0-9a-f ]*)$", _PROTOCOL.read_text("utf-8"), re.MULTILINE)
+    lines = re.findall(r"^frame ?([0-9a-f ]*)$", _GOLDEN.read_text("utf-8"), re.MULTILINE)
     golden = [bytes.fromhex(line) for line in lines]
     listed = [np.arange(0, 3 * count, 3, dtype=np.uint32) for count in (1, 5, 97, 200)]
     golden += [bytes((len(each),)) + encode_ids(each) for each in listed]

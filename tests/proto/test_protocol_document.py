@@ -1,4 +1,4 @@
-"""docs/protocol.md and the code say the same: tables, limits, codes, and golden bytes in both directions."""
+"""docs/protocol.md and the code say the same: tables, limits and codes; docs/golden.txt in both directions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import re
 import struct
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -37,29 +36,21 @@ from proto.codes import (
     encode_top_p,
 )
 from proto.errors import Refusal
-from proto.framing import (
-    HEADER_LIMIT,
-    LARGEST_PAYLOAD,
-    PAYLOAD_LIMIT,
-    PROTOCOL_VERSION,
-    TAGS,
-    decode,
-    encode,
-    wire_size,
-)
-from proto.messages import MOST_RESOLUTION, Bytes, Count, Message, Real, Text
+from proto.framing import TAGS, decode, encode, wire_size
+from proto.messages import MOST_RESOLUTION
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv
-from proto.payloads.trace import DETAILS, Span, decode_spans, encode_spans
+from proto.payloads.trace import Span, decode_spans, encode_spans
+from scripts.protocol_tables import BLOCK, KINDS, PAGE, SHARED, meanings, with_tables
 
-DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text("utf-8")
-KINDS = {kind.__name__: kind for kind in TAGS}
+DOCUMENT = PAGE.read_text("utf-8")
+GOLDEN = PAGE.with_name("golden.txt")
 DTYPES = {"ids": np.uint32, "codes": np.uint16, "weights": np.float16, "probabilities": np.float32}
 ENTRIES: dict[str, type] = {"race": RaceEntries, "top-p": TopPEntries, "raw": RawEntries}
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A ```golden block: a line that says what it is, its value as JSON, and its bytes."""
+    """A block of docs/golden.txt: a line that says what it is, its value as JSON, and its bytes."""
 
     kind: str
     value: Any
@@ -68,8 +59,8 @@ class Golden:
 
 def goldens() -> list[Golden]:
     found = []
-    for block in re.findall(r"```golden\n(.*?)```", DOCUMENT, re.DOTALL):
-        kind, value, *frames = block.strip().splitlines()
+    for block in GOLDEN.read_text("utf-8").strip().split("\n\n")[1:]:  # the first one is about the file
+        kind, value, *frames = block.splitlines()
         assert value.startswith("value "), block
         assert all(line.startswith("frame") for line in frames), block
         sent = [bytes.fromhex(line.removeprefix("frame")) for line in frames]
@@ -95,59 +86,38 @@ def built(annotation: Any, value: Any) -> Any:
     return value
 
 
-def wire_type(annotation: Any) -> str:
-    """A field's type as the tables of the document write it."""
-    base, bound = annotation, None
-    if get_origin(annotation) is Annotated:
-        base, bound = get_args(annotation)
-    if get_origin(base) is Literal:
-        return "enum " + ", ".join(f"{index} `{name}`" for index, name in enumerate(get_args(base)))
-    match bound:
-        case Count(limit, least) if base is int:
-            return f"uint {within(limit, least)}"
-        case Count(limit, least):
-            item = get_args(base)[0]
-            return f"array of {wire_type(item)}; {within(limit, least)} items"
-        case Real(low, high, or_zero):
-            return f"float {low:g} to {high:g}" + (", or 0" if or_zero else "")
-        case Text(limit):
-            return f"text ≤ {limit} B"
-        case Bytes(limit):
-            return f"payload ≤ {limit} B"
-    return "bool" if base is bool else f"array, the fields of {base.__name__}"
+def test_the_tables_are_the_schemas() -> None:
+    assert with_tables(DOCUMENT) == DOCUMENT, "python -m scripts.protocol_tables"
 
 
-def within(limit: int, least: int) -> str:
-    if least:
-        return f"{least} to {limit - 1}"
-    return f"< 2^{limit.bit_length() - 1}" if limit & (limit - 1) == 0 else f"≤ {limit - 1}"
+def test_a_table_that_is_wrong_is_written_again() -> None:
+    wrong = DOCUMENT.replace("| `closest` | float[-2,2] |", "| `nearest` | float[-1,1] |")
+    wrong = re.sub(r"^\| `prompt_tokens` .*\n", "", wrong, flags=re.MULTILINE)
+    written = with_tables(wrong)
+    assert "`nearest`" not in written and "| `closest` | float[-2,2] | ? |" in written
+    assert "| `prompt_tokens` | uint<2^24 | ? |" in written
 
 
-def documented_fields(kind: type[Message]) -> list[tuple[str, str]]:
-    section = re.search(rf"^### {TAGS[kind]} {kind.__name__}\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE)
-    assert section, f"{kind.__name__} has no section"
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.+?) \|$", section[1], re.MULTILINE)
-    assert all(meaning.strip() for _, _, meaning in rows)
-    return [(name, written) for name, written, _ in rows]
+def test_every_message_has_a_section_with_its_table_and_every_field_a_meaning() -> None:
+    sections = re.findall(r"^### (\d+) (\w+)\n(.*?)(?=^##)", DOCUMENT, re.DOTALL | re.MULTILINE)
+    assert [(int(tag), name) for tag, name, _ in sections] == [(tag, kind.__name__) for kind, tag in TAGS.items()]
+    without = set()
+    for _, name, text in sections:
+        rows = "".join(block["rows"] for block in BLOCK.finditer(text) if block["name"] == name)
+        named = [field.name for field in fields(KINDS[name])]
+        if named[0] == SHARED:
+            named.pop(0)
+        else:
+            without.add(f"`{name}`")
+        meant = meanings(rows)
+        assert list(meant) == named
+        assert "?" not in meant.values(), name
+    (said,) = re.findall(rf"^Every message but (.*) begins with the field `{SHARED}`", DOCUMENT, re.MULTILINE)
+    assert set(re.findall(r"`\w+`", said)) == without
+    assert {"constants", "spans"} <= {block["name"] for block in BLOCK.finditer(DOCUMENT)}
 
 
-@pytest.mark.parametrize("kind", TAGS, ids=lambda kind: kind.__name__)
-def test_every_field_is_documented_in_order_with_its_bound(kind: type[Message]) -> None:
-    hints = get_type_hints(kind, include_extras=True)
-    assert documented_fields(kind) == [(field.name, wire_type(hints[field.name])) for field in fields(kind)]
-
-
-def test_limits_version_and_codes_are_documented() -> None:
-    for name, number in (
-        ("Protocol version", PROTOCOL_VERSION),
-        ("Header", HEADER_LIMIT),
-        ("Payload, unless configured", PAYLOAD_LIMIT),
-        ("Payload, at most", LARGEST_PAYLOAD),
-        ("Digest modulus", digest.PRIME),
-        ("Digest base", digest.BASE),
-        ("Digest of the empty prefix", digest.EMPTY),
-    ):
-        assert re.search(rf"^\| {name} \| {number}\b", DOCUMENT, re.MULTILINE), f"{name} is {number}"
+def test_every_refusal_is_documented() -> None:
     for code in get_args(Refusal):
         assert f"| `{code}` |" in DOCUMENT
 
@@ -269,12 +239,6 @@ def test_documented_bits_of_an_index_hold() -> None:
     assert len(bits) == 5
     assert bits == [short.short_width(tokens, resolution, vocabulary) for tokens in kinds]
     assert f", 1 to {MOST_RESOLUTION:,}: K tokens share" in DOCUMENT
-
-
-def test_every_kind_of_span_is_documented() -> None:
-    for number, (kind, details) in enumerate(DETAILS.items()):
-        names = ", ".join(f"{index} `{detail}`" for index, detail in enumerate(details)) if any(details) else "0"
-        assert f"| {number} | `{kind}` | {names} |" in DOCUMENT
 
 
 def test_documented_sizes_hold() -> None:

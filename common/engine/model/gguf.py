@@ -97,7 +97,7 @@ def source_of(folder: Path) -> WeightSource | None:
         raise ModelError(f"{path}: is damaged; name the .gguf file, and it is imported again") from error
 
 
-def unread(path: Path, tensor: str, kind: str) -> str:
+def unread_type(path: Path, tensor: str, kind: str) -> str:
     """The sentence about a type of numbers that is not read."""
     return f"{path}: {tensor} is of type {kind}, which is not read here; get the model as Q4_K_M, Q8_0 or F16"
 

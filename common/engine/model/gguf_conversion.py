@@ -126,13 +126,13 @@ def _check_types(file: Path, tensors: Sequence[Any]) -> None:
     import numpy as np
     from gguf import GGML_QUANT_SIZES, dequantize
 
-    from common.engine.model.gguf import unread
+    from common.engine.model.gguf import unread_type
 
     for kind, name in {tensor.tensor_type: tensor.name for tensor in tensors}.items():
         try:
             dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
         except NotImplementedError:
-            raise ValueError(unread(file, name, kind.name)) from None
+            raise ValueError(unread_type(file, name, kind.name)) from None
 
 
 def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:

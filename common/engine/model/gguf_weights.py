@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import StoredWeights
-from common.engine.model.gguf import InFile, WeightSource, unread
+from common.engine.model.gguf import InFile, WeightSource, unread_type
 from common.engine.model.quantised import (
     CODED,
     GroupCodes,
@@ -58,7 +58,7 @@ class _Reader:
         try:
             plain = dequantize(self.stored(tensor), GGMLQuantizationType[tensor.kind])
         except NotImplementedError:
-            raise ModelError(unread(self.source.path, tensor.name, tensor.kind)) from None
+            raise ModelError(unread_type(self.source.path, tensor.name, tensor.kind)) from None
         plain = self.processor.process(plain.reshape(tensor.shape), tensor.name).weights
         numbers = torch.from_numpy(np.array(plain, dtype=np.float32))
         if not bool(torch.isfinite(numbers).all()):

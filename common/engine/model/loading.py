@@ -200,7 +200,7 @@ def load_model(
     as_stored = few_bits and weights == "stored"
     if streaming is None and place.type == "cpu":
         plain = stored.numbers * number_type.itemsize
-        check_memory(folder_or_hub_id, plain if source is None else bytes_of(source, number_type, as_stored))
+        check_free_memory(folder_or_hub_id, plain if source is None else bytes_of(source, number_type, as_stored))
     model: Any
     samples: Mapping[str, bytes] = {}
     streamed = None
@@ -260,7 +260,7 @@ def takes_codes(dtype: DtypeName, place: torch.device) -> bool:
     return place.type == "cpu" and dtype != "float32" and has_kernel()
 
 
-def check_memory(name: str, needed: int) -> None:
+def check_free_memory(name: str, needed: int) -> None:
     """Raise `ModelError` unless there is memory for weights of `needed` bytes."""
     free = memory().available
     if needed > free:

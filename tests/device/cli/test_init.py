@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from common.configuration.configuration import load_settings
+from common.engine.model.hub import file_on_hub
 from common.library import commands
+from common.process import machine
+from device.cli.init import PAIRS, proposal
 from device.settings import DeviceSettings
 from tests.common.library.test_commands import ConfiguredToy
 from tests.device.cli.conftest import Dragon, Typed
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def written(home: Path) -> dict[str, dict[str, object]]:
@@ -50,6 +55,50 @@ def test_a_device_that_no_cloud_takes_part_with(dragon: Dragon, role: str) -> No
     assert "dragon up" not in done.stdout and "dragon pair" not in done.stdout
 
 
+def test_a_pair_of_models(dragon: Dragon, tmp_path: Path) -> None:
+    done = dragon("init", "--yes", "--models", "qwen2.5")
+    assert done.returncode == 0, done.stderr
+    models = {role: values["model"] for role, values in written(tmp_path).items()}
+    assert models == {role: model.setting for role, model in PAIRS["qwen2.5"].items()}
+    following = done.stdout.partition("Next:\n")[2].splitlines()
+    assert following[:2] == [f"    dragon models pull {models[role]}" for role in ("device", "cloud")]
+    assert "    dragon up" in following
+    refused = dragon("init", "--yes", "--replace", "--models", "gpt-4o")
+    assert refused.returncode == 2 and "is none of default, smollm2" in refused.stderr
+
+
+def test_the_documents_have_the_same_pairs() -> None:
+    text = (ROOT / "docs" / "models.md").read_text("utf-8")
+    for name, pair in PAIRS.items():
+        device, cloud = pair["device"], pair["cloud"]
+        licences = ", ".join(dict.fromkeys((device.licence, cloud.licence)))
+        line = f"| `{name}` | {device.title} | {cloud.title} | {device.size} + {cloud.size} GB | {licences} |"
+        assert line in text
+        for model in pair.values():
+            hub_id, file = model.setting.rsplit("/", 1)
+            assert file_on_hub(model.setting) == (hub_id, file)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "cores", "pair"),
+    [
+        (2, 1, "default"),
+        (8, 1, "default"),
+        (8, 2, "qwen2.5"),
+        (12, 8, "llama3"),
+        (16, 2, "qwen2.5"),
+        (16, 8, "llama3-large"),
+    ],
+)
+def test_the_largest_pair_that_a_machine_can_run(
+    gigabytes: float, cores: int, pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = int(gigabytes * 1e9)
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(size, size))
+    monkeypatch.setattr(machine, "usable_cores", lambda: cores)
+    assert proposal(["device", "cloud"]) == pair
+
+
 def test_a_cloud(dragon: Dragon, tmp_path: Path) -> None:
     done = dragon("init", "--role", "cloud", "--address", "tcp://0.0.0.0:8601")
     assert written(tmp_path) == {"cloud": {"bind": "tcp://0.0.0.0:8601"}}
@@ -64,6 +113,8 @@ def test_what_is_not_given_is_asked_for_until_it_can_be(dragon: Dragon, tmp_path
         "tcp://cloud.example:1",
         "none at all",
         "balanced",
+        "gpt-4o",
+        "default",
         "/nowhere",
         "none",
     ]
@@ -74,7 +125,7 @@ def test_what_is_not_given_is_asked_for_until_it_can_be(dragon: Dragon, tmp_path
         assert said in done.stdout
 
 
-@pytest.mark.parametrize(("answers", "code"), [("both\n\n\n\nn\n", 2), ("both\n", 130)])
+@pytest.mark.parametrize(("answers", "code"), [("both\n\n\n\n\nn\n", 2), ("both\n", 130)])
 def test_nothing_is_written_without_a_yes(dragon: Dragon, tmp_path: Path, answers: str, code: int) -> None:
     assert dragon("init", given=Typed(answers)).returncode == code
     assert written(tmp_path) == {}

@@ -143,6 +143,27 @@ class TestHub:
         assert (removed.returncode, removed.stdout) == (0, "removed somebody/small\n")
         assert dragon("models", "list").stdout == ""
 
+    def test_one_gguf_file_of_a_repository(self, dragon: Dragon, server: Hub, tmp_path: Path) -> None:
+        """Pulled, named without digits, and gone with its download."""
+        folder = tmp_path / "files"
+        folder.mkdir()
+        server.repositories["somebody/small-GGUF"] = folder
+        write_gguf(folder / "small.q4.gguf", kind="Q4_0", width=64, inner=64)
+        (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+        place = {"DRAGON_DEVICE_MODELS": str(tmp_path / "models"), "DRAGON_DEVICE_THREADS": "1"}
+        missing = dragon("models", "pull", "somebody/small-GGUF/other.gguf", **place)
+        assert missing.returncode == 2 and "has no file other.gguf; its .gguf files: small.q4.gguf" in missing.stderr
+        pulled = dragon("models", "pull", "somebody/small-GGUF/small.q4.gguf", **place)
+        assert pulled.returncode == 0, pulled
+        assert pulled.stdout.startswith("small.q4-") and "licence mit" in pulled.stderr
+        server.requests.clear()
+        assert "M parameters in int4" in dragon("models", "check", "small.q4", **place).stdout
+        whole = dragon("models", "check", "somebody/small-GGUF/small.q4.gguf", **place)
+        assert whole.returncode == 0 and server.requests == []
+        blobs = list((tmp_path / "cache").rglob("blobs/*"))
+        assert dragon("models", "remove", pulled.stdout.strip(), "--yes", **place).returncode == 0
+        assert len(list((tmp_path / "cache").rglob("blobs/*"))) == len(blobs) - 1
+
     def test_what_is_not_whole_is_shown_and_gone_on_with(
         self, dragon: Dragon, server: Hub, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -174,7 +195,8 @@ class TestHub:
         (folder / "model.safetensors").unlink()
         assert "its weights are pickled, which is never read" in dragon("models", "pull", "somebody/small").stderr
         (folder / "small.Q4.gguf").write_bytes(b"GGUF")
-        assert "for example small.Q4.gguf, and pull that file" in dragon("models", "pull", "somebody/small").stderr
+        named = "name one: `dragon models pull somebody/small/small.Q4.gguf`"
+        assert named in dragon("models", "pull", "somebody/small").stderr
 
 
 @pytest.mark.parametrize(

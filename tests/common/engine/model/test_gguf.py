@@ -359,6 +359,14 @@ class TestTokenizer:
         assert own.encode("a  a").ids == [0, 3, 0]
         assert own.token_to_id("ĠĠ") == 2
 
+    def test_padding_is_no_part_of_it(self) -> None:
+        """Models of one family pad their embeddings to different sizes."""
+        tokenizer = Tokenizer(BPE(vocab={"a": 0, "b": 1}, merges=[]))
+        tokens, types = ["a", "<unused>", "b"], [1, 5, 1]
+        padded = with_own_tokens(tokenizer, [*tokens, "[PAD3]", "[PAD4]"], [*types, 5, 5])
+        assert padded.to_str() == with_own_tokens(tokenizer, tokens, types).to_str()
+        assert padded.get_vocab_size() == 3
+
     def test_of_a_file(self, tmp_path: Path) -> None:
         write_gguf(tmp_path / "x.gguf", split="smollm")
         convert(tmp_path / "x.gguf", tmp_path / "made")
