@@ -30,7 +30,12 @@ from scripts.daemons import fill_library
 from scripts.demo.__main__ import TEXTS
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
 
-TYPES: Final = ("bfloat16", "float32")
+TYPES: Final[Mapping[str, Mapping[str, object]]] = {
+    "stored": {"dtype": "bfloat16"},
+    "int8": {"dtype": "bfloat16", "weights": "int8"},
+    "int4": {"dtype": "bfloat16", "weights": "int4"},
+    "float32": {"dtype": "float32"},
+}
 QUESTIONS, TOKENS, SHORT_TOKENS = 10, 24, 6
 TEMPERATURES: Final = (0.0, 0.7)
 DOCUMENTS: Final = 2  # per side
@@ -115,7 +120,7 @@ def default(say: Callable[[str], None]) -> Material:
 
 def repeat(material: Material, case: Row) -> Iterator[Row]:
     """All answers of two daemons that compute in this type, and the device's word on its numbers."""
-    settings = {"dtype": case["type"]} | dict(material.settings)
+    settings = dict(TYPES[case["type"]]) | dict(material.settings)
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
         for side in SIDES:
             texts = dict(material.documents[side])
