@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from common.answer.citations import cited_sources
 from common.answer.request import Request
-from common.answer.values import Commit, KeptMixture
+from common.answer.values import Commit, KeptMixture, SideDraft
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.framing import PAYLOAD_LIMIT
@@ -409,10 +409,10 @@ class AnswerRecord:
         self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
         self._mixtures: dict[int, KeptMixture] = {}
 
-    def drafted(self, position: int, mixtures: Sequence[KeptMixture]) -> None:
-        """Note drafts from `position` on, whose mixtures are kept until their positions are decided."""
-        for place, mixture in enumerate(mixtures, position):
-            self._mixtures[place] = mixture
+    def drafted(self, position: int, drafts: Sequence[SideDraft]) -> None:
+        """Note `drafts` from `position` on, whose mixtures are kept until their positions are decided."""
+        for place, draft in enumerate(drafts, position):
+            self._mixtures[place] = draft.mixing
 
     def remote_decode(self, microseconds: int) -> None:
         """Note the time that the other side reports for one of its decode steps."""
@@ -433,10 +433,10 @@ class AnswerRecord:
         """Note a decided position; `role` is this side. What it skips was decided elsewhere."""
         if commit.position != len(self.shares):
             self._cut(commit.position)
-        mixture = self._mixtures.pop(commit.position, None)
+        mixture = self._mixtures.pop(commit.position, commit.mixing)
         if commit.accepted.get(role) is False:
             self._mixtures.clear()  # what followed the rejected draft
-        self.shares.append(() if mixture is None else tuple(map(float, mixture.contributions(commit.token))))
+        self.shares.append(tuple(map(float, mixture.contributions(commit.token))))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from common.answer.report import AnswerRecord, Origin, Record
 from common.answer.request import AnswerFailed, RequestError
-from common.answer.values import DrawnDraft, TreeWork, Work
+from common.answer.values import SideDraft, TreeWork, Work
 from common.daemon.handshake import as_failure
 from common.engine.draw import Drafter
 from common.engine.jobs import AnswerJob, Assignment, Blocks, Client, DocumentScorer, Measured, Prompt
@@ -264,7 +264,7 @@ class Rereading:
     def outdated(self, work: Work) -> bool:
         return self._over
 
-    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[SideDraft], seconds: float) -> None:
         for token, draft in zip(self.tokens[work.position :], drawn, strict=False):
             self._shares.append(tuple(float(share) for share in draft.mixing.contributions(token)))
         if len(self._shares) == len(self.tokens):

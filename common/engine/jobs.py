@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.recorder import Recorder
-from common.answer.values import ROOT, DrawnDraft, TreeWork
+from common.answer.values import ROOT, SideDraft, TreeWork
 from common.engine.draw import Drafter, Sample
 from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation, Rows
 from common.engine.model.decoder import Decoder
@@ -317,7 +317,7 @@ class Client(Protocol[Asked]):
         """Whether work that is under way has become useless. Polled between layers: be quick."""
         ...
 
-    def drawn(self, work: Asked, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Asked, drawn: Sequence[SideDraft], seconds: float) -> None:
         """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
         ...
 
@@ -378,7 +378,7 @@ class Job(Protocol):
         """
         ...
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Take these drafts, `seconds` after their pass began; `step`: it was a decode step of one token."""
         ...
 
@@ -484,7 +484,7 @@ class AnswerJob(Generic[Wanted]):
                 self.client.recorder.since("prefill", self._begun)
         return [make_sample(self.assignment, self._scoring, path) for path in self._paths]
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         if self._work is None:
             return
         if step:
@@ -592,7 +592,7 @@ class DocumentJob:
     def samples(self) -> Sequence[Sample]:
         return ()  # no logits are asked for
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Never called: nothing is drawn."""
 
     def gave_up(self, started: int) -> None:

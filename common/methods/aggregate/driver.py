@@ -6,23 +6,20 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Preview
 from common.answer.patience import WaitLimits, Watch
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, DrawnDraft, KeptMixture, Send
+from common.answer.values import Commit, Send, SideDraft
 from common.daemon.handshake import proper_eos
 from common.engine.model.decoder import Decoder
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import Estimates, placement_policy
-from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig
 from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.messages import Draft, Message, Open, Side, Target
-
-MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
 
 
 class SessionDriver(Driver):
@@ -52,7 +49,6 @@ class SessionDriver(Driver):
         self._tenant = tenant
         self.rows = 1  # of this side's documents
         self.room = 0  # tokens of branches that they hold
-        self._mixtures: dict[int, tuple[int, KeptMixture]] = {}  # position and mixture of undecided drafts, by digest
         self._watch = Watch(waited)
 
     # --- events, from any thread
@@ -110,13 +106,12 @@ class SessionDriver(Driver):
     def _work(self) -> DraftWork | None:
         return self.session.work
 
-    def _drawn(self, work: DraftWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> list[Action]:
+    def _drawn(self, work: DraftWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> list[Action]:
         """Hand the drafts of a step to the session."""
         actions: list[Action] = []
         for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
-            self._mixtures[digest] = position, draft.mixing
-            found = LocalDraft(position, digest, draft.view, draft.evidence, int(seconds * 1e6))
-            actions += self.session.drafted(found)
+            draft.position, draft.digest, draft.decode_time = position, digest, int(seconds * 1e6)
+            actions += self.session.drafted(draft)
         if self.recorder is not None:
             began, ended = int((now - seconds) * 1e9), int(now * 1e9)
             for position, _ in work.prefixes[1:]:
@@ -138,23 +133,12 @@ class SessionDriver(Driver):
             return self._announce(action.message)
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
-        if isinstance(action, Commit):
-            self._decided(action.position)
         return super().act(action) or self.role == "cloud"  # which stays until the device is done
 
     def _announce(self, message: Target) -> bool:
         """Send decided tokens, but for those behind the end of the answer: a stop string may be met before them."""
         tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
         return not tokens or super().act(Send(replace(message, tokens=tokens)))
-
-    def _decided(self, position: int) -> None:
-        """Hand the mixture behind the decided prefix to the record, and forget those that came to nothing."""
-        _, mixture = self._mixtures.pop(self.session.digest(position), (position, None))
-        if mixture is not None:
-            self.record.drafted(position, [mixture])
-        if len(self._mixtures) > MOST_MIXTURES:
-            here = self.session.position
-            self._mixtures = {digest: each for digest, each in self._mixtures.items() if each[0] >= here}
 
     def _look_up(self, action: LookUp) -> None:
         """Compute what is asked, on the engine's thread, which owns the mixtures."""

@@ -14,7 +14,7 @@ from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Previ
 from common.answer.recorder import Recorder
 from common.answer.report import MethodReport, Record, SideReport, attribute_to_device
 from common.answer.request import RequestError
-from common.answer.values import Commit, DrawnDraft, TreeWork
+from common.answer.values import Commit, SideDraft, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
 from common.daemon.side import SideRuntime
 from common.methods.edgellm.growth import (
@@ -92,7 +92,7 @@ class TreeDriver(Driver):
 
     # --- under the lock
 
-    def _drafted(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> None:
+    def _drafted(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> None:
         if work.path or work.tokens:  # else it has read the question, too
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
@@ -109,13 +109,13 @@ class TreeDriver(Driver):
             self.wake()  # drafting may go on
         return found
 
-    def _verified(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
+    def _verified(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
         if work.path:  # else it has read the question, too
             self.history.times.verified(len(work.tokens), seconds)
         outcome = self.rounds.verified(work, [draft.view.token for draft in drawn])
         decided = [action for action in outcome.actions if isinstance(action, Commit)]
         for commit, place in zip(decided, outcome.places, strict=False):
-            self.record.drafted(commit.position, [drawn[place].mixing])
+            self.record.drafted(commit.position, [drawn[place]])
         return outcome.actions
 
 

@@ -18,13 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
-from common.answer.values import Commit, DrawnDraft
+from common.answer.values import Commit, SideDraft
 from common.engine.draw import Sample, draw
 from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, Tokenizer
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver, make_sampler
 from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.methods.interface import TOP_P
@@ -164,7 +163,7 @@ class TimedSession(Session):
 
     stages: Stages
 
-    def drafted(self, draft: LocalDraft) -> list[Action]:
+    def drafted(self, draft: SideDraft) -> list[Action]:
         with self.stages(SESSION):
             return super().drafted(draft)
 
@@ -231,7 +230,7 @@ class Half:
             scores = self._sources.scoring.scores(path)
         with self.stages(MIXTURE):
             (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
-        if not isinstance(drawn, DrawnDraft):
+        if not isinstance(drawn, SideDraft):
             raise drawn
         with self.stages(ANSWER):
             self.answer.part.drawn(work, [drawn], TYPICAL_STEP / 1e6)

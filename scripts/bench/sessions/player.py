@@ -22,7 +22,7 @@ import psutil
 import torch
 
 from common.answer.request import Request
-from common.answer.values import Commit, DrawnDraft
+from common.answer.values import Commit, SideDraft
 from common.daemon.side import SideRuntime
 from common.engine.draw import Drafter
 from common.estimates.estimators import SpeculationLimits
@@ -68,7 +68,7 @@ class WholeShare:
         return (1.0, 0.0)
 
 
-Drafts = Callable[[DraftWork, float], DrawnDraft]
+Drafts = Callable[[DraftWork, float], SideDraft]
 
 
 def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) -> Drafts:
@@ -78,7 +78,7 @@ def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) ->
     complete: `request.entries` is more than it has tokens.
     """
 
-    def draft(work: DraftWork, other: float) -> DrawnDraft:
+    def draft(work: DraftWork, other: float) -> SideDraft:
         first = ((work.digest + work.position) * _FACTOR >> 17) % vocabulary
         ids = np.asarray([(first + rank * _APART) % vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
         probabilities = torch.zeros(vocabulary)
@@ -88,7 +88,7 @@ def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) ->
             request.seed, work.position, ids[order], request.temperature
         )
         view = drafter.drafted(work.position, probabilities, (ids[order], speeds))
-        return DrawnDraft(view, other + math.log(weight / (1.0 - weight)), WholeShare())
+        return SideDraft(view, other + math.log(weight / (1.0 - weight)), WholeShare())
 
     return draft
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.answer.report import AnswerRecord
-from common.answer.values import DrawnDraft, Work
+from common.answer.values import SideDraft, Work
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.model_runtime import RepeatingDrafter, Rereading, RereadingJob, SecondReading, Shares
 from common.engine.jobs import Assignment, DocumentScorer, Prompt
@@ -106,7 +106,7 @@ class TestSecondReading:
         second.tick(107.1)
         assert (second.going, ended, len(waiting), waiting[0].over) == (False, [True], 1, True)
         assert not record.apart and second.failed, "nothing is said of documents"
-        waiting[0].drawn(Work(0, (0, 0), count=3), [DrawnDraft(None, 0.0, None)] * 0, 0.0)  # type: ignore[arg-type]
+        waiting[0].drawn(Work(0, (0, 0), count=3), [SideDraft(None, 0.0)] * 0, 0.0)  # type: ignore[arg-type]
         second.stop()
         assert ended == [True]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from common.answer.values import DrawnDraft, Work
+from common.answer.values import SideDraft, Work
 from common.engine.jobs import AnswerJob, Assignment, Prompt
 from common.engine.model.decoder import Decoder
 from common.sampling.race import Found, LocalRace, Race, RaceSampler
@@ -53,7 +53,7 @@ class GreedyClient:
     def outdated(self, work: Work) -> bool:
         return self.over or work.epoch != self.epoch
 
-    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[SideDraft], seconds: float) -> None:
         (draft,) = drawn
         position = work.position
         if self.over or position != len(self.tokens):

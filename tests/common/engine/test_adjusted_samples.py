@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.values import DrawnDraft
+from common.answer.values import SideDraft
 from common.engine.draw import Sample, draw
 from common.methods.aggregate.driver import make_sampler
 from common.processors.processor import Adjustment
@@ -46,9 +46,9 @@ class Case:
         return law
 
 
-def drawn_of(sample: Sample, logits: torch.Tensor) -> DrawnDraft:
+def drawn_of(sample: Sample, logits: torch.Tensor) -> SideDraft:
     (drawn,) = draw(logits, [sample], KERNEL)
-    assert isinstance(drawn, DrawnDraft)
+    assert isinstance(drawn, SideDraft)
     return drawn
 
 
@@ -115,5 +115,5 @@ def test_an_answer_without_a_possible_token_ends_and_its_neighbour_does_not() ->
     samples = [Sample(5, case.scores[0], half), Sample(5, case.scores[1], half, adjustment=nothing)]
     good, bad = draw(torch.cat(case.logits), samples, KERNEL)
     assert isinstance(bad, ValueError)
-    assert isinstance(good, DrawnDraft)
+    assert isinstance(good, SideDraft)
     assert good.view.token == drawn_of(samples[0], case.logits[0]).view.token

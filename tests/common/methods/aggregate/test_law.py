@@ -19,9 +19,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.answer.values import View
+from common.answer.values import SideDraft, View
 from common.estimates.estimators import FAINT, SpeculationLimits
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
 from common.sampling.certificate import WHOLE, Outcome, RaceView, eta_fixed
 from common.sampling.compiled import SeededDraws
@@ -183,7 +182,7 @@ class TestLaw:
 class EtaOfTheWrongSide(Session):
     """Weighs each side with the other one's evidence."""
 
-    def drafted(self, draft: LocalDraft) -> list[Action]:
+    def drafted(self, draft: SideDraft) -> list[Action]:
         return super().drafted(replace(draft, evidence=-draft.evidence + sum(EVIDENCE.values())))
 
 
