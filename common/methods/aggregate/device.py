@@ -13,12 +13,12 @@ from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.aggregate.method import branches_of
-from common.methods.halves import DevicePart
+from common.methods.halves import OpenedPart
 from common.methods.interface import DeviceContext
 from proto.messages import Close, Closed, Draft, Message, Open, Ready, Resolve, Resolved, Side, Sync, Target
 
 
-class DeviceAnswer(DevicePart):
+class DeviceAnswer(OpenedPart):
     """The device's half of an answer that a `Session` decides, alone or with the cloud; several methods share it."""
 
     answer: SessionDriver
@@ -182,8 +182,8 @@ class AggregateDevice(DeviceAnswer):
             self.context.note(sentence, absence=True)
             self.answer.go_alone()
 
-    def rejoin(self, changed: bool) -> int:
-        return self.answer.rejoined(changed)
+    def reconnected(self) -> None:
+        self.reopen(self.answer.rejoined)
 
     def tick(self, now: float) -> None:
         if self.over:

@@ -23,7 +23,7 @@ from common.methods.drafted.eager import make_drafting
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
 from common.methods.drafted.method import DraftRequest, MakeRelief, Relief, Scheme
 from common.methods.drafted.verifying import rounds_part
-from common.methods.halves import DevicePart
+from common.methods.halves import OpenedPart
 from common.methods.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
 from common.methods.interface import DeviceContext
 from proto.errors import malformed
@@ -67,7 +67,7 @@ UNREAD = "From token {} on the cloud judged drafts made without its passages, wh
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 
 
-class DraftingDevice(DevicePart):
+class DraftingDevice(OpenedPart):
     """Implements `DeviceHalf`, and `Observer` of what is decided.
 
     A shown token was verified, or is degraded: decided by the draft model alone.
@@ -173,7 +173,7 @@ class DraftingDevice(DevicePart):
                     self.peer.meter.spare(now)
                     self.answer.apply(lambda: self._judged(message))
                 if self.machine.alone:  # it was slow, and is there again
-                    self.rejoin(changed=False)
+                    self._rejoin(changed=False)
 
     def without_cloud(self, sentence: str) -> None:
         self.context.note(sentence, absence=True)
@@ -320,7 +320,10 @@ class DraftingDevice(DevicePart):
 
     # --- without the cloud
 
-    def rejoin(self, changed: bool) -> int:
+    def reconnected(self) -> None:
+        self.reopen(self._rejoin)
+
+    def _rejoin(self, changed: bool) -> int:
         with self._lock:
             given_up, self._given_up = self._given_up, False
         if given_up:
