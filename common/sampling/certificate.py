@@ -115,13 +115,6 @@ _ABSENT_BELOW: Final = -9e29  # -1e30 changes when it passes through float32
 
 
 @dataclass(frozen=True, slots=True)
-class CertifiedToken:
-    """The target, beyond doubt."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
 class MissingValues:
     """Values that are lacking: the device's of `device_ids`, the cloud's of `cloud_ids` (both sorted).
 
@@ -155,7 +148,7 @@ def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
     return round(WHOLE / (1.0 + math.exp(difference)))
 
 
-def certify(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     """The target, or what must be known to find it. `eta_device` is `eta_fixed`'s."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
@@ -176,7 +169,7 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToke
     # An unnamed token may have any id, so that it would win a tie.
     deeper = device_cap + cloud_cap >= best
     if not (device_ids or cloud_ids or deeper):
-        return CertifiedToken(winner)
+        return winner
     if device_cap > 0 and winner not in device_speed:
         device_ids.append(winner)
     if cloud_cap > 0 and winner not in cloud_speed:

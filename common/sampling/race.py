@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from common.sampling.certificate import (
     WHOLE,
-    CertifiedToken,
     Decision,
     JointToken,
     Logprobs,
@@ -394,9 +393,9 @@ class RaceSampler:
         """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
-        if isinstance(outcome, CertifiedToken):
-            lacking = _unknown(outcome.token, device, cloud) if self._logprobs and self._exact else None
-            return lacking or self._decided(outcome.token, device, cloud, eta)
+        if isinstance(outcome, int):
+            lacking = _unknown(outcome, device, cloud) if self._logprobs and self._exact else None
+            return lacking or self._decided(outcome, device, cloud, eta)
         if not self._exact:
             return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
         local, remote = (device, cloud) if role == "device" else (cloud, device)
