@@ -36,7 +36,7 @@ from common.metrics.state import link_readings, model_readings, models_of, note_
 from common.process.log_lines import AnswerName
 from common.process.threads import QuietLog
 from common.transport.keys import fingerprint
-from common.transport.sending import CountersSnapshot, LinkToDevices, Peer, tenant_of
+from common.transport.sending import LinkCounters, LinkToDevices, Peer, tenant_of
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -139,7 +139,7 @@ class CloudMetrics:
 
     def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
         """`sessions` and `peers` are the numbers of those there are now; `process`: it is this daemon's alone."""
-        self.link: Callable[[], CountersSnapshot] | None = None  # counts of the link, once there is one
+        self.link: Callable[[], LinkCounters] | None = None  # counts of the link, once there is one
         self._registry = registry = exposition.make_registry(process)
         self._side = side
         self._sessions = sessions

@@ -35,7 +35,7 @@ from common.process.machine import child_command, cores_each, memory, python_env
 from common.process.threads import Died, end_process
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import CloudKeys
-from common.transport.sending import CountersSnapshot, Limits, Peer, largest_payload
+from common.transport.sending import Limits, LinkCounters, Peer, largest_payload
 
 # --- processes
 # Processes of workers: what the fleet asks of them wherever they are, and those of this machine.
@@ -524,7 +524,7 @@ PATIENCE: Final = 2.0  # seconds for the workers' answers; Prometheus waits 10 b
 class GatewayMetrics:
     """Reads what the gateway knows, and asks workers for theirs, whenever somebody asks for the metrics."""
 
-    def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], CountersSnapshot]) -> None:
+    def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], LinkCounters]) -> None:
         """`link` counts what is exchanged with devices."""
         self._gateway = gateway
         self._fleet = fleet

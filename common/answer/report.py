@@ -6,10 +6,10 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Final, Self
+from typing import Final
 
 from common.answer.citations import cited_sources
 from common.answer.request import Request
@@ -161,7 +161,7 @@ class ContributionRows:
 # Bytes of an answer's messages to the cloud, by what they say.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SentBytes:
     """Each byte counts once: the parts add up to everything that left the device for one answer."""
 
@@ -171,8 +171,27 @@ class SentBytes:
     probabilities: int = 0  # this device's drafts with their distributions and evidence, and single values
     control: int = 0  # the end of the session, and complaints about the cloud's messages
 
-    def __add__(self, other: Self) -> Self:
-        return type(self)(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
+    def count(self, message: Message, size: int, history: int, sampler: Sampler) -> None:
+        """Count a `message` that takes `size` bytes on the wire.
+
+        `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens
+        alone.
+        """
+        match message:
+            case Open() | Fetch():
+                earlier = len(message.earlier.encode()) + (history if isinstance(message, Open) else 0)
+                self.question += size - earlier
+                self.earlier_turns += earlier
+            case Draft() | Resolved():
+                self.probabilities += size
+            case Propose() if sampler != "race":
+                distributions = len(message.payload)
+                self.tokens += size - distributions
+                self.probabilities += distributions
+            case Propose() | Defer() | Target() | Sync() | Resolve():
+                self.tokens += size
+            case _:
+                self.control += size
 
     @property
     def total(self) -> int:
@@ -182,29 +201,6 @@ class SentBytes:
     def exchange(self) -> int:
         """Bytes of the messages that decide tokens."""
         return self.tokens + self.probabilities
-
-
-def sent_bytes(message: Message, size: int, history: int, sampler: Sampler) -> SentBytes:
-    """Returns the parts of a `message` that takes `size` bytes on the wire.
-
-    `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens alone.
-    """
-    match message:
-        case Open():
-            earlier = history + len(message.earlier.encode())
-            return SentBytes(question=size - earlier, earlier_turns=earlier)
-        case Fetch():
-            earlier = len(message.earlier.encode())
-            return SentBytes(question=size - earlier, earlier_turns=earlier)
-        case Draft() | Resolved():
-            return SentBytes(probabilities=size)
-        case Propose() if sampler != "race":
-            distributions = len(message.payload)
-            return SentBytes(tokens=size - distributions, probabilities=distributions)
-        case Propose() | Defer() | Target() | Sync() | Resolve():
-            return SentBytes(tokens=size)
-        case _:
-            return SentBytes(control=size)
 
 
 # --- report
@@ -373,7 +369,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         ttft=(times[0] if times else ended) - record.started,
         inter_token=median(gaps) if gaps else 0.0,
         per_token=(times[-1] - times[0]) / len(gaps) if gaps else 0.0,
-        sent=record.sent,
+        sent=replace(record.sent),
         received_bytes=record.received_bytes,
         fetched_bytes=record.fetched_bytes,
         rtt_ms=None if rtt is None else 1000 * rtt,
