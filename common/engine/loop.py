@@ -224,7 +224,7 @@ class Worker:
             while not self._closing:
                 self._wake.clear()
                 if not self._gated_turn():
-                    self.decoder.document_cache.release()
+                    self._release()
                     self._wake.wait(self._rest())
             for job in self._jobs:
                 job.close()
@@ -346,6 +346,11 @@ class Worker:
             except Exception as error:
                 _blame(feed.job, error)
         if drawn:
+            self._release()
+
+    def _release(self) -> None:
+        """Have new documents' keys and values written to disk: nobody waits for the computer now."""
+        if self.decoder.document_cache.unwritten:
             self.decoder.document_cache.release()
 
     def _count(self, feeds: Sequence[Feed]) -> None:

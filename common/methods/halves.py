@@ -17,9 +17,10 @@ from common.answer.recorder import Recorder, span_messages
 from common.answer.report import contribution_messages, text_messages
 from common.answer.request import unknown_session
 from common.daemon.handshake import changes
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.daemon.side import Scope
 from common.engine.draw import Drafter
+from common.engine.jobs import DecodeRequest
 from common.methods.interface import CloudContext, DeviceContext
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
@@ -105,17 +106,8 @@ class CloudPart(NullObserver, ABC):
     def begin(self) -> None:
         context = self.context
         decoded = partial(context.side.profiler.decoded, context.estimates)
-        start = Start(
-            self.part,
-            self.request,
-            self.drafter,
-            decoded,
-            self.retrieved,
-            context.tenant,
-            context.waited,
-            self.spare,
-        )
-        context.side.begin(start, self.retrieve)
+        request = DecodeRequest(self.part, self.drafter, decoded, context.tenant, context.waited)
+        context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:
         """Refuse nothing: the codec has refused what can be refused at once."""

@@ -82,7 +82,8 @@ class CloudAnswer(CloudPart):
         drafts, row = min(self.request.run_ahead, run_ahead), answer.rows * side.decoding.row_seconds
         ahead = self.context.estimates.ahead(drafts, self.branches, answer.trips, row, answer.room, now)
         answer.poll(now, WaitLimits(NEVER, NEVER), ahead)
-        self._second.tick(now)
+        if self._second.going:
+            self._second.tick(now)
 
     def end(self) -> None:
         self.answer.end()

@@ -8,7 +8,8 @@ from dataclasses import replace
 from common.answer.driver import Observer, Preview
 from common.answer.report import MethodReport, SideReport, SourceShares, attribute_to_both
 from common.answer.request import AnswerFailed, RequestError
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
+from common.engine.jobs import DecodeRequest
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
 from common.methods.aggregate.driver import SessionDriver, open_session
@@ -50,6 +51,10 @@ class DeviceAnswer(OpenedPart):
     @property
     def away(self) -> bool:
         return self.answer.session.away
+
+    def find(self, request: Open) -> PromptRows:
+        """This side's rows. On the retrieval thread."""
+        return self.context.side.retrieve(request, self.context.scope)
 
     def retrieved(self, rows: PromptRows) -> None:
         """Note the device's documents for the report."""
@@ -152,8 +157,8 @@ class AggregateDevice(DeviceAnswer):
         if "device" in self.answer.session.config.participants:
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
             waited, spare = context.record.waited, self._spare
-            start = Start(part, opening, self.drafter, decoded, self.retrieved, waited=waited, spare=spare)
-            context.side.begin(start, self.find)
+            request = DecodeRequest(part, self.drafter, decoded, waited=waited)
+            context.side.begin(request, opening, self.find, self.retrieved, spare)
 
     def receive(self, message: Message) -> None:
         context = self.context
@@ -170,10 +175,6 @@ class AggregateDevice(DeviceAnswer):
                 if not message.titles and self._with_both:
                     self.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
                     context.phase.leave()
-
-    def find(self, request: Open) -> PromptRows:
-        """This side's rows. On the retrieval thread."""
-        return self.context.side.retrieve(request, self.context.scope)
 
     def without_cloud(self, sentence: str) -> None:
         if self.context.request.sources == "cloud":

@@ -14,8 +14,9 @@ from common.answer.patience import WaitLimits, Watch
 from common.answer.report import RECENT, MethodReport, SideReport, attribute_to_cloud
 from common.answer.request import RequestError
 from common.answer.values import Action, Commit
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
+from common.engine.jobs import DecodeRequest
 from common.estimates.profiler import PeerEstimates
 from common.methods.drafted.cloud import Passage, PassageReading
 from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
@@ -297,8 +298,8 @@ class DraftingDevice(OpenedPart):
         def measured(context: int, seconds: float) -> None:
             self._steps.append(seconds)
 
-        start = Start(self._part, opening, self._scheme.drafter, measured, waited=record.waited)
-        model.decode(start, rows, model.processor(opening))
+        request = DecodeRequest(self._part, self._scheme.drafter, measured, waited=record.waited)
+        model.decode(request, opening, rows, model.processor(opening))
         self._relieve()
 
     def rows(self, passages: list[Passage]) -> PromptRows:

@@ -17,6 +17,7 @@ from common.answer.request import RequestError
 from common.answer.values import Commit, SideDraft, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
 from common.daemon.side import SideRuntime
+from common.engine.jobs import DecodeRequest
 from common.methods.edgellm.growth import (
     AdaptiveGrowth,
     Agreement,
@@ -203,18 +204,18 @@ def begin_trees(
     Raises `RequestError` for processors that can't be used, and for rows for which there is never room.
     """
     seed, temperature, waited = opening.seed, opening.temperature, record.waited
+    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited)
+    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), waited=waited)
     needs = [target.need(found, verifier_reserve(opening, nodes))]
     if drafter is not None:
         needs.append(drafter.need(found, drafter_reserve(opening, nodes)))
     claim = claimed(needs)
     try:
         rows, reserve = replace(found, part=claim.parts[0]), verifier_reserve(opening, nodes)
-        racing = Racing(seed, temperature)
-        target.read_trees(driver.verifier, opening, racing, rows, reserve, driver.end, cut, waited)
+        target.read(racing, rows, reserve, target.processor(opening, cut=cut))
         if drafter is not None:
             rows, reserve = replace(found, part=claim.parts[1]), drafter_reserve(opening, nodes)
-            finishers = Finishers(seed, temperature)
-            drafter.read_trees(driver.drafter, opening, finishers, rows, reserve, driver.end, cut, waited)
+            drafter.read(finishing, rows, reserve, drafter.processor(opening, cut=cut))
     except BaseException:
         claim.withdraw()
         raise

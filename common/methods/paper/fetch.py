@@ -9,9 +9,9 @@ from functools import partial
 
 from common.answer.report import MethodReport, attribute_to_device
 from common.daemon.handshake import as_failure
-from common.daemon.model_runtime import Document, Start
+from common.daemon.model_runtime import Document
 from common.daemon.side import Scope
-from common.engine.jobs import DocumentJob
+from common.engine.jobs import DecodeRequest, DocumentJob
 from common.engine.kv.documents import pack_states
 from common.engine.kv.memory import DocumentStates
 from common.library.hit import Hit
@@ -169,5 +169,5 @@ class FetchDevice(GatheringDevice):
         rows.note(context.record)
         context.reread(rows.apart, self.answer.record)
         part, drafter, measured = self._device.answer.part, self._device.drafter, context.cloud.decoded
-        start = Start(part, context.opening, drafter, measured, waited=context.record.waited)
-        target.decode(start, rows, target.processor(context.opening), self._joint)
+        request = DecodeRequest(part, drafter, measured, waited=context.record.waited, joint=self._joint)
+        target.decode(request, context.opening, rows, target.processor(context.opening))

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from common.answer.patience import ProgressTimeout
 from common.answer.report import MethodReport, attribute_to_both
 from common.answer.values import Commit
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.engine.draw import Drafter, ListedView
-from common.engine.jobs import DocumentScorer, Prompt
+from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.methods.aggregate.cloud import CloudAnswer
 from common.methods.aggregate.device import DeviceAnswer
 from common.methods.interface import CloudContext, DeviceContext
@@ -213,8 +213,8 @@ class SequenceWiseDevice(DeviceAnswer):
     def start(self, absence: str | None) -> None:
         context, part = self.context, self.answer.part
         decoded, waited = context.cloud.decoded, context.record.waited
-        start = Start(part, context.opening, self._recording, decoded, self.retrieved, waited=waited)
-        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
+        request = DecodeRequest(part, self._recording, decoded, waited=waited)
+        context.side.begin(request, context.opening, self.find, self.retrieved)
         if absence is None:
             self._ask()
         else:

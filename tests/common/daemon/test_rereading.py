@@ -13,7 +13,7 @@ from common.answer.report import AnswerRecord
 from common.answer.values import SideDraft, Work
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.model_runtime import RepeatingDrafter, Rereading, RereadingJob, SecondReading, Shares
-from common.engine.jobs import Assignment, DocumentScorer, Prompt
+from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.scoring.contrast import ContrastScorer
@@ -62,8 +62,8 @@ def reread(worker: Worker, read: Prompt, tokens: Sequence[int], scorer: Document
         known.set()
 
     again = Rereading(read, tokens, done)
-    assignment = Assignment(read, scorer, RepeatingDrafter(again.tokens), len(tokens))
-    worker.submit(RereadingJob(again, assignment, None, again.end))
+    request = DecodeRequest(again, RepeatingDrafter(again.tokens))
+    worker.submit(RereadingJob(request, read, scorer, len(tokens)))
     assert known.wait(WAIT)
     (shares,) = told
     return shares

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from common.answer.driver import Driver, NullObserver
 from common.answer.request import read_own_options, unknown_session
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.daemon.side import Scope
+from common.engine.jobs import DecodeRequest
 from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import CloudContext
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
@@ -38,15 +39,10 @@ class TurnsCloud(NullObserver):
     def begin(self) -> None:
         side = self._context.side
         side.begin(
-            Start(
-                self._part,
-                self._request,
-                self._drafting,
-                lambda context, seconds: None,
-                self._retrieved,
-                tenant=self._context,
-            ),
+            DecodeRequest(self._part, self._drafting, tenant=self._context),
+            self._request,
             lambda request: side.retrieve(request, Scope(request.only)),
+            self._retrieved,
         )
 
     def check(self, message: Message) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from common.answer.driver import Driver
 from common.answer.report import MethodReport
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
+from common.engine.jobs import DecodeRequest
 from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import DeviceContext
 from proto.messages import Closed, Message, Target
@@ -44,8 +45,9 @@ class TurnsDevice:
             context.send(context.opening)
         else:
             self.without_cloud(absence)
-        start = Start(self._part, context.opening, self._drafting, context.cloud.decoded, self._retrieved)
-        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
+        request = DecodeRequest(self._part, self._drafting, context.cloud.decoded)
+        side = context.side
+        side.begin(request, context.opening, lambda opening: side.retrieve(opening, context.scope), self._retrieved)
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Target):
