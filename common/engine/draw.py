@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.answer.values import SideDraft, View
+from common.answer.values import KeptMixture, SideDraft, View
 from common.processors.processor import Adjustment, adjust
 from common.sampling.certificate import NO_EVIDENCE
-from common.sampling.joint import Joint
 from common.sampling.mixture import Weights, attribute, distributions, information, mixed, weigh
 from common.sampling.race import Found, Race, RaceKernel
 
@@ -40,6 +39,26 @@ class Drafter(Protocol):
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
         """The view that is drawn from this side's mixture [vocab], given the outcome of `race`."""
+        ...
+
+
+class Joint(Protocol):
+    """Decides from both sides' mixtures, where this side has fetched the other one's documents."""
+
+    def draft(
+        self,
+        position: int,
+        mixtures: torch.Tensor,
+        rows: tuple[torch.Tensor, torch.Tensor],
+        weights: tuple[Weights, Weights],
+        evidence: tuple[float, float],
+        without: torch.Tensor | None = None,
+    ) -> tuple[View, KeptMixture]:
+        """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
+
+        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
+        `evidence` is log h, `NO_EVIDENCE` for a side without documents; `without` as for `attribute`.
+        """
         ...
 
 

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from common.answer.recorder import Recorder
 from common.answer.values import ROOT, SideDraft, TreeWork
-from common.engine.draw import Drafter, Sample
+from common.engine.draw import Drafter, Joint, Sample
 from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation, Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Feed
 from common.processors.processor import Processor
-from common.sampling.joint import Joint
 
 # --- scorer
 # The seam between the engine and the document weights (DRAGON §4.1, Eq. 2).

@@ -12,7 +12,7 @@ from common.daemon.model_runtime import PromptRows
 from common.engine.jobs import DecodeRequest
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
-from common.methods.aggregate.driver import SessionDriver, open_session
+from common.methods.aggregate.driver import MakeSampler, SessionDriver, open_session
 from common.methods.aggregate.method import branches_of
 from common.methods.halves import OpenedPart
 from common.methods.interface import DeviceContext
@@ -24,13 +24,22 @@ class DeviceAnswer(OpenedPart):
 
     answer: SessionDriver
 
-    def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
-        """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
+    def __init__(
+        self,
+        context: DeviceContext,
+        participants: frozenset[Side],
+        paper: MakeSampler,
+        observer: Observer | None = None,
+    ) -> None:
+        """`paper` makes the paper's sampler. `observer` gets the session's tokens; None: `context` does, to show them.
+
+        Raises `RequestError`.
+        """
         super().__init__(context)
         side, opening, cloud = context.side, context.opening, context.cloud
         try:
             session, self.drafter = open_session(
-                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants
+                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants, paper
             )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
@@ -127,7 +136,7 @@ SILENT = "The cloud stopped answering, and only its documents were asked for."
 class AggregateDevice(DeviceAnswer):
     """Implements `DeviceHalf`. Tokens are shown as soon as they are decided."""
 
-    def __init__(self, context: DeviceContext) -> None:
+    def __init__(self, context: DeviceContext, paper: MakeSampler) -> None:
         request, absent = context.request, not context.cloud.connected and not context.request.wait
         self._with_both = request.sources == "both"
         participants: frozenset[Side] = frozenset({"device", "cloud"})
@@ -137,7 +146,7 @@ class AggregateDevice(DeviceAnswer):
             participants = participants & {"device"}
         if not participants or (participants == {"cloud"} and absent):
             raise AnswerFailed(context.cloud.absence)
-        super().__init__(context, participants)
+        super().__init__(context, participants, paper)
         self._branches = min(context.side.settings.branches, branches_of(request)) if self._with_both else 1
         self._spare = ROOM if self._branches > 1 else 0
         self.answer.session.ahead = self._ahead(time.monotonic())

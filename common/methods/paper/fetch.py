@@ -18,7 +18,8 @@ from common.library.hit import Hit
 from common.methods.aggregate.device import DeviceAnswer
 from common.methods.handing import DocumentOutbox, GatheringDevice
 from common.methods.interface import CloudContext, DeviceContext
-from common.sampling.joint import make_joint
+from common.methods.paper.joint import make_joint
+from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Error, Fetch, Form, Message, Open
 
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
@@ -152,7 +153,7 @@ class FetchDevice(GatheringDevice):
     def __init__(self, context: DeviceContext, form: Form) -> None:
         side, opening = context.side, context.opening
         super().__init__(context, form, side.target.room(opening))
-        self._device = DeviceAnswer(context, frozenset({"device"}))
+        self._device = DeviceAnswer(context, frozenset({"device"}), make_paper_sampler)
         self.answer = self._device.answer
         self._joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
 

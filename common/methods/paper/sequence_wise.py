@@ -20,6 +20,7 @@ from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.methods.aggregate.cloud import CloudAnswer
 from common.methods.aggregate.device import DeviceAnswer
 from common.methods.interface import CloudContext, DeviceContext
+from common.methods.paper.sampler import make_paper_sampler
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import evidence_of
 from common.sampling.race import Found, Race
@@ -136,7 +137,7 @@ class SequenceWiseCloud(CloudAnswer):
         """Raises `ValueError` for a request that can't be served."""
         if not isinstance(request, Open) or request.sources != "cloud":
             raise ValueError("Sequence-wise aggregation is opened with sources 'cloud': each side answers by itself.")
-        super().__init__(request, context, frozenset({"cloud"}))
+        super().__init__(request, context, frozenset({"cloud"}), make_paper_sampler)
         self.drafter = self._recording = RecordingDrafting(self.drafter)
         self._evidence = NO_EVIDENCE  # known after retrieval
         self._tokens: list[int] = []
@@ -169,7 +170,7 @@ class SequenceWiseDevice(DeviceAnswer):
     """
 
     def __init__(self, context: DeviceContext) -> None:
-        super().__init__(context, frozenset({"device"}), self)
+        super().__init__(context, frozenset({"device"}), make_paper_sampler, self)
         self._recording = RecordingDrafting(self.drafter)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []

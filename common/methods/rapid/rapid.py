@@ -51,9 +51,9 @@ from common.methods.interface import CloudContext, DeviceContext
 from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
 from common.sampling.compiled import DrawPoint, DrawsAt, seeded
-from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
+from common.sampling.truncation import Distribution, renormalised
 from common.transport.sending import largest_payload
 from proto.errors import malformed
 from proto.messages import (

@@ -37,8 +37,8 @@ from common.methods.drafted.method import (
 from common.methods.drafted.payloads import IndexCode, SparseEntries, decode_lattice, decode_sparse, encode_sparse
 from common.methods.rejection.method import QsvRequest, SplitRequest
 from common.sampling.compiled import DrawPoint, DrawsAt, seeded
-from common.sampling.paper import renormalised
 from common.sampling.rejection import Warp, accepts, bonus, coded, replacement
+from common.sampling.truncation import renormalised
 from common.transport.sending import largest_payload
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Open, Propose

@@ -24,11 +24,11 @@ from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, Tokenizer
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.driver import SessionDriver, make_sampler
+from common.methods.aggregate.driver import AnswerSampler, SessionDriver, make_sampler
 from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.methods.interface import TOP_P
-from common.sampling.paper import PaperSampler
-from common.sampling.race import RaceKernel, RaceSampler
+from common.methods.paper.sampler import make_paper_sampler
+from common.sampling.race import RaceKernel
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 
@@ -141,7 +141,7 @@ class Stages:
 class TimedAggregation:
     """A sampler of sessions whose parts are timed."""
 
-    def __init__(self, inner: RaceSampler | PaperSampler, stages: Stages) -> None:
+    def __init__(self, inner: AnswerSampler, stages: Stages) -> None:
         self._inner = inner
         for name, stage in TIMED.items():
             setattr(self, name, self._timed(getattr(inner, name), stages, stage))
@@ -203,7 +203,9 @@ class Half:
         self.outgoing: deque[bytes] = deque()
         self._sources = sources
         self._kernel = RaceKernel(vocabulary)
-        self._aggregation: Any = TimedAggregation(make_sampler(role, request, vocabulary), self.stages)
+        self._aggregation: Any = TimedAggregation(
+            make_sampler(role, request, vocabulary, make_paper_sampler), self.stages
+        )
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(

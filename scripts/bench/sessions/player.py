@@ -30,6 +30,7 @@ from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
+from common.methods.paper.method import paper_sampler
 from common.sampling.compiled import race_noise
 from common.transport.device_link import DeviceLink
 from common.transport.sending import Peer
@@ -271,7 +272,7 @@ class Player:
         # No end-of-sequence ids: every answer is as long as it may be.
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
-        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both)
+        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both, paper_sampler)
         session.ahead = (
             SpeculationLimits()
         )  # its drafts take no time: none is needed before the one before it is decided

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from common.methods.paper.sampler import PaperSampler, expected_acceptance
 from common.sampling.certificate import WHOLE, certify
 from common.sampling.compiled import exponential_from_key, position_key, raised
-from common.sampling.paper import PaperSampler, expected_acceptance, renormalised
 from common.sampling.race import RaceSampler
+from common.sampling.truncation import renormalised
 from proto.codes import decode_probabilities, encode_probabilities
 
 Array = NDArray[np.float64]

@@ -22,10 +22,11 @@ from scipy import stats
 from common.answer.values import SideDraft, View
 from common.estimates.estimators import FAINT, SpeculationLimits
 from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
+from common.methods.paper.sampler import PaperDraft, PaperSampler, draw_draft, truncate
 from common.sampling.certificate import WHOLE, Outcome, RaceView, eta_fixed
 from common.sampling.compiled import SeededDraws
-from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
+from common.sampling.truncation import renormalised
 from proto.codes import RaceEntries, TopPEntries, decode_probabilities, encode_probabilities
 from proto.messages import Draft, Placement, Side
 from tests.common.methods.aggregate.pump import run

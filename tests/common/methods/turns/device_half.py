@@ -8,6 +8,7 @@ from common.daemon.model_runtime import PromptRows
 from common.engine.jobs import DecodeRequest
 from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import DeviceContext
+from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.method import TurnsRequest
 from tests.common.methods.turns.part import part_of
@@ -22,7 +23,7 @@ class TurnsDevice:
     def __init__(self, context: DeviceContext) -> None:
         assert isinstance(context.request, TurnsRequest)
         self._context = context
-        self._drafting = make_sampler("device", context.opening, context.side.decoder.vocabulary)
+        self._drafting = make_sampler("device", context.opening, context.side.decoder.vocabulary, make_paper_sampler)
         self._rules = Rules("device", context.opening, context.request.turn, context.side.decoder.vocabulary)
         self._driver = Driver("device", self._rules, [context.side.decoding], context.send, context)
         self._part = part_of(self._driver, self._rules)

@@ -12,7 +12,7 @@ from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
 from common.methods.aggregate.drafts import MOST_BYTES
 from common.methods.aggregate.session import Session, SessionConfig
-from common.sampling.paper import PaperSampler
+from common.methods.paper.sampler import PaperSampler
 from proto.codes import RawEntries
 from proto.messages import Side
 
