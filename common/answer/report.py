@@ -161,6 +161,16 @@ class ContributionRows:
 # Bytes of an answer's messages to the cloud, by what they say.
 
 
+NOTHING_SENT: Final = "Nothing of this answer left this device."
+SENT_NAMES: Final = {
+    "question": "the question",
+    "earlier_turns": "earlier turns",
+    "tokens": "the answer's tokens",
+    "probabilities": "probabilities",
+    "control": "control messages",
+}
+
+
 @dataclass(slots=True)
 class SentBytes:
     """Each byte counts once: the parts add up to everything that left the device for one answer."""
@@ -201,6 +211,22 @@ class SentBytes:
     def exchange(self) -> int:
         """Bytes of the messages that decide tokens."""
         return self.tokens + self.probabilities
+
+
+def sent_in_words(sent: SentBytes) -> str:
+    """Returns the total, each part, and what stayed here: text of documents, and probabilities."""
+    if not sent.total:
+        return NOTHING_SENT
+    parts = [f"{name} ({size:,} B)" for part, name in SENT_NAMES.items() if (size := getattr(sent, part))]
+    return f"{sent.total:,} B left this device: {', '.join(parts)}. {_kept(sent)}"
+
+
+def _kept(sent: SentBytes) -> str:
+    quoting = bool(sent.earlier_turns or sent.exchange)
+    text = "No text of your documents except what answers quote" if quoting else "No text of your documents"
+    if sent.probabilities:
+        return f"{text}. The probabilities tell about the documents that this device read."
+    return f"{text}, and no probabilities."
 
 
 # --- report

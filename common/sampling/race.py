@@ -34,6 +34,7 @@ from common.sampling.certificate import (
     RaceView,
     certify,
     eta_fixed,
+    logprobs,
     lower_bound_winner,
 )
 from common.sampling.compiled import (
@@ -51,7 +52,6 @@ from common.sampling.compiled import (
     race_speeds,
     raised,
 )
-from common.sampling.grid import logprobs
 from proto.codes import TABLE, RaceEntries, decode_probabilities, decode_race, encode_race
 from proto.errors import malformed
 from proto.messages import MOST_NAMED, Side

@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.pytorch_utils import Conv1D
 
 from common.answer.values import ROOT
-from common.process.compilation import compiled
+from common.sampling.compiled import compiled
 
 # --- scores
 # Attention of rows over their keys, with what classes of models do to its scores.

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.methods.paper.sampler import PaperSampler
-from common.sampling.certificate import WHOLE, JointToken, Logprobs, eta_fixed
-from common.sampling.grid import of_mixture
+from common.sampling.certificate import WHOLE, JointToken, Logprobs, eta_fixed, of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
 from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
 from proto.codes import decode_probabilities

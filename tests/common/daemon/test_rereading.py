@@ -16,8 +16,7 @@ from common.daemon.model_runtime import RepeatingDrafter, Rereading, RereadingJo
 from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.scoring.contrast import ContrastScorer
-from common.scoring.static import StaticScorer
+from common.scoring.static import ContrastScorer, StaticScorer
 from tests.support.one_side import OneSide
 
 DOCUMENTS = (
