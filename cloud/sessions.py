@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from prometheus_client import generate_latest
+
 from cloud.admission import Admission, OpenSession, SessionLimits, admit, explain_refusal, wait
 from cloud.settings import CloudSettings
 from common.answer.report import SideReport
@@ -152,7 +154,7 @@ class CloudMetrics:
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.format_metrics(self._registry)
+        return generate_latest(self._registry)
 
     def sent(self, message: Message) -> None:
         """Note a refusal or a failure that a device is told."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import get_args
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, generate_latest
 
 from common.answer.report import Record, Report
 from common.daemon.side import SideRuntime
@@ -60,7 +60,7 @@ class DeviceMetrics:
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.format_metrics(self._registry)
+        return generate_latest(self._registry)
 
     def refused(self, failure: Exception) -> None:
         """Note a request that was refused before anything was begun."""

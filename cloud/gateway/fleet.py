@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from prometheus_client import generate_latest
+
 from cloud.daemon import receiving
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.gateway import Gateway
@@ -535,7 +537,7 @@ class GatewayMetrics:
     def text(self) -> bytes:
         """All of them, in Prometheus' text format. A worker that does not answer in time is left out."""
         workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
-        return exposition.merged(exposition.format_metrics(self._registry), workers, "worker")
+        return exposition.merged(generate_latest(self._registry), workers, "worker")
 
     def _readings(self) -> Iterator[MetricValue]:
         gateway = self._gateway

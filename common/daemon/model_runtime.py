@@ -19,8 +19,7 @@ from common.answer.values import SideDraft, Work
 from common.daemon.handshake import as_failure
 from common.engine.jobs import AnswerJob, Blocks, DecodeRequest, DocumentScorer, Prompt
 from common.engine.kv.documents import shortened
-from common.engine.kv.line import KvAllocationError, KvTooLargeError
-from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation
+from common.engine.kv.memory import DocumentStates, Need, Reservation
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
@@ -487,24 +486,12 @@ class ModelRuntime:
         self.decoder.close()
 
 
-def claimed(needs: Sequence[Need]) -> Claim:
-    """A claim of all that an answer needs of KV memory. Raises `RequestError` for what will never be there."""
-    try:
-        return Claim(needs)
-    except KvTooLargeError as error:
-        raise _told(error) from None
-
-
 def _told(error: Exception) -> AnswerFailed | RequestError:
     match error:
         case ContextError():
             return RequestError(f"The prompt does not fit: {error}.", "prompt")
         case ProcessorError():
             return RequestError(str(error), error.field)
-        case KvTooLargeError():
-            return RequestError(f"The answer does not fit into memory: {error}.", "documents")
-        case KvAllocationError():
-            return AnswerFailed(f"The answer does not fit into memory: {error}.")
         case ModelError():
             return AnswerFailed(f"The model can't be used any more: {error}.")
         case _:

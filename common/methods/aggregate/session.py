@@ -648,6 +648,16 @@ class Session:
 # --- questions
 
 
+@dataclass(slots=True)
+class Question:
+    """A question to the other side."""
+
+    digest: int  # of the prefix
+    missing: MissingThere  # after it
+    pending: bool = True  # not to be asked again yet
+    awaited: bool = True  # nobody has answered since
+
+
 class Questions:
     """Asks once for the values that a certificate lacks; again after `forget`, or when others are lacking."""
 
@@ -657,9 +667,7 @@ class Questions:
         self._local = local
         self._sampler = sampler
         self._counters = counters
-        self._latest: tuple[int, MissingThere] | None = None  # digest of the prefix, what is missing after it
-        self._pending = False  # the latest question was asked and not forgotten
-        self._awaited = False  # nor answered
+        self._latest: Question | None = None
         self._contested = -1  # the last position whose certificate failed
         self._own: tuple[int, MissingHere] | None = None  # digest of the prefix, what is being looked up for this side
         self._others = 0  # look-ups for the other side that are under way
@@ -671,22 +679,23 @@ class Questions:
         self._contested = position
         if isinstance(missing, MissingHere):
             return self._look_up(missing)
-        if self._latest != (digest, missing):
+        latest = self._latest
+        if latest is None or (latest.digest, latest.missing) != (digest, missing):
             self.count += 1
-        elif self._pending:
+        elif latest.pending:
             return []
-        self._latest, self._pending, self._awaited = (digest, missing), True, True
+        self._latest = Question(digest, missing)
         return [Send(Resolve(self._session, position, digest, missing.ids, missing.depth))]
 
     def answered(self, answer: Resolved, position: int) -> MissingThere | None:
         """The latest question, if a message answers it and is the first to do so since it was asked."""
-        if not self._awaited or self._latest is None:
+        latest = self._latest
+        if latest is None or not latest.awaited:
             return None
-        digest, missing = self._latest
-        if (answer.position, answer.digest, answer.depth) != (position, digest, missing.depth):
+        if (answer.position, answer.digest, answer.depth) != (position, latest.digest, latest.missing.depth):
             return None
-        self._awaited = False
-        return missing
+        latest.awaited = False
+        return latest.missing
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
         """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""
@@ -713,7 +722,8 @@ class Questions:
 
     def forget(self) -> None:
         """Let the latest question be asked again: it or its answer may be lost."""
-        self._pending = False
+        if self._latest is not None:
+            self._latest.pending = False
 
     def _look_up(self, missing: MissingHere) -> list[Action]:
         draft = self._local.first()

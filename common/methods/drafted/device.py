@@ -25,7 +25,7 @@ from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_pol
 from common.methods.drafted.method import DraftRequest, MakeRelief, Relief, Scheme
 from common.methods.drafted.verifying import rounds_part
 from common.methods.halves import OpenedPart
-from common.methods.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
+from common.methods.handing import LARGEST_TEXT, DocumentReceiver
 from common.methods.interface import DeviceContext
 from proto.errors import malformed
 from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdict
@@ -109,7 +109,6 @@ class DraftingDevice(OpenedPart):
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._watch = Watch(context.cloud.waited)
-        self._wanted = WantedBytes()  # of the passages
         self._opened = 0  # times
         self._has_read = False  # the verifier has judged since it was opened last
         self._rows: PromptRows | None = None  # that the draft model reads
@@ -142,7 +141,7 @@ class DraftingDevice(OpenedPart):
     def progress(self) -> int:
         """Counts what the cloud has brought."""
         verified = self.machine.position - len(self.machine.degraded)
-        return verified + self._wanted.progress + (not self._passages)
+        return verified + self._receiver.progress + (not self._passages)
 
     @property
     def stage(self) -> tuple[int, bool, bool]:
@@ -264,7 +263,7 @@ class DraftingDevice(OpenedPart):
         self.prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
         with self._lock:
             if self._passages:
-                self._receiver = DocumentReceiver(self._reading.most, LARGEST_TEXT)
+                self._receiver.restart()
         return super().open()
 
     def _take(self, message: Fetched) -> None:
@@ -272,7 +271,6 @@ class DraftingDevice(OpenedPart):
             if not self._passages:
                 return
             self._receiver.add(message)
-            self._wanted.arrived(self._receiver.size)
             if not self._receiver.complete:
                 return
             bodies = self._receiver.bodies()

@@ -15,9 +15,10 @@ from common.answer.recorder import Recorder
 from common.answer.report import MethodReport, Record, SideReport, attribute_to_device
 from common.answer.request import RequestError
 from common.answer.values import Commit, SideDraft, TreeWork
-from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows
 from common.daemon.side import SideRuntime
 from common.engine.jobs import DecodeRequest
+from common.engine.kv.memory import Claim
 from common.methods.edgellm.growth import (
     AdaptiveGrowth,
     Agreement,
@@ -209,7 +210,7 @@ def begin_trees(
     needs = [target.need(found, verifier_reserve(opening, nodes))]
     if drafter is not None:
         needs.append(drafter.need(found, drafter_reserve(opening, nodes)))
-    claim = claimed(needs)
+    claim = Claim(needs)
     try:
         rows, reserve = replace(found, part=claim.parts[0]), verifier_reserve(opening, nodes)
         target.read(racing, rows, reserve, target.processor(opening, cut=cut))
