@@ -16,8 +16,7 @@ def main() -> None:
     keep_private()
     with one_line_errors("dragon cloud"):
         from cloud.settings import CloudSettings
-        from common.configuration.configuration import load_settings
-        from common.configuration.folders import keep_caches
+        from common.configuration.configuration import keep_caches, load_settings
 
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(flags_help(CloudSettings))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from prometheus_client import generate_latest
+
 from cloud.admission import Admission, OpenSession, SessionLimits, admit, explain_refusal, wait
 from cloud.settings import CloudSettings
 from common.answer.report import SideReport
@@ -36,7 +38,7 @@ from common.metrics.state import link_readings, model_readings, models_of, note_
 from common.process.log_lines import AnswerName
 from common.process.threads import QuietLog
 from common.transport.keys import fingerprint
-from common.transport.sending import CountersSnapshot, LinkToDevices, Peer, tenant_of
+from common.transport.sending import LinkCounters, LinkToDevices, Peer, tenant_of
 from proto.errors import ProtocolError
 from proto.messages import (
     Busy,
@@ -139,7 +141,7 @@ class CloudMetrics:
 
     def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
         """`sessions` and `peers` are the numbers of those there are now; `process`: it is this daemon's alone."""
-        self.link: Callable[[], CountersSnapshot] | None = None  # counts of the link, once there is one
+        self.link: Callable[[], LinkCounters] | None = None  # counts of the link, once there is one
         self._registry = registry = exposition.make_registry(process)
         self._side = side
         self._sessions = sessions
@@ -152,7 +154,7 @@ class CloudMetrics:
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.format_metrics(self._registry)
+        return generate_latest(self._registry)
 
     def sent(self, message: Message) -> None:
         """Note a refusal or a failure that a device is told."""

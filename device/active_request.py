@@ -12,7 +12,7 @@ from typing import Final
 
 from common.answer.patience import Stopwatch
 from common.answer.recorder import Recorder
-from common.answer.report import UNREAD, AnswerRecord, Record, Report, build_report, sent_bytes, untold
+from common.answer.report import UNREAD, AnswerRecord, Record, Report, build_report, untold
 from common.answer.request import NO_DOCUMENT_FITS, AnswerFailed, Request, RequestError
 from common.answer.values import Commit, Phase
 from common.daemon.handshake import as_failure
@@ -253,7 +253,7 @@ class ActiveRequest:
         with former._order:
             former._successor, cancelled = self, former._cancelled
         record, begun = self.record, former.record
-        record.started, record.memory_wait, record.sent = begun.started, begun.memory_wait, begun.sent
+        record.started, record.memory_wait, record.sent = begun.started, begun.memory_wait, replace(begun.sent)
         record.closest, record.unmatched = begun.closest, True
         record.notes += [note for note in begun.notes if note == NOT_REFUSED]
         if begun.closest is not None:
@@ -412,7 +412,7 @@ class ActiveRequest:
             late = isinstance(message, Open) and self._ending.at is not None  # the cloud was told of the end already
             size = self.cloud.send(message) if self.phase.open and not late else 0
             if size:
-                self.record.sent += sent_bytes(message, size, self.request.history, self.opening.sampler)
+                self.record.sent.count(message, size, self.request.history, self.opening.sampler)
 
     def note(self, sentence: str, absence: bool = False) -> None:
         if absence:

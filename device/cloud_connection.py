@@ -16,7 +16,7 @@ from common.daemon.side import SideRuntime
 from common.estimates.policy import Estimates
 from common.estimates.profiler import PeerEstimates
 from common.process.threads import QuietLog
-from common.transport.sending import CountersSnapshot, LinkStatus, Peer
+from common.transport.sending import LinkCounters, LinkStatus, Peer
 from device.interface import CloudStatus
 from device.settings import DeviceSettings
 from proto.errors import ProtocolError, Refusal
@@ -40,7 +40,7 @@ class LinkToCloud(Protocol):
 
     def status(self) -> LinkStatus: ...
 
-    def counters(self) -> CountersSnapshot: ...
+    def counters(self) -> LinkCounters: ...
 
 
 class CloudConnection:
@@ -83,7 +83,7 @@ class CloudConnection:
         """Whether part of a message is coming in."""
         return self._link is not None and self._link.arriving
 
-    def counters(self) -> CountersSnapshot | None:
+    def counters(self) -> LinkCounters | None:
         """Counts of the link, None before there is one."""
         return None if self._link is None else self._link.counters()
 

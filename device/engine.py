@@ -21,7 +21,7 @@ from common.methods.catalog import METHODS
 from common.methods.interface import Method, check_documents
 from common.methods.open_message import open_message
 from common.processors.trial import always
-from common.transport.sending import CountersSnapshot
+from common.transport.sending import LinkCounters
 from device.active_request import ActiveRequest
 from device.cloud_connection import CloudConnection, CloudView, LinkToCloud, alone
 from device.doctor.checks import Finding, check_running
@@ -201,7 +201,7 @@ class DeviceEngine:
         connection = self.cloud.connection
         return connection.status() if connection is not None else alone(self._settings.privacy)
 
-    def _link_counts(self) -> CountersSnapshot | None:
+    def _link_counts(self) -> LinkCounters | None:
         return None if self.cloud.connection is None else self.cloud.connection.counters()
 
     def _search(self, query: str, count: int) -> list[Hit]:

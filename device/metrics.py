@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import get_args
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, generate_latest
 
 from common.answer.report import Record, Report
 from common.daemon.side import SideRuntime
@@ -15,7 +15,7 @@ from common.metrics import exposition
 from common.metrics.answers import BETWEEN_TOKENS, FAILURES, AnswerMetrics, failure_kind
 from common.metrics.exposition import MetricValue, ValueCollector
 from common.metrics.state import link_readings, model_readings, models_of, note_build
-from common.transport.sending import CountersSnapshot
+from common.transport.sending import LinkCounters
 from device.cloud_connection import CloudView
 from device.interface import Finished, FinishReason
 
@@ -28,7 +28,7 @@ class DeviceMetrics:
         side: SideRuntime,
         cloud: CloudView,
         running: Callable[[], int],
-        link: Callable[[], CountersSnapshot | None],
+        link: Callable[[], LinkCounters | None],
         process: bool = False,
     ) -> None:
         """`running` is the number of answers under way, `link` the counts of the link, None without one; `process`:
@@ -60,7 +60,7 @@ class DeviceMetrics:
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return exposition.format_metrics(self._registry)
+        return generate_latest(self._registry)
 
     def refused(self, failure: Exception) -> None:
         """Note a request that was refused before anything was begun."""

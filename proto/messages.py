@@ -358,6 +358,9 @@ class Cancel:
     session: SessionId
 
 
+SEQUENCES = 2**31  # of probes that measure; those from here to 2^32 are the link's own, for flow control
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """In-band round-trip measurement; `sent` is the sender's monotonic clock."""

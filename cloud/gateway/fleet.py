@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from prometheus_client import generate_latest
+
 from cloud.daemon import receiving
 from cloud.gateway.channel import Channel, ChannelKeys, Kind, Note
 from cloud.gateway.gateway import Gateway
@@ -35,7 +37,7 @@ from common.process.machine import child_command, cores_each, memory, python_env
 from common.process.threads import Died, end_process
 from common.transport.cloud_link import CloudLink
 from common.transport.keys import CloudKeys
-from common.transport.sending import CountersSnapshot, Limits, Peer, largest_payload
+from common.transport.sending import Limits, LinkCounters, Peer, largest_payload
 
 # --- processes
 # Processes of workers: what the fleet asks of them wherever they are, and those of this machine.
@@ -524,7 +526,7 @@ PATIENCE: Final = 2.0  # seconds for the workers' answers; Prometheus waits 10 b
 class GatewayMetrics:
     """Reads what the gateway knows, and asks workers for theirs, whenever somebody asks for the metrics."""
 
-    def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], CountersSnapshot]) -> None:
+    def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], LinkCounters]) -> None:
         """`link` counts what is exchanged with devices."""
         self._gateway = gateway
         self._fleet = fleet
@@ -535,7 +537,7 @@ class GatewayMetrics:
     def text(self) -> bytes:
         """All of them, in Prometheus' text format. A worker that does not answer in time is left out."""
         workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
-        return exposition.merged(exposition.format_metrics(self._registry), workers, "worker")
+        return exposition.merged(generate_latest(self._registry), workers, "worker")
 
     def _readings(self) -> Iterator[MetricValue]:
         gateway = self._gateway

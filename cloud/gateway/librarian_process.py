@@ -18,7 +18,7 @@ def main() -> None:
     open_closed_streams()
     keep_private()
     from cloud.settings import CloudSettings
-    from common.configuration.folders import keep_caches
+    from common.configuration.configuration import keep_caches
     from common.daemon.start import serving
     from common.process.lifetime import wait_until_stopped
 

@@ -24,7 +24,7 @@ def main() -> None:
     keep_private()
     from cloud.gateway.channel import ChannelKeys
     from cloud.settings import CloudSettings
-    from common.configuration.folders import keep_caches
+    from common.configuration.configuration import keep_caches
     from common.daemon.start import THREADS_END, serving
     from common.engine.model.imports import importing_models
     from common.process.lifetime import wait_until_stopped, within

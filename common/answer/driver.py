@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from common.answer.recorder import Recorder
 from common.answer.report import RECENT, AnswerRecord
-from common.answer.values import Commit, DrawnDraft, Finish, Send, TreeWork, Withdraw
+from common.answer.values import Commit, Finish, Send, SideDraft, TreeWork, Withdraw
 from proto.messages import Message, Side
 
 
@@ -187,7 +187,7 @@ class ModelSeat(Generic[W]):
         self,
         driver: Driver,
         work: Callable[[], W | None],
-        drawn: Callable[[W, Sequence[DrawnDraft], float, float], Sequence[object] | None],
+        drawn: Callable[[W, Sequence[SideDraft], float, float], Sequence[object] | None],
         late: Callable[[], int] = lambda: 0,
     ) -> None:
         """All are called under the lock: `work` for what is wanted next; `drawn` with the drafts of a step, the seconds
@@ -223,7 +223,7 @@ class ModelSeat(Generic[W]):
         """Whether the step under way for `work` has become useless. Takes no lock: it reads two single values."""
         return self.driver.over or self.driver.machine.epoch != work.epoch
 
-    def drawn(self, work: W, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: W, drawn: Sequence[SideDraft], seconds: float) -> None:
         """Hand the drafts of a step to the machine; the step took `seconds`."""
         ended = time.monotonic_ns()
         driver = self.driver

@@ -6,14 +6,14 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Final, Self
+from typing import Final
 
 from common.answer.citations import cited_sources
 from common.answer.request import Request
-from common.answer.values import Commit, KeptMixture
+from common.answer.values import Commit, KeptMixture, SideDraft
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.framing import PAYLOAD_LIMIT
@@ -161,7 +161,17 @@ class ContributionRows:
 # Bytes of an answer's messages to the cloud, by what they say.
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING_SENT: Final = "Nothing of this answer left this device."
+SENT_NAMES: Final = {
+    "question": "the question",
+    "earlier_turns": "earlier turns",
+    "tokens": "the answer's tokens",
+    "probabilities": "probabilities",
+    "control": "control messages",
+}
+
+
+@dataclass(slots=True)
 class SentBytes:
     """Each byte counts once: the parts add up to everything that left the device for one answer."""
 
@@ -171,8 +181,27 @@ class SentBytes:
     probabilities: int = 0  # this device's drafts with their distributions and evidence, and single values
     control: int = 0  # the end of the session, and complaints about the cloud's messages
 
-    def __add__(self, other: Self) -> Self:
-        return type(self)(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
+    def count(self, message: Message, size: int, history: int, sampler: Sampler) -> None:
+        """Count a `message` that takes `size` bytes on the wire.
+
+        `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens
+        alone.
+        """
+        match message:
+            case Open() | Fetch():
+                earlier = len(message.earlier.encode()) + (history if isinstance(message, Open) else 0)
+                self.question += size - earlier
+                self.earlier_turns += earlier
+            case Draft() | Resolved():
+                self.probabilities += size
+            case Propose() if sampler != "race":
+                distributions = len(message.payload)
+                self.tokens += size - distributions
+                self.probabilities += distributions
+            case Propose() | Defer() | Target() | Sync() | Resolve():
+                self.tokens += size
+            case _:
+                self.control += size
 
     @property
     def total(self) -> int:
@@ -184,27 +213,20 @@ class SentBytes:
         return self.tokens + self.probabilities
 
 
-def sent_bytes(message: Message, size: int, history: int, sampler: Sampler) -> SentBytes:
-    """Returns the parts of a `message` that takes `size` bytes on the wire.
+def sent_in_words(sent: SentBytes) -> str:
+    """Returns the total, each part, and what stayed here: text of documents, and probabilities."""
+    if not sent.total:
+        return NOTHING_SENT
+    parts = [f"{name} ({size:,} B)" for part, name in SENT_NAMES.items() if (size := getattr(sent, part))]
+    return f"{sent.total:,} B left this device: {', '.join(parts)}. {_kept(sent)}"
 
-    `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens alone.
-    """
-    match message:
-        case Open():
-            earlier = history + len(message.earlier.encode())
-            return SentBytes(question=size - earlier, earlier_turns=earlier)
-        case Fetch():
-            earlier = len(message.earlier.encode())
-            return SentBytes(question=size - earlier, earlier_turns=earlier)
-        case Draft() | Resolved():
-            return SentBytes(probabilities=size)
-        case Propose() if sampler != "race":
-            distributions = len(message.payload)
-            return SentBytes(tokens=size - distributions, probabilities=distributions)
-        case Propose() | Defer() | Target() | Sync() | Resolve():
-            return SentBytes(tokens=size)
-        case _:
-            return SentBytes(control=size)
+
+def _kept(sent: SentBytes) -> str:
+    quoting = bool(sent.earlier_turns or sent.exchange)
+    text = "No text of your documents except what answers quote" if quoting else "No text of your documents"
+    if sent.probabilities:
+        return f"{text}. The probabilities tell about the documents that this device read."
+    return f"{text}, and no probabilities."
 
 
 # --- report
@@ -373,7 +395,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         ttft=(times[0] if times else ended) - record.started,
         inter_token=median(gaps) if gaps else 0.0,
         per_token=(times[-1] - times[0]) / len(gaps) if gaps else 0.0,
-        sent=record.sent,
+        sent=replace(record.sent),
         received_bytes=record.received_bytes,
         fetched_bytes=record.fetched_bytes,
         rtt_ms=None if rtt is None else 1000 * rtt,
@@ -409,10 +431,10 @@ class AnswerRecord:
         self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
         self._mixtures: dict[int, KeptMixture] = {}
 
-    def drafted(self, position: int, mixtures: Sequence[KeptMixture]) -> None:
-        """Note drafts from `position` on, whose mixtures are kept until their positions are decided."""
-        for place, mixture in enumerate(mixtures, position):
-            self._mixtures[place] = mixture
+    def drafted(self, position: int, drafts: Sequence[SideDraft]) -> None:
+        """Note `drafts` from `position` on, whose mixtures are kept until their positions are decided."""
+        for place, draft in enumerate(drafts, position):
+            self._mixtures[place] = draft.mixing
 
     def remote_decode(self, microseconds: int) -> None:
         """Note the time that the other side reports for one of its decode steps."""
@@ -433,10 +455,10 @@ class AnswerRecord:
         """Note a decided position; `role` is this side. What it skips was decided elsewhere."""
         if commit.position != len(self.shares):
             self._cut(commit.position)
-        mixture = self._mixtures.pop(commit.position, None)
+        mixture = self._mixtures.pop(commit.position, commit.mixing)
         if commit.accepted.get(role) is False:
             self._mixtures.clear()  # what followed the rejected draft
-        self.shares.append(() if mixture is None else tuple(map(float, mixture.contributions(commit.token))))
+        self.shares.append(tuple(map(float, mixture.contributions(commit.token))))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from common.sampling.certificate import Logprobs
@@ -32,13 +32,33 @@ class KeptMixture(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnDraft:
-    """A draft, its evidence log h, and the mixture behind it, for the documents' shares."""
+class NothingKept:
+    """Implements `KeptMixture` for drafts whose mixture is not known here."""
 
-    view: View
-    evidence: float
-    mixing: KeptMixture
+    def contributions(self, token: int) -> Iterable[float]:
+        return ()
+
+
+NOTHING_KEPT: Final = NothingKept()
+
+
+@dataclass(slots=True)
+class SideDraft:
+    """One side's draft of a token. The engine draws this side's; a session notes where a draft stands in the answer."""
+
+    view: View  # as it travels
+    evidence: float  # log h
+    mixing: KeptMixture = NOTHING_KEPT  # tells the documents' shares
+    position: int = 0
+    digest: int = EMPTY  # of the prefix before it
+    decode_time: int = 0  # microseconds
+    footprint: int = 0  # bytes that it takes, about, where it was received, or will be
+    completed: View | None = None  # `view` with the values that came to be known since
+
+    @property
+    def known(self) -> View:
+        """The view with all values that this side knows."""
+        return self.completed or self.view
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +131,7 @@ class Commit:
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]  # of the drafts known here
     logprobs: Logprobs | None = None  # where they were asked for
+    mixing: KeptMixture = field(default=NOTHING_KEPT, compare=False)  # of this side's draft
 
 
 @dataclass(frozen=True, slots=True)

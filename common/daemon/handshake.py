@@ -6,10 +6,8 @@ import logging
 from collections.abc import Sequence
 from itertools import pairwise
 
-from common.answer.request import AnswerFailed, InternalFailure, NoPlace, RequestError
-from common.engine.kv.line import KvWaitError
+from common.answer.request import AnswerFailed, InternalFailure, RequestError
 from common.process.log_lines import AnswerName, CodePlace
-from common.scoring.worker import ScoringError
 from proto.errors import ProtocolError
 from proto.messages import Hello
 
@@ -60,7 +58,6 @@ def changes(before: Hello, now: Hello) -> list[str]:
 
 log = logging.getLogger(__name__)
 
-RETRY = 5.0  # seconds until there may be memory that was waited for in vain
 ANSWER_FAILED = "The answer failed; the daemon's log says why."
 
 
@@ -74,10 +71,6 @@ def as_failure(
     """
     if isinstance(error, AnswerFailed | RequestError):
         return error
-    if isinstance(error, KvWaitError):
-        return NoPlace(RETRY, f"There was no memory for the answer: {error}. Ask again later, or have kv_bytes raised.")
-    if isinstance(error, ScoringError):
-        return AnswerFailed(str(error))
     if isinstance(error, ProtocolError):  # of this side's own; what a peer sends is refused where it comes in
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
     where = CodePlace.of(error)

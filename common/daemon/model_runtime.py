@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 
 from common.answer.report import AnswerRecord, Origin, Record
 from common.answer.request import AnswerFailed, RequestError
-from common.answer.values import DrawnDraft, TreeWork, Work
+from common.answer.values import SideDraft, Work
 from common.daemon.handshake import as_failure
-from common.engine.draw import Drafter
-from common.engine.jobs import AnswerJob, Assignment, Blocks, Client, DocumentScorer, Measured, Prompt
+from common.engine.jobs import AnswerJob, Blocks, DecodeRequest, DocumentScorer, Prompt
 from common.engine.kv.documents import shortened
-from common.engine.kv.line import KvAllocationError, KvTooLargeError
-from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation
+from common.engine.kv.memory import DocumentStates, Need, Reservation
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
@@ -32,7 +29,6 @@ from common.processors.calls import ProcessorError
 from common.processors.grammar import Grammars
 from common.processors.processor import Processor, make_processor
 from common.processors.trial import always
-from common.sampling.joint import Joint
 from common.sampling.rejection import Warp
 from proto.messages import Open
 
@@ -264,7 +260,7 @@ class Rereading:
     def outdated(self, work: Work) -> bool:
         return self._over
 
-    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[SideDraft], seconds: float) -> None:
         for token, draft in zip(self.tokens[work.position :], drawn, strict=False):
             self._shares.append(tuple(float(share) for share in draft.mixing.contributions(token)))
         if len(self._shares) == len(self.tokens):
@@ -353,32 +349,6 @@ def longest(answered: float) -> float:
 # --- model_runtime
 
 LONGEST_TITLE = 120  # characters that are sent of a document's title
-
-
-def _nobody(told: object) -> None:
-    """Tell nobody."""
-
-
-class Answering(Client[Any], Protocol):
-    """A part in an answer that ends with it."""
-
-    def end(self, failure: Exception) -> None:
-        """End the answer, which can't go on because of `failure`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Everything with which one side begins its part of an answer."""
-
-    answer: Answering
-    request: Open
-    drafter: Drafter
-    measured: Measured  # told of every step
-    retrieved: Callable[[PromptRows], object] = _nobody  # told of the documents that were found
-    tenant: Hashable = None  # whose answer it is; tenants share the model fairly. None: this daemon's own user's
-    waited: Callable[[float], object] = _nobody  # told the seconds until there was memory
-    spare: int = 0  # tokens that the rows shall hold beside the answer's, for branches
 
 
 @dataclass
@@ -470,38 +440,30 @@ class ModelRuntime:
         """Whether an answer reads a row without a document beside those with one: where rows are weighed."""
         return self.scorer.gain > 0 and (request.aggregation == "output" or request.sources == "both")
 
-    def decode(self, start: Start, found: PromptRows, processor: Processor | None, joint: Joint | None = None) -> None:
-        """Decode from the rows in `found` until the answer is over; see `Assignment`."""
-        spare, answer = self.spare(start.request, found, start.spare), start.answer
-        reserve = start.request.max_tokens + 1 + spare
-        assignment = Assignment(
-            found.prompt, self.scorer, start.drafter, reserve, joint, processor, start.measured, start.waited
-        )
-        self.decoding.submit(AnswerJob(answer, assignment, start.tenant, partial(_end, answer), found.part))
+    def decode(
+        self,
+        request: DecodeRequest[Any],
+        opening: Open,
+        found: PromptRows,
+        processor: Processor | None,
+        spare: int = 0,
+    ) -> None:
+        """Decode from the rows in `found` until the answer that `opening` describes is over; `spare` as for `spare`."""
+        reserve = opening.max_tokens + 1 + self.spare(opening, found, spare)
+        self.read(request, found, reserve, processor)
+
+    def read(
+        self, request: DecodeRequest[Any], found: PromptRows, reserve: int, processor: Processor | None = None
+    ) -> None:
+        """Take a part in an answer from the rows in `found`, with room for `reserve` tokens behind each."""
+        job = AnswerJob(request, found.prompt, self.scorer, reserve, processor, found.part, _told)
+        self.decoding.submit(job)
 
     def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
         """Read an answer again, behind other answers' steps."""
-        prompt, drafter = rereading.prompt, RepeatingDrafter(rereading.tokens)
-        assignment = Assignment(prompt, self.scorer, drafter, len(rereading.tokens))
-        self.decoding.submit(RereadingJob(rereading, assignment, tenant, lambda error: rereading.end(_told(error))))
-
-    def read_trees(
-        self,
-        part: Client[TreeWork],
-        request: Open,
-        drafting: Drafter,
-        found: PromptRows,
-        reserve: int,
-        end: Callable[[Exception], object],
-        cut: Warp | None = None,
-        waited: Callable[[float], object] = _nobody,
-    ) -> None:
-        """Take a part in an answer by trees, from the rows in `found`, with room for `reserve` tokens behind each;
-        `end` ends it with what its user is told, `cut` is as for `make_processor`. Raises as `processor` does.
-        """
-        processor = self.processor(request, cut=cut)
-        assignment = Assignment(found.prompt, self.scorer, drafting, reserve, None, processor, waited=waited)
-        self.decoding.submit(AnswerJob(part, assignment, None, lambda error: end(_told(error)), found.part))
+        tokens = rereading.tokens
+        request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant)
+        self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))
 
     def processor(
         self, request: Open, wanted: Callable[[], bool] = always, cut: Warp | None = None
@@ -524,29 +486,12 @@ class ModelRuntime:
         self.decoder.close()
 
 
-def claimed(needs: Sequence[Need]) -> Claim:
-    """A claim of all that an answer needs of KV memory. Raises `RequestError` for what will never be there."""
-    try:
-        return Claim(needs)
-    except KvTooLargeError as error:
-        raise _told(error) from None
-
-
-def _end(answer: Answering, error: Exception) -> None:
-    """End an answer whose decoding failed, with a sentence for its user."""
-    answer.end(_told(error))
-
-
 def _told(error: Exception) -> AnswerFailed | RequestError:
     match error:
         case ContextError():
             return RequestError(f"The prompt does not fit: {error}.", "prompt")
         case ProcessorError():
             return RequestError(str(error), error.field)
-        case KvTooLargeError():
-            return RequestError(f"The answer does not fit into memory: {error}.", "documents")
-        case KvAllocationError():
-            return AnswerFailed(f"The answer does not fit into memory: {error}.")
         case ModelError():
             return AnswerFailed(f"The model can't be used any more: {error}.")
         case _:

@@ -93,7 +93,7 @@ def fitted(rows: int, measured: DecodeProfile) -> OfflineProfile:
 def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
     """A phrase for the memory that steps to be measured lack."""
     if isinstance(error, KvAllocationError):
-        return str(error)
+        return error.reason
     return f"its keys and values take {error.needed} bytes at least, and kv_bytes allows for {error.free}"
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from common.answer.report import Origin
 from common.answer.request import RequestError
@@ -24,12 +24,12 @@ from common.configuration.settings import (
 )
 from common.daemon.handshake import as_failure
 from common.daemon.idle_profile import IdleProfile
-from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, Start
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows
 from common.daemon.profile import pass_seconds, profiled_line
 from common.daemon.start import Ask
 from common.daemon.threads import Failed, FairThread, FormatLine, TaskThread
 from common.engine.gate import Gate
-from common.engine.jobs import DocumentScorer
+from common.engine.jobs import DecodeRequest, DocumentScorer, tell_nobody
 from common.engine.kv.documents import StoreOptions
 from common.engine.loop import MinimumTimes, Worker
 from common.engine.model.decoder import Decoder, kv_limit, load_decoder, load_format, model_place
@@ -188,10 +188,6 @@ LEAST_NEAR = 0.2  # cosine of a passage and a question from which a word that bo
 log = logging.getLogger(__name__)
 
 
-def _nobody(told: object) -> None:
-    """Tell nobody."""
-
-
 class SideRuntime:
     """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
 
@@ -332,25 +328,44 @@ class SideRuntime:
         asked: dict[str, Ask] = {
             name: model.decoding.on_model_thread for name, model in models.items() if model is not None
         }
-        asked["retrieval"] = lambda answer: self.on_retrieval_thread(answer, _nobody)
-        asked["messages"] = lambda answer: self.messages.submit(self, 0, answer, _nobody)
+        asked["retrieval"] = lambda answer: self.on_retrieval_thread(answer, tell_nobody)
+        asked["messages"] = lambda answer: self.messages.submit(self, 0, answer, tell_nobody)
         return asked
 
-    def begin(self, start: Start, retrieve: Callable[[Open], PromptRows]) -> None:
-        """Retrieve on the retrieval thread, then decode until the answer is over. What fails on the way ends it."""
-        answer, request = start.answer, start.request
+    def begin(
+        self,
+        request: DecodeRequest[Any],
+        opening: Open,
+        retrieve: Callable[[Open], PromptRows],
+        retrieved: Callable[[PromptRows], object] = tell_nobody,
+        spare: int = 0,
+    ) -> None:
+        """Retrieve on the retrieval thread, then decode until the answer that `opening` describes is over.
+
+        An error on the way ends it. `retrieved` is called with the documents that were found. The rows hold `spare`
+        tokens beside the answer's, for branches.
+        """
+        client, tenant = request.client, request.tenant
+
+        def decode(processor: Processor | None) -> None:
+            if client.over:
+                return
+            began = time.monotonic_ns()
+            found = retrieve(opening)
+            if client.recorder is not None:
+                client.recorder.since("retrieve", began)
+            retrieved(found)
+            self.target.decode(request, opening, found, processor, spare)
 
         def prepare(wanted: Callable[[], bool]) -> None:
             """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
-            processor = self.target.processor(request, wanted)
-            self.on_retrieval_thread(partial(self._begin, start, retrieve, processor), answer.end, start.tenant)
+            processor = self.target.processor(opening, wanted)
+            self.on_retrieval_thread(lambda: decode(processor), client.end, tenant)
 
-        if request.processors:
-            self._formats.submit(start.tenant, lambda: not answer.over, prepare, answer.end)
+        if opening.processors:
+            self._formats.submit(tenant, lambda: not client.over, prepare, client.end)
         else:
-            self.on_retrieval_thread(
-                lambda: self._begin(start, retrieve, self.target.processor(request)), answer.end, start.tenant
-            )
+            self.on_retrieval_thread(lambda: decode(self.target.processor(opening)), client.end, tenant)
 
     def on_retrieval_thread(self, run: Callable[[], object], failed: Failed, tenant: Hashable = None) -> None:
         """Call `run` on the retrieval thread when its `tenant` has a turn, of whom None is this daemon's own user; see
@@ -376,16 +391,6 @@ class SideRuntime:
         self.scorer.close()
         self.profiler.close()
         self.library.close()
-
-    def _begin(self, start: Start, retrieve: Callable[[Open], PromptRows], processor: Processor | None) -> None:
-        if start.answer.over:
-            return
-        began = time.monotonic_ns()
-        found = retrieve(start.request)
-        if start.answer.recorder is not None:
-            start.answer.recorder.since("retrieve", began)
-        start.retrieved(found)
-        self.target.decode(start, found, processor)
 
     def retrieve(self, request: Open, scope: Scope) -> PromptRows:
         """Search the documents in `scope` and make the rows of an answer. On the retrieval thread."""

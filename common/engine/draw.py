@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.answer.values import DrawnDraft, View
+from common.answer.values import KeptMixture, SideDraft, View
 from common.processors.processor import Adjustment, adjust
 from common.sampling.certificate import NO_EVIDENCE
-from common.sampling.joint import Joint
 from common.sampling.mixture import Weights, attribute, distributions, information, mixed, weigh
 from common.sampling.race import Found, Race, RaceKernel
 
@@ -43,6 +42,26 @@ class Drafter(Protocol):
         ...
 
 
+class Joint(Protocol):
+    """Decides from both sides' mixtures, where this side has fetched the other one's documents."""
+
+    def draft(
+        self,
+        position: int,
+        mixtures: torch.Tensor,
+        rows: tuple[torch.Tensor, torch.Tensor],
+        weights: tuple[Weights, Weights],
+        evidence: tuple[float, float],
+        without: torch.Tensor | None = None,
+    ) -> tuple[View, KeptMixture]:
+        """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
+
+        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
+        `evidence` is log h, `NO_EVIDENCE` for a side without documents; `without` as for `attribute`.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One answer's draft to be drawn: from the logits of its documents, and of one row more where `gain` is given."""
@@ -63,11 +82,11 @@ class Sample:
         return len(self.scores) + (self.gain is not None)
 
 
-def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[DrawnDraft | Exception]:
+def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[SideDraft | Exception]:
     """The drafts of `samples` from consecutive rows of `logits` `[docs of all, vocab]`. What goes wrong with one answer
     stands in its place and touches no other.
     """
-    results: list[DrawnDraft | Exception] = []
+    results: list[SideDraft | Exception] = []
     for start, block in _blocks(samples, logits.shape[1]):
         stop = start + sum(sample.rows for sample in block)
         try:
@@ -105,7 +124,7 @@ def _informed(sample: Sample, logits: torch.Tensor, rows: torch.Tensor) -> tuple
     return replace(sample, scores=scores, gain=None, without=rows[-1]), rows[:-1]
 
 
-def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[DrawnDraft | Exception]:
+def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[SideDraft | Exception]:
     counts = [sample.rows for sample in samples]
     made = distributions(logits, kernel.rows(len(logits)))
     informed = [_informed(*each) for each in zip(samples, logits.split(counts), made.split(counts), strict=True)]
@@ -128,7 +147,7 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
         found = dict(zip(races, kernel.run(chosen, list(races.values())), strict=True))
     if len(samples) == 1:
         return [_one(samples[0], parts[0], mixtures, rows[0], found.get(0))]
-    drawn: list[DrawnDraft | Exception] = []
+    drawn: list[SideDraft | Exception] = []
     for index, sample in enumerate(samples):
         # A view keeps its mixture: a copy, or it would keep those of all answers.
         own = mixtures[firsts[index] : firsts[index + 1]].clone()
@@ -156,7 +175,7 @@ def _adjusted(mixtures: torch.Tensor, parts: Sequence[Weights], adjustment: Adju
 
 def _one(
     sample: Sample, weights: Sequence[Weights], mixtures: torch.Tensor, rows: torch.Tensor, found: Found | None
-) -> DrawnDraft | Exception:
+) -> SideDraft | Exception:
     evidence = NO_EVIDENCE if sample.absent else weights[0].evidence
     try:
         if sample.joint is not None and len(weights) == 2:
@@ -164,8 +183,8 @@ def _one(
             both, each = (rows[:own], rows[own:]), (weights[0], weights[1])
             evidences = (evidence, weights[1].evidence)
             target, where = sample.joint.draft(sample.position, mixtures, both, each, evidences, sample.without)
-            return DrawnDraft(target, evidence, where)
+            return SideDraft(target, evidence, where)
         view = sample.drafter.drafted(sample.position, mixtures[0], found)
-        return DrawnDraft(view, evidence, attribute(rows, weights[0], view.listed, sample.without))
+        return SideDraft(view, evidence, attribute(rows, weights[0], view.listed, sample.without))
     except Exception as error:
         return error

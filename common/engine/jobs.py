@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.recorder import Recorder
-from common.answer.values import ROOT, DrawnDraft, TreeWork
-from common.engine.draw import Drafter, Sample
+from common.answer.values import ROOT, SideDraft, TreeWork
+from common.engine.draw import Drafter, Joint, Sample
 from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation, Rows
 from common.engine.model.decoder import Decoder
 from common.engine.model.packed import Feed
 from common.processors.processor import Processor
-from common.sampling.joint import Joint
 
 # --- scorer
 # The seam between the engine and the document weights (DRAGON §4.1, Eq. 2).
@@ -317,7 +316,7 @@ class Client(Protocol[Asked]):
         """Whether work that is under way has become useless. Polled between layers: be quick."""
         ...
 
-    def drawn(self, work: Asked, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Asked, drawn: Sequence[SideDraft], seconds: float) -> None:
         """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
         ...
 
@@ -325,19 +324,25 @@ class Client(Protocol[Asked]):
         """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
         ...
 
+    def end(self, failure: Exception) -> None:
+        """End the answer, which can't go on because of `failure`."""
+        ...
+
+
+def tell_nobody(told: object) -> None:
+    """Tell nobody."""
+
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """Everything about one answer that its decoding needs."""
+class DecodeRequest(Generic[Asked]):
+    """One model's part in an answer, as a method asks for it."""
 
-    prompt: Prompt
-    scorer: DocumentScorer
+    client: Client[Asked]
     drafter: Drafter
-    reserve: int  # tokens that the answer may have
-    joint: Joint | None = None  # decides where there are fetched documents
-    processor: Processor | None = None
     measured: Measured = lambda context, seconds: None
-    waited: Callable[[float], object] = lambda seconds: None  # told how long it was until there was memory
+    tenant: Hashable = None  # whose answer it is; tenants share the model fairly. None: this daemon's own user's
+    waited: Callable[[float], object] = tell_nobody  # told the seconds until there was memory
+    joint: Joint | None = None  # decides where there are fetched documents
 
 
 class Job(Protocol):
@@ -378,7 +383,7 @@ class Job(Protocol):
         """
         ...
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Take these drafts, `seconds` after their pass began; `step`: it was a decode step of one token."""
         ...
 
@@ -391,34 +396,31 @@ class Job(Protocol):
         ...
 
 
-def make_sample(assignment: Assignment, scoring: ScoringRun, path: list[int]) -> Sample:
-    """The draft to be drawn behind the answer's tokens `path`. Raises as `Job.samples` does."""
-    scores, prompt = scoring.scores(path), assignment.prompt
-    if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
-        raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
-    gain = None if prompt.empty_row is None else assignment.scorer.gain
-    adjustment = None if assignment.processor is None else assignment.processor.at(path)
-    joint, drafter = assignment.joint, assignment.drafter
-    return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
-
-
 class AnswerJob(Generic[Wanted]):
     """An answer: its prompt is read, and then whatever its client wants to have read, until it is over."""
 
     def __init__(
         self,
-        client: Client[Wanted],
-        assignment: Assignment,
-        tenant: Hashable,
-        end: Callable[[Exception], object],
+        request: DecodeRequest[Wanted],
+        prompt: Prompt,
+        scorer: DocumentScorer,
+        reserve: int,
+        processor: Processor | None = None,
         part: Reservation | None = None,
+        told: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
-        """`end` ends the answer with the reason that its user is told. `part` is this job's of the KV memory that the
-        answer claims for several jobs together; None: it claims what it needs by itself.
+        """The answer may have `reserve` tokens. `told` makes of an error the reason that the answer's user reads.
+
+        `part` is this job's of the KV memory that the answer claims for several jobs together; None: it claims what it
+        needs by itself.
         """
-        self.tenant = tenant
-        self.assignment = assignment
-        self.client = client
+        self.tenant = request.tenant
+        self.request = request
+        self.prompt = prompt
+        self.client = request.client
+        self._scorer = scorer
+        self._reserve = reserve
+        self._processor = processor
         self._work: Wanted | None = None  # the one whose feeds were handed out last
         self._paths: Sequence[list[int]] = ()  # the answer's tokens before each of its distributions
         self._part = part
@@ -426,7 +428,7 @@ class AnswerJob(Generic[Wanted]):
         self._scoring: ScoringRun | None = None
         self._begun = time.monotonic_ns()
         self._running = False
-        self._end = end
+        self._told = told
 
     @property
     def over(self) -> bool:
@@ -447,12 +449,12 @@ class AnswerJob(Generic[Wanted]):
             if self.client.resting:
                 self.close()
             return ()
-        scoring, prompt = self._scored(), self.assignment.prompt
+        scoring = self._scored()
         if self._rows is None:
             room = self._room(decoder, wake)
             if room is None:
                 return ()
-            self._rows = AnswerRows(decoder, prompt, room)
+            self._rows = AnswerRows(decoder, self.prompt, room)
         *documents, feed = self._rows.feeds(wanted)
         if feed.rows is not self._rows.rows:  # of a document, too
             return [*documents, feed]
@@ -482,13 +484,13 @@ class AnswerJob(Generic[Wanted]):
             self._running = True
             if self.client.recorder is not None:
                 self.client.recorder.since("prefill", self._begun)
-        return [make_sample(self.assignment, self._scoring, path) for path in self._paths]
+        return [self._sample(self._scoring, path) for path in self._paths]
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         if self._work is None:
             return
         if step:
-            self.assignment.measured(self.context, seconds)
+            self.request.measured(self.context, seconds)
         self.client.drawn(self._work, drawn, seconds)
 
     def gave_up(self, started: int) -> None:
@@ -496,7 +498,7 @@ class AnswerJob(Generic[Wanted]):
             self.client.gave_up(self._work, started)
 
     def fail(self, error: Exception) -> None:
-        self._end(error)
+        self.client.end(self._told(error))
 
     def close(self) -> None:
         self._rows = None
@@ -509,20 +511,29 @@ class AnswerJob(Generic[Wanted]):
 
         Raises as `Decoder.need`, `Claim` and `Reservation.rows` do.
         """
-        prompt = self.assignment.prompt
         if self._part is None:
-            self._part = Claim([decoder.need(prompt.parts, prompt.query, self.assignment.reserve)]).parts[0]
+            self._part = Claim([decoder.need(self.prompt.parts, self.prompt.query, self._reserve)]).parts[0]
         rows = self._part.rows(wake)
         if rows is not None:
-            self.assignment.waited(self._part.waited)
+            self.request.waited(self._part.waited)
         return rows
 
     def _scored(self) -> ScoringRun:
         """The scores of this answer's documents, begun before the prompt is read: a slow scorer reads it meanwhile."""
         if self._scoring is None:
-            prompt = self.assignment.prompt
-            self._scoring = self.assignment.scorer.begin(prompt.query, prompt.documents, prompt.similarity)
+            prompt = self.prompt
+            self._scoring = self._scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         return self._scoring
+
+    def _sample(self, scoring: ScoringRun, path: list[int]) -> Sample:
+        """The draft to be drawn behind the answer's tokens `path`. Raises as `Job.samples` does."""
+        scores, prompt, request = scoring.scores(path), self.prompt, self.request
+        if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
+            raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
+        gain = None if prompt.empty_row is None else self._scorer.gain
+        adjustment = None if self._processor is None else self._processor.at(path)
+        drafter, joint = request.drafter, request.joint
+        return Sample(len(path), scores, drafter, prompt.absent, prompt.fetched, joint, gain, adjustment)
 
 
 # --- document_job
@@ -592,7 +603,7 @@ class DocumentJob:
     def samples(self) -> Sequence[Sample]:
         return ()  # no logits are asked for
 
-    def drawn(self, drawn: Sequence[DrawnDraft], seconds: float, step: bool) -> None:
+    def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Never called: nothing is drawn."""
 
     def gave_up(self, started: int) -> None:

@@ -12,11 +12,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import torch
 
-from common.answer.values import DrawnDraft
+from common.answer.values import SideDraft
 from common.engine.batcher import Batcher, PassTimes, TenantShares, is_step
 from common.engine.draw import Sample, draw
 from common.engine.gate import Gate
@@ -223,7 +224,7 @@ class Worker:
             while not self._closing:
                 self._wake.clear()
                 if not self._gated_turn():
-                    self.decoder.document_cache.release()
+                    self._release()
                     self._wake.wait(self._rest())
             for job in self._jobs:
                 job.close()
@@ -276,11 +277,13 @@ class Worker:
             wanted: list[Feed] = []
             for job in self._jobs:
                 if job.tenant in asking and job.tenant not in held:
-                    with _Blame(job):
+                    try:
                         feeds = job.feeds(self.decoder, self.wake)
                         for feed in feeds:
                             feed.job, feed.running = job, job.running
                         wanted += feeds
+                    except Exception as error:
+                        _blame(job, error)
             if wanted:
                 return wanted, held
             asking = Counter({tenant: asking[tenant] for tenant in held})
@@ -288,10 +291,12 @@ class Worker:
 
     def _fits(self, feed: Feed) -> bool:
         """Whether the decoder takes the feed. A refusal ends its job and no other."""
-        with _Blame(feed.job):
+        try:
             self.decoder.check_feed(feed)
-            return True
-        return False
+        except Exception as error:
+            _blame(feed.job, error)
+            return False
+        return True
 
     def _pass(self, feeds: Sequence[Feed]) -> None:
         """Feed, draw, and hand out the drafts."""
@@ -311,16 +316,17 @@ class Worker:
             return
         except Exception as error:
             if len(feeds) == 1:
-                with _Blame(feeds[0].job):
-                    raise
+                _blame(feeds[0].job, error)
                 return
             failure = type(error).__name__
         if failure:  # the error is gone, and with it the memory of what it broke off
             self._isolate(feeds, failure)
             return
         for feed in feeds:
-            with _Blame(feed.job):
+            try:
                 feed.job.fed(feed)
+            except Exception as error:
+                _blame(feed.job, error)
         self._count(feeds)
         drawn = self._draw(feeds, logits)
         steps = [feed for feed in feeds if is_step(feed)]
@@ -335,9 +341,16 @@ class Worker:
         self.done.seconds += seconds
         self.times.observe(seconds, bool(steps), prompts, further, stepped)
         for feed, drafts in drawn:
-            with _Blame(feed.job):
+            try:
                 feed.job.drawn(drafts, seconds, is_step(feed) and len(feed.tokens) == 1)
+            except Exception as error:
+                _blame(feed.job, error)
         if drawn:
+            self._release()
+
+    def _release(self) -> None:
+        """Have new documents' keys and values written to disk: nobody waits for the computer now."""
+        if self.decoder.document_cache.unwritten:
             self.decoder.document_cache.release()
 
     def _count(self, feeds: Sequence[Feed]) -> None:
@@ -353,7 +366,7 @@ class Worker:
             if not feed.job.over:
                 self._pass([feed])
 
-    def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[DrawnDraft]]]:
+    def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[SideDraft]]]:
         """The drafts of all jobs that asked for distributions and still want them."""
         asking: list[tuple[Feed, Sequence[Sample]]] = []
         parts: list[_Part] = []
@@ -363,22 +376,28 @@ class Worker:
             start = part.stop
             if not feed.logits or feed.job.useless:
                 continue
-            with _Blame(feed.job):
+            try:
                 asking.append((feed, feed.job.samples()))
                 parts.append((part, feed.logits))
+            except Exception as error:
+                _blame(feed.job, error)
         if not asking:
             return []
         results = iter(self._results(logits, parts, [each for _, each in asking]))
         drawn = []
         for feed, each in asking:
-            drafts = [next(results) for _ in each]
-            with _Blame(feed.job):
-                drawn.append((feed, [_unless_failed(draft) for draft in drafts]))
+            own = list(islice(results, len(each)))
+            drafts = [draft for draft in own if not isinstance(draft, Exception)]
+            failures = (error for error in own if isinstance(error, Exception))
+            if (failure := next(failures, None)) is not None:
+                _blame(feed.job, failure)
+            else:
+                drawn.append((feed, drafts))
         return drawn
 
     def _results(
         self, logits: torch.Tensor, parts: Sequence[_Part], samples: Sequence[Sequence[Sample]]
-    ) -> list[DrawnDraft | Exception]:
+    ) -> list[SideDraft | Exception]:
         """The drafts of all `samples`, by part. Draws each part by itself if there is no memory to join them."""
         try:
             ordered = _by_position(logits, parts)
@@ -406,31 +425,12 @@ class Worker:
         return True
 
 
-class _Blame:
-    """Ends one job, and nothing else, if the block raises."""
-
-    __slots__ = ("_job",)
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        try:
-            self._job.fail(error)
-        except Exception as other:  # whatever it is, it is one job's affair
-            log.error("ending an answer failed with %s", type(other).__name__)
-        return True
-
-
-def _unless_failed(draft: DrawnDraft | Exception) -> DrawnDraft:
-    if isinstance(draft, Exception):
-        raise draft
-    return draft
+def _blame(job: Job, error: Exception) -> None:
+    """End one job, and nothing else, with what it raised."""
+    try:
+        job.fail(error)
+    except Exception as other:  # whatever it is, it is one job's affair
+        log.error("ending an answer failed with %s", type(other).__name__)
 
 
 def _give_up(feeds: Sequence[Feed], started: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.estimates.policy import Estimates, run_ahead
-from proto.messages import Side
+from proto.messages import SEQUENCES, Probe, ProbeReply, Side
 
 DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
 ACCEPTANCE_WEIGHT = 0.1
@@ -233,7 +233,8 @@ def _check_probability(value: float) -> None:
 
 
 # --- round_trip
-# The delay of both directions of a link together: when to sample it, and what the samples say (DRAGON §5.2).
+# The delay of both directions of a link together: when to sample it, and what the samples say (DRAGON §5.2), also of
+# the other side's clock.
 
 REALTIME_WEIGHT = 1 / 4
 HISTORY_WEIGHT = 1 / 8  # this and the next are those of RFC 6298
@@ -253,6 +254,97 @@ _USUAL_OF = 96  # latest samples
 _MOST_USUAL = 1.5  # times the shortest of these
 
 _ROUND_TRIP_ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
+
+# Latest round trips of which the shortest tells the clocks apart, and microseconds for which they do: clocks drift.
+_BEST_OF, _LATEST = 32, 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """One sample. Times are microseconds of this side's monotonic clock, `received` of the other's."""
+
+    sent: int
+    received: int  # when the other side saw the probe
+    back: int
+
+    @property
+    def rtt(self) -> float:
+        """Round-trip time, seconds."""
+        return (self.back - self.sent) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Offset of the other side's monotonic clock: `ahead` of this one's, nanoseconds.
+
+    Exact when both directions took equally long; else wrong by half of the difference, which is at most
+    `uncertainty`: half of the round trip.
+    """
+
+    ahead: int
+    uncertainty: int
+
+
+class ClockDifference:
+    """The offset of the other side's clock, from the shortest of the recent round trips.
+
+    That one had least time in queues, so the least that the two directions can differ by.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[RoundTrip] = deque(maxlen=_BEST_OF)
+
+    def observe(self, trip: RoundTrip) -> None:
+        self._recent.append(trip)
+        while self._recent[0].sent < trip.sent - _LATEST:
+            self._recent.popleft()
+
+    @property
+    def offset(self) -> ClockOffset | None:
+        """The offset; None before the first sample."""
+        best = min(self._recent, key=lambda trip: trip.back - trip.sent, default=None)
+        if best is None:
+            return None
+        # Half microseconds are 500 ns.
+        return ClockOffset(500 * (2 * best.received - best.sent - best.back), 500 * (best.back - best.sent))
+
+
+class RoundTrips:
+    """Makes probes and reads their replies; the caller brings a monotonic clock in microseconds.
+
+    One object per connection: a new peer's clock starts elsewhere.
+    """
+
+    def __init__(self, outstanding: int = 16) -> None:
+        if outstanding < 1:
+            raise ValueError(f"outstanding must be at least 1, not {outstanding}.")
+        self._limit = outstanding
+        self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
+        self._next = 0
+        self._latest = -1  # when the latest probe was sent that came back
+
+    @property
+    def outstanding(self) -> int:
+        """Probes under way; those before one that came back are taken to be lost, though late replies count."""
+        return sum(sent > self._latest for sent in self._waiting.values())
+
+    def probe(self, now: int) -> Probe:
+        """The next probe, sent at `now`."""
+        probe = Probe(self._next, now)
+        self._next = (self._next + 1) % SEQUENCES
+        self._waiting[probe.sequence] = now
+        if len(self._waiting) > self._limit:
+            self._waiting.popitem(last=False)
+        return probe
+
+    def reply(self, reply: ProbeReply, now: int) -> RoundTrip | None:
+        """The sample of a reply that arrived at `now`; None if it was not asked for, or seen before."""
+        sent = self._waiting.get(reply.sequence)
+        if sent is None or sent != reply.sent or now < sent:
+            return None
+        del self._waiting[reply.sequence]
+        self._latest = max(self._latest, sent)
+        return RoundTrip(sent, reply.received, now)
 
 
 class RoundTripTime:

@@ -16,17 +16,20 @@ from common.estimates.estimators import (
     DIGEST_PERIOD,
     TYPICAL_CONTEXT,
     Allowance,
+    ClockDifference,
+    ClockOffset,
     DecodeDelay,
     DecodeLine,
     Pace,
     PeerModel,
+    RoundTrip,
+    RoundTrips,
     RoundTripTime,
     SpeculationLimits,
     UsualWait,
 )
 from common.estimates.policy import Estimates
 from common.process.threads import Died, vital_thread
-from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from proto.messages import Hello, Probe, ProbeReply, Side
 
 T = TypeVar("T")

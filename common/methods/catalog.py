@@ -6,7 +6,7 @@ from common.methods.aggregate.method import Speculative
 from common.methods.coupled.method import Coupled
 from common.methods.edgellm.method import EdgeLlm, relief
 from common.methods.interface import Method
-from common.methods.paper.method import FetchKv, FetchText, SequenceWise, TokenWise
+from common.methods.paper.method import FetchKv, FetchText, SequenceWise, TokenWise, paper_sampler
 from common.methods.rapid.method import LongContext, Rapid
 from common.methods.rejection.method import Dsd, Dssd, Qsv
 from proto.messages import Fetch, Open
@@ -14,8 +14,8 @@ from proto.messages import Fetch, Open
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Speculative(),
-        TokenWise(),
+        Speculative(paper_sampler),
+        TokenWise(paper_sampler),
         SequenceWise(),
         FetchText(),
         FetchKv(),
@@ -23,7 +23,7 @@ METHODS: dict[str, Method] = {
         Dssd(relief),
         Qsv(relief),
         Coupled(relief),
-        LongContext(),
+        LongContext(paper_sampler),
         Rapid(relief),
         EdgeLlm(),
     )

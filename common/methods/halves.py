@@ -17,9 +17,10 @@ from common.answer.recorder import Recorder, span_messages
 from common.answer.report import contribution_messages, text_messages
 from common.answer.request import unknown_session
 from common.daemon.handshake import changes
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.daemon.side import Scope
 from common.engine.draw import Drafter
+from common.engine.jobs import DecodeRequest
 from common.methods.interface import CloudContext, DeviceContext
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
@@ -105,17 +106,8 @@ class CloudPart(NullObserver, ABC):
     def begin(self) -> None:
         context = self.context
         decoded = partial(context.side.profiler.decoded, context.estimates)
-        start = Start(
-            self.part,
-            self.request,
-            self.drafter,
-            decoded,
-            self.retrieved,
-            context.tenant,
-            context.waited,
-            self.spare,
-        )
-        context.side.begin(start, self.retrieve)
+        request = DecodeRequest(self.part, self.drafter, decoded, context.tenant, context.waited)
+        context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:
         """Refuse nothing: the codec has refused what can be refused at once."""
@@ -164,16 +156,30 @@ class CloudPart(NullObserver, ABC):
 
 
 class DevicePart(ABC):
-    """One answer on the device. Implements most of `DeviceHalf`."""
+    """One answer on the device. Implements a part of `DeviceHalf`."""
 
     answer: Driver
 
     def __init__(self, context: DeviceContext) -> None:
         self.context = context
+
+    # --- DeviceHalf
+
+    @property
+    def over(self) -> bool:
+        return self.answer.over
+
+    def end(self, failure: Exception | None) -> None:
+        self.answer.end(failure)
+
+
+class OpenedPart(DevicePart):
+    """One answer on the device with a session on the cloud, which may be opened several times."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        super().__init__(context)
         self.prompt_tokens: int | None = None  # that the cloud says it reads
         self._opened_on: Hello | None = None  # the cloud that the session was last opened on
-
-    # --- for the methods
 
     def send(self, message: Message) -> None:
         """Send a message of the session to the cloud."""
@@ -191,25 +197,16 @@ class DevicePart(ABC):
         self.prompt_tokens = message.prompt_tokens
         self._opened_on = self.context.cloud.hello  # a changed cloud has introduced itself again before this
 
-    def rejoin(self, changed: bool) -> int:
-        """Tell the cloud on which the session was opened again where the answer stands. Returns the position."""
-        raise NotImplementedError
+    def reopen(self, rejoin: Callable[[bool], int]) -> None:
+        """Open the session on a reconnected cloud.
 
-    # --- DeviceHalf
-
-    @property
-    def over(self) -> bool:
-        return self.answer.over
-
-    def reconnected(self) -> None:
-        """Open the answer on the cloud again, with what it has so far."""
+        `rejoin` is called with whether the cloud has changed. It tells the cloud where the answer stands, and returns
+        the position.
+        """
         if self.over:
             return
         self.context.phase.restart()
         changed = self.open()
-        position = self.rejoin(bool(changed))
+        position = rejoin(bool(changed))
         for what in changed:
             self.context.note(f"From token {position} on the cloud is another one than before: its {what} has changed.")
-
-    def end(self, failure: Exception | None) -> None:
-        self.answer.end(failure)

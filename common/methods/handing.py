@@ -84,36 +84,29 @@ class ReceivedDocument:
         return b"".join(self.pieces[part] for part in range(self.parts))
 
 
-class WantedBytes:
-    """Progress of what was asked for, perhaps several times. It only grows."""
-
-    def __init__(self) -> None:
-        self._most = 0
-
-    def arrived(self, size: int) -> None:
-        """Note that `size` bytes of what was asked for are there."""
-        self._most = max(self._most, size)
-
-    @property
-    def progress(self) -> int:
-        return self._most // LEAST_BYTES
-
-
 class DocumentReceiver:
-    """Collects at most `documents` documents of at most `largest` bytes each. Parts may come twice, in any order."""
+    """Collects at most `documents` documents of at most `largest` bytes each. Parts may come twice, in any order.
+
+    They may be asked for several times.
+    """
 
     def __init__(self, documents: int, largest: int) -> None:
         self._documents = documents
         self._largest = min(largest, LARGEST_TOTAL)
+        self._most = 0  # bytes that have arrived, of the time when most did
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has arrived: the documents are asked for again."""
         self._count: int | None = None  # of documents, as the cloud says
         self._bodies: dict[int, ReceivedDocument] = {}
-        self._size = 0
+        self._size = 0  # bytes that have arrived, of parts that were not there yet
         self._missing = 0  # parts of the documents that were begun
 
     @property
-    def size(self) -> int:
-        """Bytes that have arrived, of parts that were not there yet."""
-        return self._size
+    def progress(self) -> int:
+        """Counts what has arrived, in all of the times that it was asked for. It only grows."""
+        return self._most // LEAST_BYTES
 
     @property
     def complete(self) -> bool:
@@ -145,6 +138,7 @@ class DocumentReceiver:
             raise too_large(f"the documents of an answer must have at most {LARGEST_TOTAL} bytes")
         body.pieces[message.part] = message.payload
         self._missing -= 1
+        self._most = max(self._most, self._size)
 
     def _body(self, message: Fetched) -> ReceivedDocument:
         known = self._bodies.get(message.index)
@@ -177,13 +171,13 @@ class GatheringDevice(DevicePart):
     def __init__(self, context: DeviceContext, form: Form, room: int, both: bool = True) -> None:
         """A document has `room` tokens at most. `both`: the cloud's documents are wanted, too."""
         super().__init__(context)
-        self._side = context.side
         self._form: Form = form
         self._room = room
-        self._receiver = self._empty()
+        decoder = context.side.decoder
+        largest = LARGEST_TEXT if form == "text" else largest_states(decoder.layout, decoder.max_context)
+        self._receiver = DocumentReceiver(context.opening.documents, largest)
         self._waiting = both  # for the cloud's documents
         self._silence = ProgressTimeout()
-        self._wanted = WantedBytes()
         self._asked = 0  # times
         self._own: list[Document] | None = None
         self._fetched: list[Document] | None = None if both else []
@@ -203,7 +197,7 @@ class GatheringDevice(DevicePart):
 
     def start(self, absence: str | None) -> None:
         """Search, and ask the cloud unless `absence` says why it can't take part."""
-        self._later(self._find)
+        self.context.side.on_retrieval_thread(self._find, self.end)
         if not self._waiting:
             return
         if absence is None:
@@ -220,12 +214,11 @@ class GatheringDevice(DevicePart):
                 return
             self.context.phase.join()
             self._receiver.add(message)
-            self._wanted.arrived(self._receiver.size)
             if not self._receiver.complete:
                 return
             self._waiting = False
         self.context.phase.leave()  # its part is done, and it has forgotten the session
-        self._later(self._read)
+        self.context.side.on_retrieval_thread(self._read, self.end)
 
     def without_cloud(self, sentence: str) -> None:
         """Go on without the cloud's documents, if they are not there yet."""
@@ -234,7 +227,7 @@ class GatheringDevice(DevicePart):
                 return
             self._waiting = False
         self._alone(sentence)
-        self._later(self._proceed)
+        self.context.side.on_retrieval_thread(self._proceed, self.end)
 
     def reconnected(self) -> None:
         """Ask a cloud that is connected again."""
@@ -247,14 +240,14 @@ class GatheringDevice(DevicePart):
         """Look at the clock: a cloud whose documents do not come on is given up."""
         if self.over or not self._waiting:
             return
-        limits, come = self.context.cloud.limits(read=False), self._wanted.progress
+        limits, come = self.context.cloud.limits(read=False), self._receiver.progress
         if self._silence.over(now, come, (self._asked, self.context.phase.joined), True, False, limits):
             self.context.send(Cancel(self.context.opening.session))
             self.without_cloud(LATE)
 
     def _ask(self) -> None:
         hello = self.context.cloud.hello
-        if self._form == "kv" and hello is not None and hello.model != self._side.decoder.identity:
+        if self._form == "kv" and hello is not None and hello.model != self.context.side.decoder.identity:
             self.end(
                 RequestError(
                     "Method 'fetch-kv' needs the same model on both sides, and the cloud has another one: use "
@@ -264,7 +257,7 @@ class GatheringDevice(DevicePart):
             )
             return
         with self._lock:
-            self._receiver = self._empty()
+            self._receiver.restart()
             self._asked += 1
             self.context.phase.restart()
         opening = self.context.opening
@@ -277,14 +270,6 @@ class GatheringDevice(DevicePart):
         self.context.record.alone = True
         self.context.phase.leave()
         self._fetched = []
-
-    def _empty(self) -> DocumentReceiver:
-        decoder = self._side.decoder
-        largest = LARGEST_TEXT if self._form == "text" else largest_states(decoder.layout, decoder.max_context)
-        return DocumentReceiver(self.context.opening.documents, largest)
-
-    def _later(self, task: Callable[[], None]) -> None:
-        self._side.on_retrieval_thread(task, self.end)
 
     # --- on the retrieval thread
 
@@ -304,8 +289,8 @@ class GatheringDevice(DevicePart):
                 text = body.whole.decode()
             except UnicodeDecodeError:
                 raise malformed("the text of a fetched document must be UTF-8") from None
-            return self._side.target.document(body.title, text, body.similarity, self._room)
-        decoder = self._side.decoder
+            return self.context.side.target.document(body.title, text, body.similarity, self._room)
+        decoder = self.context.side.decoder
         tokens, states = unpack_states(body.whole, decoder.layout, decoder.vocabulary, decoder.max_context)
         text = decoder.tokenizer.decode(tokens)
         return cut_document(
@@ -315,7 +300,7 @@ class GatheringDevice(DevicePart):
     def _find(self) -> None:
         """Retrieve the device's own documents."""
         if not self.over:
-            self._own = self._side.find(self.context.opening, self.context.scope, self._room)
+            self._own = self.context.side.find(self.context.opening, self.context.scope, self._room)
             self._proceed()
 
     def _proceed(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -58,11 +58,6 @@ def make_registry(process: bool = False) -> CollectorRegistry:
     if process:
         ProcessCollector(registry=registry)
     return registry
-
-
-def format_metrics(registry: CollectorRegistry) -> bytes:
-    """All metrics of a registry, in Prometheus' text format."""
-    return generate_latest(registry)
 
 
 def merged(own: bytes, others: Mapping[str, bytes], label: str) -> bytes:

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
 from starlette.responses import PlainTextResponse, Response
@@ -33,6 +33,17 @@ MOST_CONNECTIONS: Final = 32  # at a time; a scrape takes milliseconds
 LONGEST_HEAD: Final = 8192  # bytes of a request, which has no body
 _ENDING: Final = 1.0  # seconds for the thread to end
 
+BARE: Final[Mapping[str, Any]] = {
+    "ws": "none",
+    "lifespan": "off",
+    "interface": "asgi3",
+    "log_config": None,
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+}
+"""Options of all HTTP servers of this program: no sockets beside HTTP, and neither headers nor lines of their own."""
+
 
 class MetricsServer:
     """Serves `GET /metrics` at `HOST:PORT`, which is taken from the constructor on. A context manager.
@@ -48,16 +59,10 @@ class MetricsServer:
         config = uvicorn.Config(
             self._answer,
             http=_Connection,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
             log_level="error",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
             backlog=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=LONGEST_HEAD,
+            **BARE,
         )
         self._server = uvicorn.Server(config)
         self._thread = vital_thread(partial(self._server.run, [self._socket]), "metrics")

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from common.engine.kv.line import count_waiting
 from common.metrics.exposition import MetricValue
 from common.process.version import VERSION
-from common.transport.sending import CountersSnapshot, Flow
+from common.transport.sending import Flow, LinkCounters
 
 if TYPE_CHECKING:  # a gateway has neither, and does without torch
     from common.daemon.model_runtime import ModelRuntime
@@ -61,7 +61,7 @@ def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[MetricValue]:
     yield done("pass_seconds", "Seconds of all passes", lambda model: model.decoding.done.seconds)
 
 
-def link_readings(counts: CountersSnapshot) -> Iterator[MetricValue]:
+def link_readings(counts: LinkCounters) -> Iterator[MetricValue]:
     """The traffic of the link, by message, and what it refused."""
 
     def count(name: str, meaning: str, value: float | tuple[tuple[str, float], ...]) -> MetricValue:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from common.processors.calls import ProcessorError, ProcessorOptions, call_grammar, decode_options
 from common.processors.grammar import Grammar, Grammars
 from common.processors.trial import always, json_grammar
-from common.sampling.paper import nucleus, nucleus_places
 from common.sampling.rejection import Warp
+from common.sampling.truncation import nucleus, nucleus_places
 from proto.messages import Open
 
 # --- adjustment
@@ -152,7 +152,7 @@ def make_processor(
     options = decode_options(request.processors)
     if not 0 < request.top_p <= 1:
         raise ProcessorError(f"'top_p' must be above 0 and at most 1, not {request.top_p:g}.", "top_p")
-    # The paper's sampler truncates what it sends, see `common.sampling.paper`.
+    # The paper's sampler truncates what it sends, see `common.methods.paper.sampler`.
     top_p = request.top_p if request.sampler == "race" else 1.0
     if not request.processors and top_p == 1.0 and cut is None:
         return None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from proto.codes import RaceEntries
+from proto.codes import RaceEntries, decode_probabilities
+
+WHOLE: Final = 1 << 16  # η = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +96,40 @@ class MissingHere:
 Outcome = Decision | MissingThere | MissingHere
 
 
+# --- logprobs
+# Log-probabilities of tokens in the mixture of both sides, from what a session knows of it.
+
+_LEAST: Final = 2.0**-33  # what code 0 stands for is below
+
+
+def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, token: int, count: int) -> Logprobs:
+    """Those of `token`, and of the `count` most probable tokens, in the mixture of two views.
+
+    A view that is None has no weight, and `eta_device` is `eta_fixed`'s otherwise. What a view does not list counts as
+    0: it is less probable there than any token that was listed for being probable.
+    """
+    mixture: dict[int, float] = {}
+    for view, weight in ((device, eta_device if cloud else WHOLE), (cloud, WHOLE - eta_device if device else WHOLE)):
+        if view is None:
+            continue
+        for name, probability in zip(
+            view.entries.ids.tolist(), decode_probabilities(view.entries.codes).tolist(), strict=True
+        ):
+            mixture[name] = mixture.get(name, 0.0) + weight / WHOLE * probability
+    return of_mixture(mixture, token, count)
+
+
+def of_mixture(mixture: Mapping[int, float], token: int, count: int) -> Logprobs:
+    """Those of `token`, and of the `count` most probable of the tokens in `mixture`; of equals the lowest id first."""
+    ordered = sorted(mixture, key=lambda name: (-mixture[name], name))[:count]
+    top = tuple((name, _log(mixture[name])) for name in ordered if mixture[name] > 0)
+    return Logprobs(_log(mixture.get(token, 0.0)), top)
+
+
+def _log(probability: float) -> float:
+    return min(0.0, math.log(max(probability, _LEAST)))
+
+
 # --- certificate
 # Certifies the winning token from two lists of fastest tokens: a distributed top-1 query.
 #
@@ -109,16 +146,8 @@ Outcome = Decision | MissingThere | MissingHere
 # 2003). Scores are float64 sums of two products. Rounding is monotone, so the bounds hold for the rounded
 # scores too.
 
-WHOLE: Final = 1 << 16  # η = 1
 NO_EVIDENCE: Final = -1e30  # log h of a side without documents
 _ABSENT_BELOW: Final = -9e29  # -1e30 changes when it passes through float32
-
-
-@dataclass(frozen=True, slots=True)
-class CertifiedToken:
-    """The target, beyond doubt."""
-
-    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +184,7 @@ def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
     return round(WHOLE / (1.0 + math.exp(difference)))
 
 
-def certify(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     """The target, or what must be known to find it. `eta_device` is `eta_fixed`'s."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
@@ -176,7 +205,7 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToke
     # An unnamed token may have any id, so that it would win a tie.
     deeper = device_cap + cloud_cap >= best
     if not (device_ids or cloud_ids or deeper):
-        return CertifiedToken(winner)
+        return winner
     if device_cap > 0 and winner not in device_speed:
         device_ids.append(winner)
     if cloud_cap > 0 and winner not in cloud_speed:

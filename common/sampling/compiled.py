@@ -1,7 +1,7 @@
-"""A race's noise, its fastest tokens, and other draws: compiled loops over tokens. Integers wrap around in them.
+"""Loops over tokens, compiled once for a machine, in seconds: a race's noise, its fastest tokens, and other draws.
 
-What a compiler of numpy takes seconds for (sorting, concatenation, assigned slices) is written out: it is compiled anew
-on every machine.
+Integers wrap around in them. What a compiler of numpy takes seconds for (sorting, concatenation, assigned slices) is
+written out: it is compiled anew on every machine.
 """
 
 from __future__ import annotations
@@ -13,12 +13,27 @@ from enum import IntEnum
 from math import factorial
 from typing import Any, Final, Protocol
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.process.compilation import compiled
 from proto.codes import LARGEST, STEPS_PER_OCTAVE, extend
+
+
+def compiled(function: Callable[..., Any], *, without_gil: bool = False) -> Any:
+    """`function`, compiled when it is first called, and kept for later processes where that may be written.
+
+    Compiled code computes the same bits everywhere: IEEE operations in the order that is written, none of them fused or
+    reordered. With `without_gil` other threads run meanwhile.
+    """
+    try:
+        return numba.njit(cache=True, nogil=without_gil)(function)
+    except RuntimeError:  # neither beside the file nor in the user's cache may anything be written
+        return numba.njit(nogil=without_gil)(function)
+
+
+# --- loops
 
 GOLDEN: Final = 0x9E3779B97F4A7C15
 _GOLDEN: Final = np.uint64(GOLDEN)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from common.sampling.certificate import (
     WHOLE,
-    CertifiedToken,
     Decision,
     JointToken,
     Logprobs,
@@ -35,6 +34,7 @@ from common.sampling.certificate import (
     RaceView,
     certify,
     eta_fixed,
+    logprobs,
     lower_bound_winner,
 )
 from common.sampling.compiled import (
@@ -52,7 +52,6 @@ from common.sampling.compiled import (
     race_speeds,
     raised,
 )
-from common.sampling.grid import logprobs
 from proto.codes import TABLE, RaceEntries, decode_probabilities, decode_race, encode_race
 from proto.errors import malformed
 from proto.messages import MOST_NAMED, Side
@@ -394,9 +393,9 @@ class RaceSampler:
         """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
-        if isinstance(outcome, CertifiedToken):
-            lacking = _unknown(outcome.token, device, cloud) if self._logprobs and self._exact else None
-            return lacking or self._decided(outcome.token, device, cloud, eta)
+        if isinstance(outcome, int):
+            lacking = _unknown(outcome, device, cloud) if self._logprobs and self._exact else None
+            return lacking or self._decided(outcome, device, cloud, eta)
         if not self._exact:
             return self._decided(lower_bound_winner(device, cloud, eta), device, cloud, eta)
         local, remote = (device, cloud) if role == "device" else (cloud, device)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.sampling.compiled import Draws, Purpose
-from common.sampling.paper import Distribution, nucleus_places, renormalised
+from common.sampling.truncation import Distribution, nucleus_places, renormalised
 from proto.codes import decode_probabilities, nearest
 from proto.messages import MOST_RESOLUTION
 

@@ -8,11 +8,10 @@ from common.engine.model.hub import place_of
 from common.engine.model.tokenizer import Tokenizer
 from common.library.embedder import SentenceTransformerEmbedder
 from common.process.files import expanded
-from common.scoring.contrast import ContrastScorer
 from common.scoring.lagged import LaggedScorer
 from common.scoring.lexical import DEFAULT_SCALE, LexicalScorer, has_table
 from common.scoring.relevance import BiEncoder, load_relevance_model
-from common.scoring.static import StaticScorer
+from common.scoring.static import ContrastScorer, StaticScorer
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
 GAIN = 1.0  # a document that makes a token e times as sure weighs e times as much for it

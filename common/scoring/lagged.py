@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common.sampling.grid import on_grid
+from common.sampling.mixture import on_grid
 from common.scoring.worker import ScoringCost, ScoringRequest, ScoringThread
 
 log = logging.getLogger(__name__)

@@ -15,13 +15,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from common.answer.request import AnswerFailed
+
 log = logging.getLogger(__name__)
 
 CAPACITY = 256  # requests that wait for their turn; one that falls out costs its answer a wait, and nothing else
 _RECENT = 4096  # calls whose times are kept
 
 
-class ScoringError(RuntimeError):
+class ScoringError(AnswerFailed):
     """An answer's documents could not be scored; the text is one sentence for the user."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from common.estimates.estimators import ClockOffset, RoundTrip
 from common.estimates.policy import delta_z
-from common.transport.probe import ClockOffset, RoundTrip
 from proto.messages import OTHER, Side
 from proto.payloads.trace import Span
 

@@ -34,22 +34,17 @@ _DROPPED: Final = 2**20  # bytes at a time
 MEASURED: Final = hasattr(socket, "TCP_INFO")  # whether the kernel tells how much a connection received
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """Bytes that a connection received: by the kernel, and of these by the program."""
-
-    arrived: int
-    read: int
-
-
 def remote_of(descriptor: int) -> Any:
     """The peer's address, by which a descriptor that is used again is told apart. Raises `OSError`."""
     with _borrowed(descriptor) as connection:
         return connection.getpeername()
 
 
-def tcp_received(descriptor: int, remote: Any) -> Received | None:
-    """Bytes that the connection to `remote` received; None if it is not there any more, or nobody knows."""
+def tcp_received(descriptor: int, remote: Any) -> tuple[int, int] | None:
+    """Bytes of the connection to `remote` that the kernel has received, and of these those that the program has read.
+
+    Returns None if the connection is not there any more, or if nobody knows.
+    """
     if not MEASURED:
         return None
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
@@ -58,7 +53,7 @@ def tcp_received(descriptor: int, remote: Any) -> Received | None:
             [unread] = _UNREAD.unpack(fcntl.ioctl(connection, termios.FIONREAD, bytes(_UNREAD.size)))
             if len(information) >= _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size:
                 [arrived] = _BYTES_RECEIVED.unpack_from(information, _BYTES_RECEIVED_AT)
-                return Received(arrived, arrived - unread)
+                return arrived, arrived - unread
     return None
 
 
@@ -242,13 +237,14 @@ class InflowGuard:
         received = tcp_received(descriptor, flow.remote)
         if received is None:
             return None
-        self._measure(flow, received.arrived, now)
-        if received.arrived != flow.arrived:
-            flow.arrived, flow.heard_at = received.arrived, now
+        arrived, read = received
+        self._measure(flow, arrived, now)
+        if arrived != flow.arrived:
+            flow.arrived, flow.heard_at = arrived, now
         elif now - flow.heard_at > flow.patience:
             return "silent"
         got, flow.counted = flow.taken - flow.counted, flow.taken
-        before, flow.read = flow.read, received.read
+        before, flow.read = flow.read, read
         flow.known = min(flow.known + got, flow.read)
         if drained:
             # What ZeroMQ had read before it was empty, and nobody got, are heartbeats and the begin of a message.

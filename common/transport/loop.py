@@ -17,10 +17,8 @@ from zmq.utils import z85
 from common.process.threads import Died, QuietLog, TokenBucket, vital_thread
 from common.transport.inflow import InflowGuard, InflowLimits
 from common.transport.keys import fingerprint
-from common.transport.probe import reply_to_probe
 from common.transport.sending import (
     ConnectionState,
-    CountersSnapshot,
     Delivery,
     Handler,
     Limits,
@@ -31,9 +29,11 @@ from common.transport.sending import (
     Quota,
     SendWindow,
     Signal,
+    count_message,
     drop_rest,
     read_event,
     read_frames,
+    reply_to_probe,
 )
 from proto.errors import ProtocolError, malformed
 from proto.framing import decode, encode, wire_size
@@ -361,7 +361,7 @@ class SocketLoop(ABC):
         """Have the socket's thread call `answer` soon, as a sign that it works. From any thread."""
         self._turns.ask(answer)
 
-    def counters(self) -> CountersSnapshot:
+    def counters(self) -> LinkCounters:
         """Counts so far, from any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
@@ -526,7 +526,7 @@ class SocketLoop(ABC):
             self._call(self._handler.on_invalid, connection.peer, error)
             return
         size = wire_size(frames[0])
-        self._counters.received(type(message).__name__, size)
+        count_message(self._counters.received, type(message).__name__, size)
         if isinstance(message, Probe):
             # At once and past the queue: what waits behind Python isn't the network's delay.
             self._delivery.reply(connection, reply_to_probe(message, time.monotonic_ns() // 1000))

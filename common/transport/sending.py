@@ -10,8 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 import zmq
@@ -19,10 +18,15 @@ import zmq
 from common.process.threads import TokenBucket
 from common.transport.address import is_four
 from common.transport.inflow import MEASURED
-from common.transport.probe import SEQUENCES
 from proto.errors import ProtocolError
 from proto.framing import HEADER_LIMIT, LARGEST_PAYLOAD, PAYLOAD_LIMIT, encode, wire_size
-from proto.messages import Message, Probe, ProbeReply
+from proto.messages import SEQUENCES, Message, Probe, ProbeReply
+
+
+def reply_to_probe(probe: Probe, now: int) -> ProbeReply:
+    """The reply to a probe that arrived at `now` (microseconds of the replier's monotonic clock)."""
+    return ProbeReply(probe.sequence, probe.sent, now)
+
 
 # --- signal
 # The signal that something is to be done by a thread which polls.
@@ -150,7 +154,7 @@ class Outbox:
 # Counts of the messages and bytes of a link.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flow:
     """Messages of one type in one direction; bytes are those of the frames."""
 
@@ -158,12 +162,15 @@ class Flow:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CountersSnapshot:
-    """A snapshot. `sent` and `received` are by message type name, e.g. `received["Draft"].bytes`."""
+@dataclass(slots=True)
+class LinkCounters:
+    """Counts of a link. Only its own thread changes them; others get a `snapshot`.
 
-    sent: Mapping[str, Flow] = field(default_factory=lambda: MappingProxyType({}))
-    received: Mapping[str, Flow] = field(default_factory=lambda: MappingProxyType({}))
+    `sent` and `received` are by message type name, e.g. `received["Draft"].bytes`.
+    """
+
+    sent: dict[str, Flow] = field(default_factory=dict)
+    received: dict[str, Flow] = field(default_factory=dict)
     malformed: int = 0  # messages the codec refused
     over_quota: int = 0  # messages above a peer's rate, or of one that was cut for that; not decoded
     dropped: int = 0  # messages not sent: the peer was gone or its queue full
@@ -175,50 +182,23 @@ class CountersSnapshot:
     disconnected: int = 0  # connections cut for what they sent, or above the number of peers or strangers
     mishaps: int = 0  # exceptions that the link's thread outlived; each is a fault in this program
 
-
-class LinkCounters:
-    """The counters of a link while it runs. Only the link thread increments."""
-
-    def __init__(self) -> None:
-        self._sent: dict[str, Flow] = {}
-        self._received: dict[str, Flow] = {}
-        self.malformed = 0
-        self.over_quota = 0
-        self.dropped = 0
-        self.strays = 0
-        self.faults = 0
-        self.connects = 0
-        self.reconnects = 0
-        self.refused = 0
-        self.disconnected = 0
-
-    def sent(self, kind: str, size: int) -> None:
-        _add(self._sent, kind, size)
-
-    def received(self, kind: str, size: int) -> None:
-        _add(self._received, kind, size)
-
-    def snapshot(self, refused_sends: int, mishaps: int) -> CountersSnapshot:
+    def snapshot(self, refused_sends: int, mishaps: int) -> LinkCounters:
         """The counts now; `refused_sends` are the messages that the queue did not take."""
-        return CountersSnapshot(
-            sent=MappingProxyType(self._sent.copy()),  # dict.copy is one step under the interpreter lock
-            received=MappingProxyType(self._received.copy()),
-            malformed=self.malformed,
-            over_quota=self.over_quota,
-            dropped=self.dropped + refused_sends,
-            strays=self.strays,
-            faults=self.faults,
-            connects=self.connects,
-            reconnects=self.reconnects,
-            refused=self.refused,
-            disconnected=self.disconnected,
-            mishaps=mishaps,
-        )
+        sent, received = _copied(self.sent), _copied(self.received)
+        return replace(self, sent=sent, received=received, dropped=self.dropped + refused_sends, mishaps=mishaps)
 
 
-def _add(flows: dict[str, Flow], kind: str, size: int) -> None:
+def _copied(flows: dict[str, Flow]) -> dict[str, Flow]:
+    return {kind: replace(flow) for kind, flow in flows.copy().items()}  # `copy` is one step under the interpreter lock
+
+
+def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
+    """Count a message in one of a link's `flows`."""
     flow = flows.get(kind)
-    flows[kind] = Flow(1, size) if flow is None else Flow(flow.messages + 1, flow.bytes + size)
+    if flow is None:
+        flow = flows[kind] = Flow()
+    flow.messages += 1
+    flow.bytes += size
 
 
 # --- interface
@@ -707,5 +687,5 @@ class Delivery:
                 self._counters.dropped += 1
             self._unreachable(connection)
             return True  # nothing to offer again
-        self._counters.sent(outgoing.kind, outgoing.size)
+        count_message(self._counters.sent, outgoing.kind, outgoing.size)
         return True

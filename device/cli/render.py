@@ -10,8 +10,8 @@ from textwrap import shorten
 from typing import Any
 
 from common.answer.citations import AttributedText, parts
+from common.answer.report import SENT_NAMES
 from common.process.log_lines import steers
-from device.sent_words import NAMES
 
 Json = Mapping[str, Any]
 
@@ -102,7 +102,7 @@ def _left(report: Json) -> str:
     """The bytes that left this device, and what they were."""
     if not report["sent_bytes"]:
         return "nothing left this device"
-    names = ", ".join(name for part, name in NAMES.items() if report["sent"][part])
+    names = ", ".join(name for part, name in SENT_NAMES.items() if report["sent"][part])
     return f"{report['sent_bytes']:,} B left this device: {names}"
 
 

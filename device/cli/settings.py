@@ -29,9 +29,8 @@ def config(role: Role = "device", file: File = None) -> None:
 
 def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
     """The device's settings with command-line flags on top. Raises `CommandFailed`."""
-    from common.configuration.configuration import ConfigurationError, load_settings
+    from common.configuration.configuration import ConfigurationError, keep_caches, load_settings
     from common.configuration.flags import FlagError, parse_flags
-    from common.configuration.folders import keep_caches
     from device.settings import DeviceSettings
 
     try:
@@ -61,7 +60,7 @@ def load_common(role: Side) -> Settings:
     """
     if role == "device":
         return load_device()
-    from common.configuration.folders import keep_caches
+    from common.configuration.configuration import keep_caches
     from common.process.machine import cores_each
 
     settings = load_cloud()

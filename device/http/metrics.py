@@ -8,7 +8,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, generate_latest
 from starlette.responses import Response
 
 from common.metrics import exposition
@@ -42,9 +42,7 @@ class HttpMetrics:
 
     def response(self, engine: bytes) -> Response:
         """These and those of the `engine`, as Prometheus wants them."""
-        return Response(
-            engine + exposition.format_metrics(self._registry), headers={"content-type": exposition.CONTENT_TYPE}
-        )
+        return Response(engine + generate_latest(self._registry), headers={"content-type": exposition.CONTENT_TYPE})
 
 
 class RequestTally:

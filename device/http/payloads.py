@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from common.answer.citations import citations, sentences
-from common.answer.report import Report, SideReport, Source
+from common.answer.report import Report, SideReport, Source, sent_in_words
 from common.process.version import VERSION
 from common.processors.calls import CallShape
 from device.http.answers import DONE, Aside, FinishedAnswer, aside_json, chat_entries, completion_lists, event
 from device.http.calls import ArgumentsPiece, CallPiece, CallReader, CallStart, TextPiece
 from device.http.errors import ApiError
 from device.interface import EngineStatus, TokenEvent
-from device.sent_words import sent_in_words
 
 SHARE_DIGITS = 4  # of an attribution share
 FINGERPRINT_DIGITS = 12  # of the model's identity

@@ -16,6 +16,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from common.metrics.server import BARE
 from common.process.lifetime import Startup
 from common.process.threads import Died, QuietLog, vital_thread
 from device.access.tls import server_context
@@ -221,14 +222,8 @@ class HttpServer:
         config = uvicorn.Config(
             self._api.application,
             http=protocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
             log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
+            **BARE,
         )
         config.load()
         config.ssl = None if options.tls is None else server_context(options.tls)

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Generic, Protocol, TypeVar
 
 from common.answer.patience import WaitLimits, Watch
-from common.answer.values import Commit, Finish, Send, View, Withdraw
+from common.answer.values import Commit, Finish, Send, SideDraft, View, Withdraw
 from common.estimates.estimators import SpeculationLimits
-from common.methods.aggregate.drafts import DraftWork, LocalDraft
+from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.session import Action, LookUp, PlacementPolicy, Session, SessionConfig, SessionSampler
 from proto.messages import Message, Ready, Side
 
@@ -147,7 +147,9 @@ class SimulatedSide:
         actions: list[Action] = []
         for (position, digest), path in zip(work.prefixes, work.paths, strict=True):
             view, evidence = self.predictor.predict(position, path)
-            actions += self.session.drafted(LocalDraft(position, digest, view, evidence, int(1e6 * seconds)))
+            actions += self.session.drafted(
+                SideDraft(view, evidence, position=position, digest=digest, decode_time=int(1e6 * seconds))
+            )
         self._carry_out(actions)
         self.decoded(work.position, seconds)
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloud.gateway.fleet import Fleet, GatewayMetrics, LocalLauncher
 from cloud.gateway.gateway import Gateway
-from common.transport.sending import CountersSnapshot
+from common.transport.sending import LinkCounters
 from device.http.metrics import HttpMetrics
 from tests.cloud.town import Resident, Town
 from tests.daemons.streaming import wait_until
@@ -35,7 +35,7 @@ def told(town: Town, device: Resident, tmp_path_factory: pytest.TempPathFactory)
     launcher = LocalLauncher({}, f"ipc://{tmp_path_factory.mktemp('socket') / 's'}", 1)
     fleet = Fleet(0, launcher, 1.0)
     fleet.start()
-    own = Metrics(GatewayMetrics(Gateway(fleet, 1), fleet, CountersSnapshot).text().decode()).kinds
+    own = Metrics(GatewayMetrics(Gateway(fleet, 1), fleet, LinkCounters).text().decode()).kinds
     fleet.close()
     return kinds | {
         "gateway": {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from common.answer.report import NOTHING_SENT
 from common.methods.interface import LIFECYCLE
-from device.sent_words import NOTHING
 from proto.messages import (
     Cancel,
     Close,
@@ -161,7 +161,7 @@ def test_strict_says_what_stayed_here(tapped: Tapped) -> None:
 def test_nothing_leaves_where_the_cloud_takes_no_part(tapped: Tapped, fields: dict[str, Any]) -> None:
     report, up = tapped.asked(**fields)
     assert (up, report["sent_bytes"], set(report["sent"].values())) == ([], 0, {0})
-    assert report["sent_in_words"] == NOTHING
+    assert report["sent_in_words"] == NOTHING_SENT
 
 
 def test_a_question_that_is_asked_again_counts_again(tapped: Tapped) -> None:

@@ -86,3 +86,18 @@ def test_all_documents_together_are_bounded() -> None:
         receiver.add(part(number // 4000, number % 4000, 4096, payload, count=4))
     with pytest.raises(ProtocolError):
         receiver.add(part(3, 0, 4096, payload, count=4))
+
+
+def test_progress_counts_the_most_of_what_was_asked_for_several_times() -> None:
+    receiver, sizes = DocumentReceiver(4, 3 * FULL), list[int]()
+    for message in messages():
+        receiver.add(message)
+        sizes.append(receiver.progress)
+    assert sizes == sorted(sizes) and sizes[-1] > 0
+    receiver.restart()
+    assert not is_complete(receiver) and receiver.progress == sizes[-1]
+    receiver.add(messages()[0])
+    assert receiver.progress == sizes[-1]
+    for message in messages()[1:]:
+        receiver.add(message)
+    assert is_complete(receiver) and receiver.progress == sizes[-1]

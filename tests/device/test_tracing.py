@@ -11,7 +11,7 @@ from common.answer.recorder import MOST_PARTS, MOST_SPANS, Recorder, span_messag
 from common.estimates.policy import Estimates
 from common.estimates.profiler import LinkMeter
 from common.tracing.trace import Trace
-from common.transport.probe import reply_to_probe
+from common.transport.sending import reply_to_probe
 from device.tracing import Tracing
 from proto.messages import Closed, Probe, Ready, Spans
 from proto.payloads.trace import Span, encode_spans

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from common.answer.values import DrawnDraft, Work
+from common.answer.values import SideDraft, Work
 from common.engine.draw import Drafter, Sample, draw
 from common.engine.jobs import AnswerRows, DocumentScorer, Prompt
 from common.engine.model.decoder import Decoder
@@ -47,7 +47,7 @@ class OneSide:
         return self._decoder.forward([Feed(rows, tokens, logits)])  # type: ignore[arg-type]
 
     @torch.inference_mode()
-    def draft(self, path: Sequence[int], logits: torch.Tensor | None = None) -> DrawnDraft:
+    def draft(self, path: Sequence[int], logits: torch.Tensor | None = None) -> SideDraft:
         """The draft after `path`."""
         logits = self.logits(path) if logits is None else logits
         sample = Sample(len(path), self._scoring.scores(path), self._drafter, self._absent, gain=self._gain)

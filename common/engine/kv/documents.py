@@ -416,6 +416,7 @@ class DocumentCache:
             raise ValueError(f"the document cache's limit must not be negative, got {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
         self.store = store
+        self.unwritten = False  # something was put since the last `release`, for the store
         self._entries: OrderedDict[bytes, tuple[DocumentStates, int]] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
 
@@ -450,11 +451,13 @@ class DocumentCache:
         self._keep(key, states)
         if self.store is not None:
             self.store.put(key, states)
+            self.unwritten = True
 
     def release(self) -> None:
         """Write to disk, in the background, what was put: nobody waits for the computer now."""
         if self.store is not None:
             self.store.release()
+        self.unwritten = False
 
     def flush(self) -> None:
         """Wait until all that was put is on disk, or given up."""

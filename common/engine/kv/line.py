@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from common.answer.request import AnswerFailed, NoPlace, RequestError
 
 if TYPE_CHECKING:
     from common.engine.kv.memory import KvMemory
@@ -54,6 +56,8 @@ def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
 # --- errors
 # Reasons why there is no memory for the keys and values of an answer. Their texts are for users.
 
+RETRY: Final = 5.0  # seconds until there may be memory that was waited for in vain
+
 
 class KvMemoryFullError(RuntimeError):
     """The budget holds no more rows now; `needed` and `free` are bytes."""
@@ -67,36 +71,39 @@ class KvMemoryFullError(RuntimeError):
         self.free = free
 
 
-class KvTooLargeError(KvMemoryFullError):
+class KvTooLargeError(RequestError):
     """The budget never holds such rows: `needed` bytes, with a limit of `free`."""
 
     def __init__(self, needed: int, limit: int) -> None:
-        RuntimeError.__init__(
-            self,
-            f"keys and values of this answer need {_mebibytes(needed)}, and {_mebibytes(limit)} are all that there is "
-            "for running answers: ask with fewer or shorter documents or for a shorter answer, or have kv_bytes set to "
-            f"{needed} or more",
+        super().__init__(
+            f"The answer does not fit into memory: keys and values of this answer need {_mebibytes(needed)}, and "
+            f"{_mebibytes(limit)} are all that there is for running answers: ask with fewer or shorter documents or for"
+            f" a shorter answer, or have kv_bytes set to {needed} or more.",
+            "documents",
         )
         self.needed, self.free = needed, limit
 
 
-class KvAllocationError(RuntimeError):
-    """The system has no memory for `needed` bytes, although the budget allows them."""
+class KvAllocationError(AnswerFailed):
+    """The system has no memory for `needed` bytes, although the budget allows them; `reason` is a phrase for that."""
 
     def __init__(self, needed: int) -> None:
-        super().__init__(
+        self.reason = (
             f"the machine has no {_mebibytes(needed)} left for keys and values, although kv_bytes allows for them: set "
             "a smaller kv_bytes, or end what else takes memory"
         )
+        super().__init__(f"The answer does not fit into memory: {self.reason}.")
 
 
-class KvWaitError(RuntimeError):
+class KvWaitError(NoPlace):
     """Others have had the memory for `seconds`, as long as somebody waits for it."""
 
     def __init__(self, needed: int, seconds: float) -> None:
         super().__init__(
-            f"keys and values of this answer need {_mebibytes(needed)}, and answers that are under way have not left "
-            f"that of the budget (kv_bytes) for {seconds:.0f} seconds"
+            RETRY,
+            f"There was no memory for the answer: keys and values of this answer need {_mebibytes(needed)}, and answers"
+            f" that are under way have not left that of the budget (kv_bytes) for {seconds:.0f} seconds. Ask again "
+            "later, or have kv_bytes raised.",
         )
 
 

@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from common.answer.values import ROOT
 from common.engine.model.quantised import has_codes
-from common.process.compilation import compiled
+from common.sampling.compiled import compiled
 
 # --- scores
 # Attention of rows over their keys, with what classes of models do to its scores.

@@ -24,7 +24,7 @@ from common.engine.model.loading import LoadedModel
 from common.engine.model.packed import LayerGate, PackedPass
 from common.engine.model.probes import has_fixed_turns
 from common.engine.model.quantised import join
-from common.process.compilation import compiled
+from common.sampling.compiled import compiled
 
 _CLASSES: Final = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _LANES: Final = 16  # partial sums of squares

@@ -11,7 +11,7 @@ from common.answer.request import read_own_options
 from common.answer.values import Commit
 from common.daemon.model_runtime import PromptRows, SecondReading
 from common.methods.aggregate.drafts import ROOM
-from common.methods.aggregate.driver import SessionDriver, open_session
+from common.methods.aggregate.driver import MakeSampler, SessionDriver, open_session
 from common.methods.aggregate.method import SpeculativeRequest
 from common.methods.halves import CloudPart
 from common.methods.interface import CloudContext
@@ -25,11 +25,13 @@ class CloudAnswer(CloudPart):
 
     answer: SessionDriver
 
-    def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side]) -> None:
-        """Raises `ValueError` for a request that can't be served."""
+    def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side], paper: MakeSampler) -> None:
+        """`paper` makes the paper's sampler. Raises `ValueError` for a request that can't be served."""
         super().__init__(request, context)
         estimates, side = context.estimates, context.side
-        session, self.drafter = open_session("cloud", request, side.decoder, lambda: estimates.estimates, participants)
+        session, self.drafter = open_session(
+            "cloud", request, side.decoder, lambda: estimates.estimates, participants, paper
+        )
         self.slow = request.sampler == "paper"  # its drafts are whole distributions
         self.branches = 1  # prefixes of one decode step, at most
         recorder = self.recorder(session.aggregator, "device" not in participants)
@@ -82,7 +84,8 @@ class CloudAnswer(CloudPart):
         drafts, row = min(self.request.run_ahead, run_ahead), answer.rows * side.decoding.row_seconds
         ahead = self.context.estimates.ahead(drafts, self.branches, answer.trips, row, answer.room, now)
         answer.poll(now, WaitLimits(NEVER, NEVER), ahead)
-        self._second.tick(now)
+        if self._second.going:
+            self._second.tick(now)
 
     def end(self) -> None:
         self.answer.end()
@@ -97,12 +100,12 @@ class CloudAnswer(CloudPart):
 class AggregateCloud(CloudAnswer):
     """Implements `CloudHalf`."""
 
-    def __init__(self, request: Open | Fetch, context: CloudContext) -> None:
+    def __init__(self, request: Open | Fetch, context: CloudContext, paper: MakeSampler) -> None:
         """Raises `ValueError` for a request that can't be served."""
         if not isinstance(request, Open):
             raise ValueError("Aggregation is opened by Open.")
         both: frozenset[Side] = frozenset({"device", "cloud"})
-        super().__init__(request, context, both if request.sources == "both" else frozenset({"cloud"}))
+        super().__init__(request, context, both if request.sources == "both" else frozenset({"cloud"}), paper)
         if request.sources == "both" and request.run_ahead > 1 and request.sampler == "race":
             wanted = read_own_options(SpeculativeRequest, request).branches
             self.branches = min(context.side.settings.branches, wanted)

@@ -8,28 +8,38 @@ from dataclasses import replace
 from common.answer.driver import Observer, Preview
 from common.answer.report import MethodReport, SideReport, SourceShares, attribute_to_both
 from common.answer.request import AnswerFailed, RequestError
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
+from common.engine.jobs import DecodeRequest
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
-from common.methods.aggregate.driver import SessionDriver, open_session
+from common.methods.aggregate.driver import MakeSampler, SessionDriver, open_session
 from common.methods.aggregate.method import branches_of
-from common.methods.halves import DevicePart
+from common.methods.halves import OpenedPart
 from common.methods.interface import DeviceContext
 from proto.messages import Close, Closed, Draft, Message, Open, Ready, Resolve, Resolved, Side, Sync, Target
 
 
-class DeviceAnswer(DevicePart):
+class DeviceAnswer(OpenedPart):
     """The device's half of an answer that a `Session` decides, alone or with the cloud; several methods share it."""
 
     answer: SessionDriver
 
-    def __init__(self, context: DeviceContext, participants: frozenset[Side], observer: Observer | None = None) -> None:
-        """`observer` gets the session's tokens; None: `context` does, and shows them. Raises `RequestError`."""
+    def __init__(
+        self,
+        context: DeviceContext,
+        participants: frozenset[Side],
+        paper: MakeSampler,
+        observer: Observer | None = None,
+    ) -> None:
+        """`paper` makes the paper's sampler. `observer` gets the session's tokens; None: `context` does, to show them.
+
+        Raises `RequestError`.
+        """
         super().__init__(context)
         side, opening, cloud = context.side, context.opening, context.cloud
         try:
             session, self.drafter = open_session(
-                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants
+                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants, paper
             )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
@@ -50,6 +60,10 @@ class DeviceAnswer(DevicePart):
     @property
     def away(self) -> bool:
         return self.answer.session.away
+
+    def find(self, request: Open) -> PromptRows:
+        """This side's rows. On the retrieval thread."""
+        return self.context.side.retrieve(request, self.context.scope)
 
     def retrieved(self, rows: PromptRows) -> None:
         """Note the device's documents for the report."""
@@ -122,7 +136,7 @@ SILENT = "The cloud stopped answering, and only its documents were asked for."
 class AggregateDevice(DeviceAnswer):
     """Implements `DeviceHalf`. Tokens are shown as soon as they are decided."""
 
-    def __init__(self, context: DeviceContext) -> None:
+    def __init__(self, context: DeviceContext, paper: MakeSampler) -> None:
         request, absent = context.request, not context.cloud.connected and not context.request.wait
         self._with_both = request.sources == "both"
         participants: frozenset[Side] = frozenset({"device", "cloud"})
@@ -132,7 +146,7 @@ class AggregateDevice(DeviceAnswer):
             participants = participants & {"device"}
         if not participants or (participants == {"cloud"} and absent):
             raise AnswerFailed(context.cloud.absence)
-        super().__init__(context, participants)
+        super().__init__(context, participants, paper)
         self._branches = min(context.side.settings.branches, branches_of(request)) if self._with_both else 1
         self._spare = ROOM if self._branches > 1 else 0
         self.answer.session.ahead = self._ahead(time.monotonic())
@@ -152,8 +166,8 @@ class AggregateDevice(DeviceAnswer):
         if "device" in self.answer.session.config.participants:
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
             waited, spare = context.record.waited, self._spare
-            start = Start(part, opening, self.drafter, decoded, self.retrieved, waited=waited, spare=spare)
-            context.side.begin(start, self.find)
+            request = DecodeRequest(part, self.drafter, decoded, waited=waited)
+            context.side.begin(request, opening, self.find, self.retrieved, spare)
 
     def receive(self, message: Message) -> None:
         context = self.context
@@ -171,10 +185,6 @@ class AggregateDevice(DeviceAnswer):
                     self.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
                     context.phase.leave()
 
-    def find(self, request: Open) -> PromptRows:
-        """This side's rows. On the retrieval thread."""
-        return self.context.side.retrieve(request, self.context.scope)
-
     def without_cloud(self, sentence: str) -> None:
         if self.context.request.sources == "cloud":
             self.end(AnswerFailed(sentence))
@@ -182,8 +192,8 @@ class AggregateDevice(DeviceAnswer):
             self.context.note(sentence, absence=True)
             self.answer.go_alone()
 
-    def rejoin(self, changed: bool) -> int:
-        return self.answer.rejoined(changed)
+    def reconnected(self) -> None:
+        self.reopen(self.answer.rejoined)
 
     def tick(self, now: float) -> None:
         if self.over:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 from math import exp, log
 from typing import Final
 
-from common.answer.values import ROOT, TreeWork, View
+from common.answer.values import ROOT, SideDraft, TreeWork, View
 from common.estimates.estimators import FAINT, SpeculationLimits
 from proto.codes import EMPTY, extend
 
@@ -69,24 +69,6 @@ class Foresight:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalDraft:
-    """A token this side drafted at `position` after the prefix with `digest`."""
-
-    position: int
-    digest: int
-    view: View
-    evidence: float
-    decode_time: int  # microseconds
-    looked_up: View | None = None  # `view` with values that were looked up since; `view` is what is sent
-    footprint: int = 0  # bytes that it takes on the other side, if it is sent
-
-    @property
-    def known(self) -> View:
-        """The view with all values that this side has looked up."""
-        return self.looked_up or self.view
-
-
-@dataclass(frozen=True, slots=True)
 class DraftWork(TreeWork):
     """A decode step: the wanted distributions are those behind `prefixes`, the chain's first."""
 
@@ -110,21 +92,6 @@ class DraftWork(TreeWork):
         return 1
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteDraft:
-    """The other side's draft. Its prefix is the key it is stored under."""
-
-    view: View
-    evidence: float
-    footprint: int  # bytes that it takes, about
-    resolved: View | None = None  # `view` with values that were asked for since
-
-    @property
-    def known(self) -> View:
-        """The view with all values that this side has been told."""
-        return self.resolved or self.view
-
-
 # --- tree
 
 MOST_BRANCHES: Final = 128  # prefixes beside the chain that are held decoded
@@ -144,7 +111,7 @@ class Node:
         self.position = position  # tokens of the prefix
         self.digest = digest
         self.chance = chance  # logarithm, from the answer's beginning on
-        self.draft: LocalDraft | None = None
+        self.draft: SideDraft | None = None
         self.rivals: Rivals = ()  # of its draft, where branches are wanted
         self.children: dict[int, Node] = {}
         self.dropped = False  # no prefix of the answer any more
@@ -164,7 +131,7 @@ class PrefixTree:
         self._eos = eos
         self._max_tokens = max_tokens
         self._rivals_of = rivals
-        self._retired: deque[LocalDraft] = deque(maxlen=retain)
+        self._retired: deque[SideDraft] = deque(maxlen=retain)
         self._order = count()
         self._start(Node(None, ROOT, 0, EMPTY, 0.0))
 
@@ -188,16 +155,16 @@ class PrefixTree:
             node = node.children.get(tokens[-1])
         return tuple(tokens)
 
-    def first(self) -> LocalDraft | None:
+    def first(self) -> SideDraft | None:
         """The draft behind the committed prefix."""
         return self.root.draft
 
-    def since(self, position: int) -> list[LocalDraft]:
+    def since(self, position: int) -> list[SideDraft]:
         """The drafts from `position` on, decided ones that are kept included; those that follow one come after it."""
         held = (node.draft for node in self._decoded.values() if node.draft is not None)
         return [draft for draft in (*self._retired, *held) if draft.position >= position]
 
-    def find(self, position: int, digest: int) -> LocalDraft | None:
+    def find(self, position: int, digest: int) -> SideDraft | None:
         """The draft made at `position` after `digest`, outstanding or lately decided."""
         node = self._decoded.get(digest)
         if node is not None:
@@ -208,7 +175,7 @@ class PrefixTree:
         """Attach the looked-up `view` to the outstanding draft made at `position` after `digest`."""
         node = self._decoded.get(digest)
         if node is not None and node.position == position and node.draft is not None:
-            node.draft = replace(node.draft, looked_up=view)
+            node.draft.completed = view
 
     # --- what to decode
 
@@ -291,7 +258,7 @@ class PrefixTree:
 
     # --- events
 
-    def drafted(self, draft: LocalDraft, branching: bool) -> bool:
+    def drafted(self, draft: SideDraft, branching: bool) -> bool:
         """Take in a draft that was asked for; False when its position was decided or its prefix rejected meanwhile.
 
         `branching`: branches beside its token may be wanted.
@@ -408,11 +375,11 @@ class RemoteDrafts:
     """
 
     def __init__(self) -> None:
-        self._drafts: dict[int, dict[int, RemoteDraft]] = {}
+        self._drafts: dict[int, dict[int, SideDraft]] = {}
         self._count = 0
         self._bytes = 0
 
-    def put(self, position: int, digest: int, draft: RemoteDraft) -> None:
+    def put(self, position: int, digest: int, draft: SideDraft) -> None:
         branches = self._drafts.setdefault(position, {})
         former = branches.pop(digest, None)
         self._count += former is None
@@ -423,10 +390,10 @@ class RemoteDrafts:
         while self._count > MOST or (self._bytes > MOST_BYTES and self._count > 1):
             self._drop_oldest(max(self._drafts))  # of the position that is decided last
 
-    def get(self, position: int, digest: int) -> RemoteDraft | None:
+    def get(self, position: int, digest: int) -> SideDraft | None:
         return self._drafts.get(position, {}).get(digest)
 
-    def decide(self, position: int, digest: int) -> tuple[RemoteDraft | None, int]:
+    def decide(self, position: int, digest: int) -> tuple[SideDraft | None, int]:
         """Remove the drafts for `position`; returns the one made after `digest`, and the number of the others."""
         branches = self._drafts.pop(position, {})
         self._count -= len(branches)

@@ -6,23 +6,21 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Protocol
 
 from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Preview
 from common.answer.patience import WaitLimits, Watch
 from common.answer.recorder import Recorder
-from common.answer.values import Commit, DrawnDraft, KeptMixture, Send
+from common.answer.values import Commit, Send, SideDraft
 from common.daemon.handshake import proper_eos
+from common.engine.draw import Drafter
 from common.engine.model.decoder import Decoder
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import Estimates, placement_policy
-from common.methods.aggregate.drafts import DraftWork, LocalDraft
-from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig
-from common.sampling.paper import PaperSampler
+from common.methods.aggregate.drafts import DraftWork
+from common.methods.aggregate.session import Action, LookUp, Session, SessionConfig, SessionSampler
 from common.sampling.race import RaceSampler
 from proto.messages import Draft, Message, Open, Side, Target
-
-MOST_MIXTURES: Final = 256  # of drafts, before those that were decided otherwise are looked for
 
 
 class SessionDriver(Driver):
@@ -52,7 +50,6 @@ class SessionDriver(Driver):
         self._tenant = tenant
         self.rows = 1  # of this side's documents
         self.room = 0  # tokens of branches that they hold
-        self._mixtures: dict[int, tuple[int, KeptMixture]] = {}  # position and mixture of undecided drafts, by digest
         self._watch = Watch(waited)
 
     # --- events, from any thread
@@ -110,13 +107,12 @@ class SessionDriver(Driver):
     def _work(self) -> DraftWork | None:
         return self.session.work
 
-    def _drawn(self, work: DraftWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> list[Action]:
+    def _drawn(self, work: DraftWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> list[Action]:
         """Hand the drafts of a step to the session."""
         actions: list[Action] = []
         for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
-            self._mixtures[digest] = position, draft.mixing
-            found = LocalDraft(position, digest, draft.view, draft.evidence, int(seconds * 1e6))
-            actions += self.session.drafted(found)
+            draft.position, draft.digest, draft.decode_time = position, digest, int(seconds * 1e6)
+            actions += self.session.drafted(draft)
         if self.recorder is not None:
             began, ended = int((now - seconds) * 1e9), int(now * 1e9)
             for position, _ in work.prefixes[1:]:
@@ -138,23 +134,12 @@ class SessionDriver(Driver):
             return self._announce(action.message)
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
-        if isinstance(action, Commit):
-            self._decided(action.position)
         return super().act(action) or self.role == "cloud"  # which stays until the device is done
 
     def _announce(self, message: Target) -> bool:
         """Send decided tokens, but for those behind the end of the answer: a stop string may be met before them."""
         tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
         return not tokens or super().act(Send(replace(message, tokens=tokens)))
-
-    def _decided(self, position: int) -> None:
-        """Hand the mixture behind the decided prefix to the record, and forget those that came to nothing."""
-        _, mixture = self._mixtures.pop(self.session.digest(position), (position, None))
-        if mixture is not None:
-            self.record.drafted(position, [mixture])
-        if len(self._mixtures) > MOST_MIXTURES:
-            here = self.session.position
-            self._mixtures = {digest: each for digest, each in self._mixtures.items() if each[0] >= here}
 
     def _look_up(self, action: LookUp) -> None:
         """Compute what is asked, on the engine's thread, which owns the mixtures."""
@@ -171,23 +156,31 @@ class SessionDriver(Driver):
 # Construction of a session and its sampler from the message that opened it, the same on both sides.
 
 
+class AnswerSampler(SessionSampler, Drafter, Protocol):
+    """A sampler of one side of an answer: it drafts, and a session aggregates by it."""
+
+
+MakeSampler = Callable[[Side, Open, int], AnswerSampler]
+
+
 def open_session(
     role: Side,
     request: Open,
     decoder: Decoder,
     estimates: Callable[[], Estimates],
     participants: frozenset[Side],
-) -> tuple[Session, RaceSampler | PaperSampler]:
-    """Build `role`'s session of the answer that `request` describes, and its sampler.
+    paper: MakeSampler,
+) -> tuple[Session, AnswerSampler]:
+    """Build `role`'s session of the answer that `request` describes, and its sampler; `paper` makes that of the paper.
 
     Raises `ValueError` for what can't be served.
     """
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
-    sampler = make_sampler(role, request, decoder.vocabulary)
+    sampler = make_sampler(role, request, decoder.vocabulary, paper)
     # The paper's sampler comes with the paper's rule of placement.
-    paper = request.sampler == "paper"
-    policy = placement_policy(request.placement, request.seed, estimates, role, paper, request.first)
+    published = request.sampler == "paper"
+    policy = placement_policy(request.placement, request.seed, estimates, role, published, request.first)
     config = SessionConfig(
         request.session,
         request.placement,
@@ -199,26 +192,23 @@ def open_session(
     return Session(role, config, sampler, policy, SpeculationLimits(request.run_ahead)), sampler
 
 
-def make_sampler(role: Side, request: Open, vocabulary: int) -> RaceSampler | PaperSampler:
-    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for options that don't go together."""
-    if request.sampler == "race":
-        if request.codec != "race":
-            raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
-        return RaceSampler(
-            request.seed,
-            request.temperature,
-            request.entries,
-            vocabulary,
-            request.likeliest,
-            exact=request.exact,
-            # If the device keeps its distributions to itself, its questions must not reveal them either.
-            hide_ids=request.placement == role == "device",
-            logprobs=request.likeliest if role == "device" else 0,
-        )
-    if request.likeliest:
-        raise ValueError("only the race sampler lists the most probable tokens")
-    if request.placement == "mirrored":
-        raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
-    if request.codec == "race":
-        raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
-    return PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary, role)
+def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler) -> AnswerSampler:
+    """The sampler of `role` for one answer; `paper` makes that of the paper.
+
+    Raises `ValueError`, one sentence, for options that don't go together.
+    """
+    if request.sampler != "race":
+        return paper(role, request, vocabulary)
+    if request.codec != "race":
+        raise ValueError(f"the race sampler sends codec 'race', not {request.codec!r}")
+    return RaceSampler(
+        request.seed,
+        request.temperature,
+        request.entries,
+        vocabulary,
+        request.likeliest,
+        exact=request.exact,
+        # If the device keeps its distributions to itself, its questions must not reveal them either.
+        hide_ids=request.placement == role == "device",
+        logprobs=request.likeliest if role == "device" else 0,
+    )

@@ -12,6 +12,7 @@ from common.methods.interface import check_logprobs, check_sampler
 from proto.messages import Fetch, Open
 
 if TYPE_CHECKING:
+    from common.methods.aggregate.driver import MakeSampler
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
 
 
@@ -41,6 +42,10 @@ class Speculative:
     name: ClassVar[str] = "speculative"
     request: ClassVar[type[Request]] = SpeculativeRequest
 
+    def __init__(self, paper: MakeSampler) -> None:
+        """`paper` makes the paper's sampler, for requests that name it."""
+        self._paper = paper
+
     def check(self, request: Request) -> None:
         check_sampler(request)
         check_logprobs(request)
@@ -60,9 +65,9 @@ class Speculative:
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.aggregate.device import AggregateDevice
 
-        return AggregateDevice(context)
+        return AggregateDevice(context, self._paper)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         from common.methods.aggregate.cloud import AggregateCloud
 
-        return AggregateCloud(request, context)
+        return AggregateCloud(request, context, self._paper)

@@ -50,14 +50,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
-from common.answer.values import Commit, Finish, FinishReason, Prefix, Send, View, Withdraw
+from common.answer.values import NOTHING_KEPT, Commit, Finish, FinishReason, Prefix, Send, SideDraft, View, Withdraw
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import (
     ENOUGH_BYTES,
     DraftWork,
-    LocalDraft,
     PrefixTree,
-    RemoteDraft,
     RemoteDrafts,
 )
 from common.sampling.certificate import Decision, Logprobs, MissingHere, MissingThere, Outcome, has_documents
@@ -201,7 +199,7 @@ class SessionCounters:
     degraded: list[int] = field(default_factory=list)
 
 
-def draft_message(config: SessionConfig, epoch: int, draft: LocalDraft, payload: bytes) -> Draft:
+def draft_message(config: SessionConfig, epoch: int, draft: SideDraft, payload: bytes) -> Draft:
     """A local draft for the other side."""
     return Draft(config.session, epoch, draft.position, draft.digest, draft.evidence, draft.decode_time, payload)
 
@@ -300,10 +298,10 @@ class Session:
 
     # --- events
 
-    def drafted(self, draft: LocalDraft) -> list[Action]:
+    def drafted(self, draft: SideDraft) -> list[Action]:
         """Take in a draft of a decode step."""
         if self.config.shares(self.role):
-            draft = replace(draft, footprint=self.sampler.footprint(draft.view))
+            draft.footprint = self.sampler.footprint(draft.view)
         if self.finished or not self.local.drafted(draft, self.ahead.branching):
             self.counters.late += 1  # its position was decided, or its prefix rejected
             return []
@@ -386,13 +384,14 @@ class Session:
         known = self.remote.get(position, digest)
         if known is None or not self._repeats(known, message):
             view = self.sampler.read(side, position, message.payload)
-            self.remote.put(position, digest, RemoteDraft(view, message.evidence, self.sampler.footprint(view)))
+            size = self.sampler.footprint(view)
+            self.remote.put(position, digest, SideDraft(view, message.evidence, footprint=size))
             self._weigh(side, message.evidence)
             if known is not None:
                 self.questions.forget()  # the latest question may be about the draft before
         return (self._take_back() if in_step else []) + self._advance()
 
-    def _repeats(self, known: RemoteDraft, message: Draft) -> bool:
+    def _repeats(self, known: SideDraft, message: Draft) -> bool:
         """Whether a draft repeats what is `known`, which may have been resolved further since.
 
         A draft that was made anew may differ in the last bits, as it comes from another pass. It replaces the known
@@ -424,7 +423,7 @@ class Session:
         except ProtocolError:
             view = self.sampler.complete(draft.view, position, *told)  # it was made anew since
         size = self.sampler.footprint(draft.view) + self.sampler.footprint(view)
-        self.remote.put(position, message.digest, replace(draft, resolved=view, footprint=size))
+        self.remote.put(position, message.digest, replace(draft, completed=view, footprint=size))
         return self._advance()
 
     def _on_sync(self, message: Sync) -> list[Action]:
@@ -489,7 +488,7 @@ class Session:
             return self._of_one(mine), True
         return outcome, False
 
-    def _of_one(self, draft: LocalDraft | RemoteDraft | None) -> Decision | None:
+    def _of_one(self, draft: SideDraft | None) -> Decision | None:
         """The token of one side's draft, if it is here."""
         if draft is None:
             return None
@@ -542,7 +541,8 @@ class Session:
             self.finished = "stop"
         elif self.position >= self.config.max_tokens:
             self.finished = "length"
-        return Commit(position, token, degraded, decision.cloud_share, decision.expected, accepted, decision.logprobs)
+        share, expected, mixing = decision.cloud_share, decision.expected, NOTHING_KEPT if mine is None else mine.mixing
+        return Commit(position, token, degraded, share, expected, accepted, decision.logprobs, mixing)
 
     def _end(self) -> list[Finish]:
         return [Finish(self.finished)] if self.finished else []
@@ -616,7 +616,7 @@ class Session:
 
     # --- messages to the other side
 
-    def _drafts(self, drafts: Sequence[LocalDraft]) -> list[Action]:
+    def _drafts(self, drafts: Sequence[SideDraft]) -> list[Action]:
         """Messages with drafts of this side; none where the placement keeps them here."""
         if not self.config.shares(self.role):
             return []
@@ -648,6 +648,16 @@ class Session:
 # --- questions
 
 
+@dataclass(slots=True)
+class Question:
+    """A question to the other side."""
+
+    digest: int  # of the prefix
+    missing: MissingThere  # after it
+    pending: bool = True  # not to be asked again yet
+    awaited: bool = True  # nobody has answered since
+
+
 class Questions:
     """Asks once for the values that a certificate lacks; again after `forget`, or when others are lacking."""
 
@@ -657,9 +667,7 @@ class Questions:
         self._local = local
         self._sampler = sampler
         self._counters = counters
-        self._latest: tuple[int, MissingThere] | None = None  # digest of the prefix, what is missing after it
-        self._pending = False  # the latest question was asked and not forgotten
-        self._awaited = False  # nor answered
+        self._latest: Question | None = None
         self._contested = -1  # the last position whose certificate failed
         self._own: tuple[int, MissingHere] | None = None  # digest of the prefix, what is being looked up for this side
         self._others = 0  # look-ups for the other side that are under way
@@ -671,22 +679,23 @@ class Questions:
         self._contested = position
         if isinstance(missing, MissingHere):
             return self._look_up(missing)
-        if self._latest != (digest, missing):
+        latest = self._latest
+        if latest is None or (latest.digest, latest.missing) != (digest, missing):
             self.count += 1
-        elif self._pending:
+        elif latest.pending:
             return []
-        self._latest, self._pending, self._awaited = (digest, missing), True, True
+        self._latest = Question(digest, missing)
         return [Send(Resolve(self._session, position, digest, missing.ids, missing.depth))]
 
     def answered(self, answer: Resolved, position: int) -> MissingThere | None:
         """The latest question, if a message answers it and is the first to do so since it was asked."""
-        if not self._awaited or self._latest is None:
+        latest = self._latest
+        if latest is None or not latest.awaited:
             return None
-        digest, missing = self._latest
-        if (answer.position, answer.digest, answer.depth) != (position, digest, missing.depth):
+        if (answer.position, answer.digest, answer.depth) != (position, latest.digest, latest.missing.depth):
             return None
-        self._awaited = False
-        return missing
+        latest.awaited = False
+        return latest.missing
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
         """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""
@@ -713,7 +722,8 @@ class Questions:
 
     def forget(self) -> None:
         """Let the latest question be asked again: it or its answer may be lost."""
-        self._pending = False
+        if self._latest is not None:
+            self._latest.pending = False
 
     def _look_up(self, missing: MissingHere) -> list[Action]:
         draft = self._local.first()

@@ -14,8 +14,9 @@ from common.answer.patience import WaitLimits, Watch
 from common.answer.report import RECENT, MethodReport, SideReport, attribute_to_cloud
 from common.answer.request import RequestError
 from common.answer.values import Action, Commit
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.draft_policy.times import RoundTimes, ahead_seconds, eager_seconds, round_seconds, undrafted_seconds
+from common.engine.jobs import DecodeRequest
 from common.estimates.profiler import PeerEstimates
 from common.methods.drafted.cloud import Passage, PassageReading
 from common.methods.drafted.drafting import RoundsConfig, RoundsCounters
@@ -23,8 +24,8 @@ from common.methods.drafted.eager import make_drafting
 from common.methods.drafted.lengths import PolicyLengths, RoundHistory, make_policy
 from common.methods.drafted.method import DraftRequest, MakeRelief, Relief, Scheme
 from common.methods.drafted.verifying import rounds_part
-from common.methods.halves import DevicePart
-from common.methods.handing import LARGEST_TEXT, DocumentReceiver, WantedBytes
+from common.methods.halves import OpenedPart
+from common.methods.handing import LARGEST_TEXT, DocumentReceiver
 from common.methods.interface import DeviceContext
 from proto.errors import malformed
 from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdict
@@ -67,7 +68,7 @@ UNREAD = "From token {} on the cloud judged drafts made without its passages, wh
 READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
 
 
-class DraftingDevice(DevicePart):
+class DraftingDevice(OpenedPart):
     """Implements `DeviceHalf`, and `Observer` of what is decided.
 
     A shown token was verified, or is degraded: decided by the draft model alone.
@@ -108,7 +109,6 @@ class DraftingDevice(DevicePart):
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._watch = Watch(context.cloud.waited)
-        self._wanted = WantedBytes()  # of the passages
         self._opened = 0  # times
         self._has_read = False  # the verifier has judged since it was opened last
         self._rows: PromptRows | None = None  # that the draft model reads
@@ -141,7 +141,7 @@ class DraftingDevice(DevicePart):
     def progress(self) -> int:
         """Counts what the cloud has brought."""
         verified = self.machine.position - len(self.machine.degraded)
-        return verified + self._wanted.progress + (not self._passages)
+        return verified + self._receiver.progress + (not self._passages)
 
     @property
     def stage(self) -> tuple[int, bool, bool]:
@@ -173,7 +173,7 @@ class DraftingDevice(DevicePart):
                     self.peer.meter.spare(now)
                     self.answer.apply(lambda: self._judged(message))
                 if self.machine.alone:  # it was slow, and is there again
-                    self.rejoin(changed=False)
+                    self._rejoin(changed=False)
 
     def without_cloud(self, sentence: str) -> None:
         self.context.note(sentence, absence=True)
@@ -263,7 +263,7 @@ class DraftingDevice(DevicePart):
         self.prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
         with self._lock:
             if self._passages:
-                self._receiver = DocumentReceiver(self._reading.most, LARGEST_TEXT)
+                self._receiver.restart()
         return super().open()
 
     def _take(self, message: Fetched) -> None:
@@ -271,7 +271,6 @@ class DraftingDevice(DevicePart):
             if not self._passages:
                 return
             self._receiver.add(message)
-            self._wanted.arrived(self._receiver.size)
             if not self._receiver.complete:
                 return
             bodies = self._receiver.bodies()
@@ -297,8 +296,8 @@ class DraftingDevice(DevicePart):
         def measured(context: int, seconds: float) -> None:
             self._steps.append(seconds)
 
-        start = Start(self._part, opening, self._scheme.drafter, measured, waited=record.waited)
-        model.decode(start, rows, model.processor(opening))
+        request = DecodeRequest(self._part, self._scheme.drafter, measured, waited=record.waited)
+        model.decode(request, opening, rows, model.processor(opening))
         self._relieve()
 
     def rows(self, passages: list[Passage]) -> PromptRows:
@@ -320,7 +319,10 @@ class DraftingDevice(DevicePart):
 
     # --- without the cloud
 
-    def rejoin(self, changed: bool) -> int:
+    def reconnected(self) -> None:
+        self.reopen(self._rejoin)
+
+    def _rejoin(self, changed: bool) -> int:
         with self._lock:
             given_up, self._given_up = self._given_up, False
         if given_up:

@@ -33,9 +33,9 @@ from common.methods.drafted.payloads import (
     lattice_claims,
 )
 from common.sampling.compiled import DrawPoint, Draws, DrawsAt
-from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, propose, quantise, rounded
+from common.sampling.truncation import Distribution, renormalised
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, MOST_UNITS
 

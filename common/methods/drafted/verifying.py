@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Protocol
 
 from common.answer.driver import Driver, ModelSeat, StateMachine
-from common.answer.values import Action, Commit, DrawnDraft, Prefix, Send, View, Work
+from common.answer.values import Action, Commit, Prefix, Send, SideDraft, View, Work
 from common.methods.drafted.drafting import Judge, ProposedToken, RoundsConfig
 from common.sampling.compiled import DrawPoint
 from proto.codes import extend
@@ -336,8 +336,8 @@ class RoundsMachine(StateMachine, Protocol):
 def rounds_part(driver: Driver, machine: RoundsMachine) -> ModelSeat[Work]:
     """The part in which `driver` has the distributions drawn that its `machine` wants."""
 
-    def drawn(work: Work, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
-        driver.record.drafted(work.position, [draft.mixing for draft in drawn])
+    def drawn(work: Work, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
+        driver.record.drafted(work.position, drawn)
         return machine.drawn(work, [draft.view for draft in drawn], seconds, now)
 
     return ModelSeat(driver, machine.work, drawn)

@@ -14,9 +14,11 @@ from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Previ
 from common.answer.recorder import Recorder
 from common.answer.report import MethodReport, Record, SideReport, attribute_to_device
 from common.answer.request import RequestError
-from common.answer.values import Commit, DrawnDraft, TreeWork
-from common.daemon.model_runtime import Document, ModelRuntime, PromptRows, claimed
+from common.answer.values import Commit, SideDraft, TreeWork
+from common.daemon.model_runtime import Document, ModelRuntime, PromptRows
 from common.daemon.side import SideRuntime
+from common.engine.jobs import DecodeRequest
+from common.engine.kv.memory import Claim
 from common.methods.edgellm.growth import (
     AdaptiveGrowth,
     Agreement,
@@ -92,7 +94,7 @@ class TreeDriver(Driver):
 
     # --- under the lock
 
-    def _drafted(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> None:
+    def _drafted(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> None:
         if work.path or work.tokens:  # else it has read the question, too
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
@@ -109,13 +111,13 @@ class TreeDriver(Driver):
             self.wake()  # drafting may go on
         return found
 
-    def _verified(self, work: TreeWork, drawn: Sequence[DrawnDraft], seconds: float, now: float) -> Sequence[object]:
+    def _verified(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
         if work.path:  # else it has read the question, too
             self.history.times.verified(len(work.tokens), seconds)
         outcome = self.rounds.verified(work, [draft.view.token for draft in drawn])
         decided = [action for action in outcome.actions if isinstance(action, Commit)]
         for commit, place in zip(decided, outcome.places, strict=False):
-            self.record.drafted(commit.position, [drawn[place].mixing])
+            self.record.drafted(commit.position, [drawn[place]])
         return outcome.actions
 
 
@@ -203,18 +205,18 @@ def begin_trees(
     Raises `RequestError` for processors that can't be used, and for rows for which there is never room.
     """
     seed, temperature, waited = opening.seed, opening.temperature, record.waited
+    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited)
+    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), waited=waited)
     needs = [target.need(found, verifier_reserve(opening, nodes))]
     if drafter is not None:
         needs.append(drafter.need(found, drafter_reserve(opening, nodes)))
-    claim = claimed(needs)
+    claim = Claim(needs)
     try:
         rows, reserve = replace(found, part=claim.parts[0]), verifier_reserve(opening, nodes)
-        racing = Racing(seed, temperature)
-        target.read_trees(driver.verifier, opening, racing, rows, reserve, driver.end, cut, waited)
+        target.read(racing, rows, reserve, target.processor(opening, cut=cut))
         if drafter is not None:
             rows, reserve = replace(found, part=claim.parts[1]), drafter_reserve(opening, nodes)
-            finishers = Finishers(seed, temperature)
-            drafter.read_trees(driver.drafter, opening, finishers, rows, reserve, driver.end, cut, waited)
+            drafter.read(finishing, rows, reserve, drafter.processor(opening, cut=cut))
     except BaseException:
         claim.withdraw()
         raise

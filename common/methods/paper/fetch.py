@@ -9,16 +9,17 @@ from functools import partial
 
 from common.answer.report import MethodReport, attribute_to_device
 from common.daemon.handshake import as_failure
-from common.daemon.model_runtime import Document, Start
+from common.daemon.model_runtime import Document
 from common.daemon.side import Scope
-from common.engine.jobs import DocumentJob
+from common.engine.jobs import DecodeRequest, DocumentJob
 from common.engine.kv.documents import pack_states
 from common.engine.kv.memory import DocumentStates
 from common.library.hit import Hit
 from common.methods.aggregate.device import DeviceAnswer
 from common.methods.handing import DocumentOutbox, GatheringDevice
 from common.methods.interface import CloudContext, DeviceContext
-from common.sampling.joint import make_joint
+from common.methods.paper.joint import make_joint
+from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Error, Fetch, Form, Message, Open
 
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
@@ -152,7 +153,7 @@ class FetchDevice(GatheringDevice):
     def __init__(self, context: DeviceContext, form: Form) -> None:
         side, opening = context.side, context.opening
         super().__init__(context, form, side.target.room(opening))
-        self._device = DeviceAnswer(context, frozenset({"device"}))
+        self._device = DeviceAnswer(context, frozenset({"device"}), make_paper_sampler)
         self.answer = self._device.answer
         self._joint = make_joint(opening, side.decoder.vocabulary, str(side.decoder.torch_device))
 
@@ -169,5 +170,5 @@ class FetchDevice(GatheringDevice):
         rows.note(context.record)
         context.reread(rows.apart, self.answer.record)
         part, drafter, measured = self._device.answer.part, self._device.drafter, context.cloud.decoded
-        start = Start(part, context.opening, drafter, measured, waited=context.record.waited)
-        target.decode(start, rows, target.processor(context.opening), self._joint)
+        request = DecodeRequest(part, drafter, measured, waited=context.record.waited, joint=self._joint)
+        target.decode(request, context.opening, rows, target.processor(context.opening))

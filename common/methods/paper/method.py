@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, ClassVar
 from common.answer.request import Request, RequestError
 from common.methods.aggregate.method import Speculative
 from common.methods.interface import check_both_sources, check_logprobs, check_sampler
-from proto.messages import Fetch, Form, Open
+from proto.messages import Fetch, Form, Open, Side
 
 if TYPE_CHECKING:
     from common.methods.interface import CloudContext, CloudHalf, DeviceContext, DeviceHalf
+    from common.methods.paper.sampler import PaperSampler
+
+
+def paper_sampler(role: Side, request: Open, vocabulary: int) -> PaperSampler:
+    """The paper's sampler, for the methods of aggregation; see `make_paper_sampler`."""
+    from common.methods.paper.sampler import make_paper_sampler
+
+    return make_paper_sampler(role, request, vocabulary)
 
 
 class TokenWise(Speculative):

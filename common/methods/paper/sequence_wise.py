@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from common.answer.patience import ProgressTimeout
 from common.answer.report import MethodReport, attribute_to_both
 from common.answer.values import Commit
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.engine.draw import Drafter, ListedView
-from common.engine.jobs import DocumentScorer, Prompt
+from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.methods.aggregate.cloud import CloudAnswer
 from common.methods.aggregate.device import DeviceAnswer
 from common.methods.interface import CloudContext, DeviceContext
+from common.methods.paper.sampler import make_paper_sampler
 from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import evidence_of
 from common.sampling.race import Found, Race
@@ -136,7 +137,7 @@ class SequenceWiseCloud(CloudAnswer):
         """Raises `ValueError` for a request that can't be served."""
         if not isinstance(request, Open) or request.sources != "cloud":
             raise ValueError("Sequence-wise aggregation is opened with sources 'cloud': each side answers by itself.")
-        super().__init__(request, context, frozenset({"cloud"}))
+        super().__init__(request, context, frozenset({"cloud"}), make_paper_sampler)
         self.drafter = self._recording = RecordingDrafting(self.drafter)
         self._evidence = NO_EVIDENCE  # known after retrieval
         self._tokens: list[int] = []
@@ -169,7 +170,7 @@ class SequenceWiseDevice(DeviceAnswer):
     """
 
     def __init__(self, context: DeviceContext) -> None:
-        super().__init__(context, frozenset({"device"}), self)
+        super().__init__(context, frozenset({"device"}), make_paper_sampler, self)
         self._recording = RecordingDrafting(self.drafter)
         self._evidence = 0.0  # of the device's documents, known after retrieval
         self._tokens: list[int] = []
@@ -213,8 +214,8 @@ class SequenceWiseDevice(DeviceAnswer):
     def start(self, absence: str | None) -> None:
         context, part = self.context, self.answer.part
         decoded, waited = context.cloud.decoded, context.record.waited
-        start = Start(part, context.opening, self._recording, decoded, self.retrieved, waited=waited)
-        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
+        request = DecodeRequest(part, self._recording, decoded, waited=waited)
+        context.side.begin(request, context.opening, self.find, self.retrieved)
         if absence is None:
             self._ask()
         else:

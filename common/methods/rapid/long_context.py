@@ -14,6 +14,7 @@ from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from common.library.hit import Hit
 from common.methods.aggregate.cloud import AggregateCloud
 from common.methods.aggregate.device import AggregateDevice
+from common.methods.aggregate.driver import MakeSampler
 from common.methods.interface import CloudContext, DeviceContext
 from proto.messages import Closed, Fetch, Open
 
@@ -63,8 +64,8 @@ def _too_long(title: str, needed: str, room: int) -> RequestError:
 class LongContextDevice(AggregateDevice):
     """Implements `DeviceHalf`."""
 
-    def __init__(self, context: DeviceContext, document: str) -> None:
-        super().__init__(context)
+    def __init__(self, context: DeviceContext, paper: MakeSampler, document: str) -> None:
+        super().__init__(context, paper)
         self._document = document
 
     def find(self, request: Open) -> PromptRows:
@@ -79,8 +80,8 @@ class LongContextDevice(AggregateDevice):
 class LongContextCloud(AggregateCloud):
     """Implements `CloudHalf`."""
 
-    def __init__(self, request: Open | Fetch, context: CloudContext, document: str) -> None:
-        super().__init__(request, context)
+    def __init__(self, request: Open | Fetch, context: CloudContext, paper: MakeSampler, document: str) -> None:
+        super().__init__(request, context, paper)
         self._document = document
 
     def find(self, request: Open) -> PromptRows:

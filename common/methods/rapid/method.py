@@ -73,14 +73,15 @@ class LongContext(Speculative):
         from common.methods.rapid.long_context import LongContextDevice
 
         assert isinstance(context.request, LongContextRequest)
-        return LongContextDevice(context, context.request.long_document)
+        return LongContextDevice(context, self._paper, context.request.long_document)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
         from common.methods.rapid.long_context import LongContextCloud
 
         if not isinstance(request, Open) or request.sources != "cloud":
             raise ValueError(f"Method {self.name!r} is opened by Open, with sources 'cloud'.")
-        return LongContextCloud(request, context, read_own_options(LongContextRequest, request).long_document)
+        document = read_own_options(LongContextRequest, request).long_document
+        return LongContextCloud(request, context, self._paper, document)
 
 
 # --- rapid

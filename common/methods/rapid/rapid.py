@@ -16,7 +16,7 @@ import torch
 from common.answer.report import MethodReport
 from common.answer.request import AnswerFailed, RequestError
 from common.daemon.handshake import as_failure
-from common.daemon.model_runtime import ModelRuntime, PromptRows, claimed
+from common.daemon.model_runtime import ModelRuntime, PromptRows
 from common.daemon.side import Scope, SideRuntime
 from common.engine.draw import Drafter
 from common.engine.kv.memory import Claim
@@ -51,9 +51,9 @@ from common.methods.interface import CloudContext, DeviceContext
 from common.methods.rapid.long_context import BETWEEN, read_document
 from common.methods.rapid.method import RapidRequest
 from common.sampling.compiled import DrawPoint, DrawsAt, seeded
-from common.sampling.paper import Distribution, renormalised
 from common.sampling.race import Found, Race
 from common.sampling.rejection import Warp, accepts, augmented, bonus, coded, likeliest, paper_replacement, replacement
+from common.sampling.truncation import Distribution, renormalised
 from common.transport.sending import largest_payload
 from proto.errors import malformed
 from proto.messages import (
@@ -389,7 +389,7 @@ class ResidentRapid(RapidDevice):
         """
         opening, target = self.context.opening, self.context.side.target
         drafting, reserve = super().rows(list(found.passages)), opening.max_tokens + 1
-        self._claim = claimed([target.need(found.rows, reserve), self.model.need(drafting, reserve)])
+        self._claim = Claim([target.need(found.rows, reserve), self.model.need(drafting, reserve)])
         own, drafters = self._claim.parts
         if self.over:
             self._claim.withdraw()

@@ -37,8 +37,8 @@ from common.methods.drafted.method import (
 from common.methods.drafted.payloads import IndexCode, SparseEntries, decode_lattice, decode_sparse, encode_sparse
 from common.methods.rejection.method import QsvRequest, SplitRequest
 from common.sampling.compiled import DrawPoint, DrawsAt, seeded
-from common.sampling.paper import renormalised
 from common.sampling.rejection import Warp, accepts, bonus, coded, replacement
+from common.sampling.truncation import renormalised
 from common.transport.sending import largest_payload
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Open, Propose
@@ -81,14 +81,22 @@ class Quick:
         """Refuse nothing: reading does."""
 
 
+class WholeDistributions:
+    """The part of `Judge` of methods whose proposals have distributions."""
+
+    slow: ClassVar[bool] = True
+    draws: DrawsAt
+
+    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
+        return judge(self.draws, place, proposed, targets)
+
+
 # --- dsd: q up
 
 
 @dataclass(frozen=True, slots=True)
-class SparseJudge(Quick):
+class SparseJudge(WholeDistributions, Quick):
     """Implements `Judge` for proposals with whole distributions."""
-
-    slow: ClassVar[bool] = True
 
     draws: DrawsAt
     vocabulary: int
@@ -100,9 +108,6 @@ class SparseJudge(Quick):
         return [
             from_support(token, coded(each.ids, each.codes)) for token, each in zip(message.tokens, listed, strict=True)
         ]
-
-    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
-        return judge(self.draws, place, proposed, targets)
 
 
 # --- dssd: q(x) up, p down for a rejected token
@@ -154,10 +159,8 @@ class ScalarJudge(Quick):
 
 
 @dataclass(frozen=True, slots=True)
-class LatticeJudge:
+class LatticeJudge(WholeDistributions):
     """Implements `Judge` for proposals with lattice distributions, of one of the `resolutions`."""
-
-    slow: ClassVar[bool] = True
 
     draws: DrawsAt
     vocabulary: int
@@ -184,9 +187,6 @@ class LatticeJudge:
                 # One without a unit was drawn before the rounding: it is as if q of it were nearly 0.
                 proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
         return proposals
-
-    def judge(self, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
-        return judge(self.draws, place, proposed, targets)
 
 
 # --- scheme

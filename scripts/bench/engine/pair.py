@@ -18,18 +18,17 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.driver import NullObserver
-from common.answer.values import Commit, DrawnDraft
+from common.answer.values import Commit, SideDraft
 from common.engine.draw import Sample, draw
 from common.engine.jobs import ScoringRun
 from common.engine.model.tokenizer import StopFilter, Tokenizer
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import LocalDraft
-from common.methods.aggregate.driver import SessionDriver, make_sampler
+from common.methods.aggregate.driver import AnswerSampler, SessionDriver, make_sampler
 from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.methods.interface import TOP_P
-from common.sampling.paper import PaperSampler
-from common.sampling.race import RaceKernel, RaceSampler
+from common.methods.paper.sampler import make_paper_sampler
+from common.sampling.race import RaceKernel
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Message, Open, Side
 
@@ -142,7 +141,7 @@ class Stages:
 class TimedAggregation:
     """A sampler of sessions whose parts are timed."""
 
-    def __init__(self, inner: RaceSampler | PaperSampler, stages: Stages) -> None:
+    def __init__(self, inner: AnswerSampler, stages: Stages) -> None:
         self._inner = inner
         for name, stage in TIMED.items():
             setattr(self, name, self._timed(getattr(inner, name), stages, stage))
@@ -164,7 +163,7 @@ class TimedSession(Session):
 
     stages: Stages
 
-    def drafted(self, draft: LocalDraft) -> list[Action]:
+    def drafted(self, draft: SideDraft) -> list[Action]:
         with self.stages(SESSION):
             return super().drafted(draft)
 
@@ -204,7 +203,9 @@ class Half:
         self.outgoing: deque[bytes] = deque()
         self._sources = sources
         self._kernel = RaceKernel(vocabulary)
-        self._aggregation: Any = TimedAggregation(make_sampler(role, request, vocabulary), self.stages)
+        self._aggregation: Any = TimedAggregation(
+            make_sampler(role, request, vocabulary, make_paper_sampler), self.stages
+        )
         config = SessionConfig(request.session, request.placement, eos, request.max_tokens, vocabulary)
         aggregator: Side = "cloud" if request.placement == "cloud" else "device"
         session = TimedSession(
@@ -231,7 +232,7 @@ class Half:
             scores = self._sources.scoring.scores(path)
         with self.stages(MIXTURE):
             (drawn,) = draw(logits, [Sample(work.position, scores, self._aggregation)], self._kernel)
-        if not isinstance(drawn, DrawnDraft):
+        if not isinstance(drawn, SideDraft):
             raise drawn
         with self.stages(ANSWER):
             self.answer.part.drawn(work, [drawn], TYPICAL_STEP / 1e6)

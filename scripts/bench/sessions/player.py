@@ -22,7 +22,7 @@ import psutil
 import torch
 
 from common.answer.request import Request
-from common.answer.values import Commit, DrawnDraft
+from common.answer.values import Commit, SideDraft
 from common.daemon.side import SideRuntime
 from common.engine.draw import Drafter
 from common.estimates.estimators import SpeculationLimits
@@ -30,6 +30,7 @@ from common.methods.aggregate.drafts import DraftWork
 from common.methods.aggregate.driver import SessionDriver, open_session
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
+from common.methods.paper.method import paper_sampler
 from common.sampling.compiled import race_noise
 from common.transport.device_link import DeviceLink
 from common.transport.sending import Peer
@@ -68,7 +69,7 @@ class WholeShare:
         return (1.0, 0.0)
 
 
-Drafts = Callable[[DraftWork, float], DrawnDraft]
+Drafts = Callable[[DraftWork, float], SideDraft]
 
 
 def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) -> Drafts:
@@ -78,7 +79,7 @@ def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) ->
     complete: `request.entries` is more than it has tokens.
     """
 
-    def draft(work: DraftWork, other: float) -> DrawnDraft:
+    def draft(work: DraftWork, other: float) -> SideDraft:
         first = ((work.digest + work.position) * _FACTOR >> 17) % vocabulary
         ids = np.asarray([(first + rank * _APART) % vocabulary for rank in range(len(PEAKED))], dtype=np.int64)
         probabilities = torch.zeros(vocabulary)
@@ -88,7 +89,7 @@ def scripted(request: Open, drafter: Drafter, vocabulary: int, weight: float) ->
             request.seed, work.position, ids[order], request.temperature
         )
         view = drafter.drafted(work.position, probabilities, (ids[order], speeds))
-        return DrawnDraft(view, other + math.log(weight / (1.0 - weight)), WholeShare())
+        return SideDraft(view, other + math.log(weight / (1.0 - weight)), WholeShare())
 
     return draft
 
@@ -271,7 +272,7 @@ class Player:
         # No end-of-sequence ids: every answer is as long as it may be.
         opening = open_message(METHODS["speculative"], request, self._side.settings.run_ahead, estimates, eos=())
         both: frozenset[Side] = frozenset({"device", "cloud"})
-        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both)
+        session, sampler = open_session("device", opening, self._side.decoder, lambda: estimates, both, paper_sampler)
         session.ahead = (
             SpeculationLimits()
         )  # its drafts take no time: none is needed before the one before it is decided

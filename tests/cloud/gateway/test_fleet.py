@@ -19,7 +19,7 @@ from cloud.gateway.gateway import Gateway
 from common.configuration.configuration import ConfigurationError
 from common.process.machine import python_environment
 from common.transport.keys import KeyPair
-from common.transport.sending import CountersSnapshot
+from common.transport.sending import LinkCounters
 from proto.messages import Cancel, Closed
 from tests.cloud.gateway.house import HELLO, ONE, Devices
 from tests.cloud.gateway.launch import PATIENCE, REASON, VOCABULARY, Launch
@@ -230,7 +230,7 @@ class TestMetrics:
     def test_are_of_all_by_place(self, fleet: Fleet, launch: Launch) -> None:
         gateway = Gateway(fleet, most_per_key=3)
         fleet.serve(gateway)
-        metrics = GatewayMetrics(gateway, fleet, CountersSnapshot)
+        metrics = GatewayMetrics(gateway, fleet, LinkCounters)
         launch.workers[0].end()
         wait_until(lambda: fleet.ends[0][1] == 1 and fleet.serving == 2, "another one has its place")
         told = Metrics(metrics.text().decode())

@@ -6,7 +6,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from common.answer.report import SentBytes, sent_bytes
+from common.answer.report import SentBytes
 from proto.framing import encode, wire_size
 from proto.messages import (
     Cancel,
@@ -19,6 +19,7 @@ from proto.messages import (
     Propose,
     Resolve,
     Resolved,
+    Sampler,
     Sync,
     Target,
 )
@@ -38,6 +39,13 @@ MESSAGES: dict[str, list[Message]] = {
 
 def size_of(message: Message) -> int:
     return wire_size(encode(message))
+
+
+def sent_bytes(message: Message, size: int, history: int, sampler: Sampler) -> SentBytes:
+    """The parts of one message alone."""
+    sent = SentBytes()
+    sent.count(message, size, history, sampler)
+    return sent
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,10 @@ def test_a_search_has_earlier_questions_only() -> None:
     assert sent_bytes(fetch, size, 700, "race") == SentBytes(question=size - 19, earlier_turns=19)
 
 
-def test_the_sum_of_two_has_all_parts() -> None:
-    both = SentBytes(1, 2, 3, 4, 5) + SentBytes(10, 20, 30, 40, 50)
-    assert (astuple(both), both.total, both.exchange) == ((11, 22, 33, 44, 55), 165, 77)
+def test_several_messages_add_up() -> None:
+    sent = SentBytes(1, 2, 3, 4, 5)
+    fetch = Fetch(1, "And who?", 4, "text", earlier="Who?")
+    for message, size in ((fetch, 30), (MESSAGES["tokens"][0], 300), (PROPOSAL, 400), (MESSAGES["control"][0], 50)):
+        sent.count(message, size, 0, "rejection")
+    assert astuple(sent) == (1 + 26, 2 + 4, 3 + 300 + 360, 4 + 40, 5 + 50)
+    assert (sent.total, sent.exchange) == (795, 707)

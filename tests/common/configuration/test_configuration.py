@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cloud.settings import CloudSettings
-from common.configuration.configuration import ConfigurationError, describe, load_settings
-from common.configuration.folders import why_not_library
+from common.configuration.configuration import ConfigurationError, describe, load_settings, why_not_library
 from common.configuration.settings import EMBEDDED_MODEL, EMBEDDED_TOKENIZER, Settings
 from common.configuration.settings_file import set_in_file
 from common.library.database import writer_lock

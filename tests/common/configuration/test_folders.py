@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration.configuration import load_settings
-from common.configuration.folders import keep_caches
+from common.configuration.configuration import keep_caches, load_settings
 from device.settings import DeviceSettings
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from common.answer.report import AnswerRecord
-from common.answer.values import DrawnDraft, Work
+from common.answer.values import SideDraft, Work
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.model_runtime import RepeatingDrafter, Rereading, RereadingJob, SecondReading, Shares
-from common.engine.jobs import Assignment, DocumentScorer, Prompt
+from common.engine.jobs import DecodeRequest, DocumentScorer, Prompt
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
-from common.scoring.contrast import ContrastScorer
-from common.scoring.static import StaticScorer
+from common.scoring.static import ContrastScorer, StaticScorer
 from tests.support.one_side import OneSide
 
 DOCUMENTS = (
@@ -62,8 +61,8 @@ def reread(worker: Worker, read: Prompt, tokens: Sequence[int], scorer: Document
         known.set()
 
     again = Rereading(read, tokens, done)
-    assignment = Assignment(read, scorer, RepeatingDrafter(again.tokens), len(tokens))
-    worker.submit(RereadingJob(again, assignment, None, again.end))
+    request = DecodeRequest(again, RepeatingDrafter(again.tokens))
+    worker.submit(RereadingJob(request, read, scorer, len(tokens)))
     assert known.wait(WAIT)
     (shares,) = told
     return shares
@@ -106,7 +105,7 @@ class TestSecondReading:
         second.tick(107.1)
         assert (second.going, ended, len(waiting), waiting[0].over) == (False, [True], 1, True)
         assert not record.apart and second.failed, "nothing is said of documents"
-        waiting[0].drawn(Work(0, (0, 0), count=3), [DrawnDraft(None, 0.0, None)] * 0, 0.0)  # type: ignore[arg-type]
+        waiting[0].drawn(Work(0, (0, 0), count=3), [SideDraft(None, 0.0)] * 0, 0.0)  # type: ignore[arg-type]
         second.stop()
         assert ended == [True]
 

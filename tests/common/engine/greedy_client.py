@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from common.answer.values import DrawnDraft, Work
-from common.engine.jobs import AnswerJob, Assignment, Prompt
+from common.answer.values import SideDraft, Work
+from common.engine.jobs import AnswerJob, DecodeRequest, Prompt
 from common.engine.model.decoder import Decoder
 from common.sampling.race import Found, LocalRace, Race, RaceSampler
 from common.scoring.static import StaticScorer
@@ -53,7 +53,7 @@ class GreedyClient:
     def outdated(self, work: Work) -> bool:
         return self.over or work.epoch != self.epoch
 
-    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[SideDraft], seconds: float) -> None:
         (draft,) = drawn
         position = work.position
         if self.over or position != len(self.tokens):
@@ -87,15 +87,14 @@ class GreedyClient:
 def job(
     decoder: Decoder, client: GreedyClient, documents: Sequence[Sequence[int]], query: Sequence[int], **changes: object
 ) -> AnswerJob[Work]:
-    """An answer over `documents`; `changes` replace parts of its assignment, or its `peer`."""
-    peer = changes.pop("peer", None)
-    prompt = Prompt(
-        tuple(tuple(each) for each in documents), tuple(query), tuple(0.1 * i for i in range(len(documents)))
-    )
+    """An answer over `documents`; `changes` replace parts of it, or its `peer`."""
+    drafter = changes.pop("drafter", RaceDrafter(decoder.vocabulary))
+    request = DecodeRequest(client, drafter, tenant=changes.pop("peer", None))  # type: ignore[arg-type]
     fields: dict[str, object] = {
-        "prompt": prompt,
+        "prompt": Prompt(
+            tuple(tuple(each) for each in documents), tuple(query), tuple(0.1 * i for i in range(len(documents)))
+        ),
         "scorer": StaticScorer(1.0),
-        "drafter": RaceDrafter(decoder.vocabulary),
         "reserve": client.length + 1,
     } | changes
-    return AnswerJob(client, Assignment(**fields), peer, client.end)  # type: ignore[arg-type]
+    return AnswerJob(request, **fields)  # type: ignore[arg-type]

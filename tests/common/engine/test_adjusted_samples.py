@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.values import DrawnDraft
+from common.answer.values import SideDraft
 from common.engine.draw import Sample, draw
 from common.methods.aggregate.driver import make_sampler
+from common.methods.paper.joint import make_joint
+from common.methods.paper.sampler import make_paper_sampler
 from common.processors.processor import Adjustment
 from common.sampling.certificate import Decision, JointToken, Logprobs
-from common.sampling.joint import make_joint
 from common.sampling.race import RaceKernel, RaceSampler
 from proto.messages import Open, Side
 
@@ -46,22 +47,22 @@ class Case:
         return law
 
 
-def drawn_of(sample: Sample, logits: torch.Tensor) -> DrawnDraft:
+def drawn_of(sample: Sample, logits: torch.Tensor) -> SideDraft:
     (drawn,) = draw(logits, [sample], KERNEL)
-    assert isinstance(drawn, DrawnDraft)
+    assert isinstance(drawn, SideDraft)
     return drawn
 
 
 def decide(case: Case) -> Decision:
     """The target of two sides that know nothing of each other but their drafts."""
-    halves = [make_sampler(side, OPEN, VOCABULARY) for side in SIDES]
+    halves = [make_sampler(side, OPEN, VOCABULARY, make_paper_sampler) for side in SIDES]
     drafts = [
         drawn_of(Sample(5, scores, half, adjustment=case.adjustment), logits)
         for scores, half, logits in zip(case.scores, halves, case.logits, strict=True)
     ]
     device, cloud = halves
     assert isinstance(device, RaceSampler)
-    remote = device.read("cloud", 5, cloud.pack(drafts[1].view))  # type: ignore[arg-type]
+    remote = device.read("cloud", 5, cloud.pack(drafts[1].view))
     decided = device.aggregate("device", 5, drafts[0].view, remote, (drafts[0].evidence, drafts[1].evidence))  # type: ignore[arg-type]
     assert isinstance(decided, Decision)
     return decided
@@ -89,7 +90,7 @@ def test_a_device_with_all_documents_takes_it_too(seed: int) -> None:
     sample = Sample(
         5,
         case.scores.reshape(-1),
-        make_sampler("device", OPEN, VOCABULARY),
+        make_sampler("device", OPEN, VOCABULARY, make_paper_sampler),
         fetched=DOCUMENTS,
         joint=make_joint(OPEN, VOCABULARY, "cpu"),
         adjustment=case.adjustment,
@@ -101,7 +102,7 @@ def test_a_device_with_all_documents_takes_it_too(seed: int) -> None:
 
 
 def test_documents_have_their_shares_in_a_token_as_before() -> None:
-    case, half = Case(3), make_sampler("device", OPEN, VOCABULARY)
+    case, half = Case(3), make_sampler("device", OPEN, VOCABULARY, make_paper_sampler)
     plain = drawn_of(Sample(5, case.scores[0], half), case.logits[0])
     changed = drawn_of(Sample(5, case.scores[0], half, adjustment=case.adjustment), case.logits[0])
     assert changed.evidence != plain.evidence
@@ -110,10 +111,10 @@ def test_documents_have_their_shares_in_a_token_as_before() -> None:
 
 
 def test_an_answer_without_a_possible_token_ends_and_its_neighbour_does_not() -> None:
-    case, half = Case(4), make_sampler("device", OPEN, VOCABULARY)
+    case, half = Case(4), make_sampler("device", OPEN, VOCABULARY, make_paper_sampler)
     nothing = Adjustment(case.adjustment.ids, case.adjustment.biases, torch.zeros(VOCABULARY, dtype=torch.bool))
     samples = [Sample(5, case.scores[0], half), Sample(5, case.scores[1], half, adjustment=nothing)]
     good, bad = draw(torch.cat(case.logits), samples, KERNEL)
     assert isinstance(bad, ValueError)
-    assert isinstance(good, DrawnDraft)
+    assert isinstance(good, SideDraft)
     assert good.view.token == drawn_of(samples[0], case.logits[0]).view.token

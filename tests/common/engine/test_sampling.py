@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.answer.values import DrawnDraft
+from common.answer.values import SideDraft
 from common.engine import draw as sampling
 from common.engine.draw import Sample, draw
 from common.sampling.mixture import Attribution, distributions, information, mixed
@@ -27,9 +27,9 @@ def sample(scores: np.ndarray, gain: float | None = None) -> Sample:
     return Sample(3, scores, RaceDrafter(seed=9, vocabulary=VOCABULARY), gain=gain)
 
 
-def only(drawn: list[DrawnDraft | Exception]) -> list[DrawnDraft]:
-    assert all(isinstance(each, DrawnDraft) for each in drawn), drawn
-    return [each for each in drawn if isinstance(each, DrawnDraft)]
+def only(drawn: list[SideDraft | Exception]) -> list[SideDraft]:
+    assert all(isinstance(each, SideDraft) for each in drawn), drawn
+    return [each for each in drawn if isinstance(each, SideDraft)]
 
 
 def test_what_a_document_tells_is_part_of_its_weight() -> None:
@@ -109,7 +109,7 @@ def test_a_draft_outlives_the_passes_that_follow(count: int) -> None:
         assert np.array_equal(kept_of(each)[1], shares)
 
 
-def kept_of(drawn: DrawnDraft) -> tuple[torch.Tensor, np.ndarray]:
+def kept_of(drawn: SideDraft) -> tuple[torch.Tensor, np.ndarray]:
     """Copies of a draft's mixture and of what its documents make of it."""
     assert isinstance(drawn.view, LocalRace)
     assert isinstance(drawn.mixing, Attribution)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from common.answer.values import DrawnDraft, Work
+from common.answer.values import SideDraft, Work
 from common.engine import loop as worker_module
 from common.engine.jobs import AnswerRows, Prompt
 from common.engine.loop import Worker
@@ -38,7 +38,7 @@ class Verifier(GreedyClient):
         proposed = [self.proposal(position) for position in range(start, min(start + self.ahead, self.length - 1))]
         return Work(self.epoch, (*self.tokens, *proposed), count=len(proposed) + 1)
 
-    def drawn(self, work: Work, drawn: Sequence[DrawnDraft], seconds: float) -> None:
+    def drawn(self, work: Work, drawn: Sequence[SideDraft], seconds: float) -> None:
         assert len(drawn) == work.count
         self.asked.append(work.count)
         for offset, draft in enumerate(drawn):

@@ -216,7 +216,7 @@ class TestFailures:
             return forward(decoder, feeds, *rest)
 
         monkeypatch.setattr(Decoder, "forward", fragile)
-        prompt = job(worker.decoder, GreedyClient(1), documents(0, 2), QUERY).assignment.prompt
+        prompt = job(worker.decoder, GreedyClient(1), documents(0, 2), QUERY).prompt
         self.check(worker, GreedyClient(LENGTH), RuntimeError, prompt=prompt)
 
     def test_an_answer_that_is_over_while_its_prompt_is_read(self, worker: Worker, decoder: Decoder) -> None:

@@ -16,6 +16,7 @@ from common.engine.model.prompt import Query
 from common.methods.aggregate.driver import make_sampler
 from common.methods.catalog import METHODS
 from common.methods.open_message import open_message
+from common.methods.paper.sampler import make_paper_sampler
 from device.cli import options
 from device.http.errors import ApiError
 from device.http.prompts import make_request
@@ -61,7 +62,7 @@ def one_by_one(device: SideRuntime, cloud: SideRuntime, turn: int, temperature: 
     opening = open_message(Turns(), request, 1, device.profiler.nobody.estimates, device.eos)
     sides = []
     for role, side in (("device", device), ("cloud", cloud)):
-        sampler = make_sampler(role, opening, side.decoder.vocabulary)  # type: ignore[arg-type]
+        sampler = make_sampler(role, opening, side.decoder.vocabulary, make_paper_sampler)  # type: ignore[arg-type]
         sides.append(OneSide(side.decoder, side.retrieve(opening, Scope()).prompt, side.scorer, sampler, LENGTH + 1))
     tokens: list[int] = []
     while len(tokens) < LENGTH and not (tokens and tokens[-1] in device.eos):

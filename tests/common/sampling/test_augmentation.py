@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from common.sampling.compiled import Draws
-from common.sampling.paper import Distribution, renormalised
 from common.sampling.rejection import LEAST, accepts, augmented, likeliest, paper_replacement, propose, replacement
+from common.sampling.truncation import Distribution, renormalised
 from tests.support.enumeration import EXACT, law_of
 
 VOCABULARY = 6

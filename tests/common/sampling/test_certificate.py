@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from common.sampling.certificate import (
     NO_EVIDENCE,
     WHOLE,
-    CertifiedToken,
     MissingValues,
     RaceView,
     certify,
@@ -34,7 +33,7 @@ from common.sampling.race import RaceSampler
 from proto.codes import RaceEntries, decode_probabilities, encode_probabilities, nearest
 from proto.messages import Side
 
-Certificate = Callable[[RaceView, RaceView, int], CertifiedToken | MissingValues]
+Certificate = Callable[[RaceView, RaceView, int], int | MissingValues]
 SIDES: tuple[Side, Side] = ("device", "cloud")
 
 
@@ -86,8 +85,8 @@ def solve(position: Position, eta_device: int, certificate: Certificate = certif
     views, depth = position.views(), position.entries
     for round_ in itertools.count():
         outcome = certificate(views["device"], views["cloud"], eta_device)
-        if isinstance(outcome, CertifiedToken):
-            return outcome.token, round_
+        if isinstance(outcome, int):
+            return outcome, round_
         before = dict(views)
         depth *= 2
         for side, ids in zip(SIDES, (outcome.device_ids, outcome.cloud_ids), strict=True):
@@ -117,26 +116,26 @@ def first_wrong(certificate: Certificate, worlds: Iterator[tuple[Position, int]]
     return None
 
 
-def without_thresholds(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def without_thresholds(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     """Takes what is not sent for 0."""
     return certify(dataclasses.replace(device, threshold=0.0), dataclasses.replace(cloud, threshold=0.0), eta_device)
 
 
-def swapped_weights(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def swapped_weights(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     return certify(device, cloud, WHOLE - eta_device)
 
 
-def without_unnamed(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def without_unnamed(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     """Forgets the tokens that neither list names."""
     outcome = certify(device, cloud, eta_device)
-    if isinstance(outcome, CertifiedToken):
+    if isinstance(outcome, int):
         return outcome
     if not outcome.device_ids and not outcome.cloud_ids:
-        return CertifiedToken(lower_bound_winner(device, cloud, eta_device))
+        return lower_bound_winner(device, cloud, eta_device)
     return dataclasses.replace(outcome, deeper=False)
 
 
-def without_ties(device: RaceView, cloud: RaceView, eta_device: int) -> CertifiedToken | MissingValues:
+def without_ties(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
     """Certifies a token that an unnamed one with a lower id may equal."""
     below = 1 - 2.0**-40
     return certify(

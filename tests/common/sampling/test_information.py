@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax, rel_entr, softmax
 
-from common.sampling.grid import GRID
-from common.sampling.mixture import MOST, _told_by_accelerator, _told_by_processor, distributions, information
+from common.sampling.mixture import GRID, MOST, _told_by_accelerator, _told_by_processor, distributions, information
 
 LOGITS = 3 * torch.randn(5, 1_000, generator=torch.Generator().manual_seed(4))
 

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.sampling.paper import renormalised, truncate
+from common.methods.paper.sampler import truncate
+from common.sampling.truncation import renormalised
 from proto.codes import TopPEntries, decode_top_p, encode_top_p
 
 

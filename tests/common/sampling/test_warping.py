@@ -8,8 +8,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.sampling.paper import Distribution, nucleus_places, renormalised
 from common.sampling.rejection import Warp
+from common.sampling.truncation import Distribution, nucleus_places, renormalised
 from tests.common.sampling.mixtures import MASSES, SIZES, mixture, sorted_nucleus
 
 

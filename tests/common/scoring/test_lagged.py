@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.sampling.grid import GRID
+from common.sampling.mixture import GRID
 from common.scoring import lagged
 from common.scoring.lagged import LaggedRun, LaggedScorer, Relevance, scored_length
 from common.scoring.worker import ScoringError, ScoringRequest, ScoringThread

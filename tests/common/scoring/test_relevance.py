@@ -15,7 +15,7 @@ from common.configuration.configuration import load_settings
 from common.configuration.settings import EMBEDDED_TOKENIZER
 from common.engine.model.tokenizer import Tokenizer
 from common.library.embedder import SentenceTransformerEmbedder
-from common.sampling.grid import GRID
+from common.sampling.mixture import GRID
 from common.scoring.choice import LOGIT_SCALE, load_scorer
 from common.scoring.relevance import BiEncoder, CrossEncoder, load_relevance_model
 from device.settings import DeviceSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from common.estimates.estimators import ClockOffset
 from common.tracing.analysis import CAUSES, Cause, milliseconds_per_token, steps
 from common.tracing.trace import Notes, Trace, merge
-from common.transport.probe import ClockOffset
 from proto.payloads.trace import Span
 from tests.common.tracing.synthetic import AHEAD, MS, STARTED, at, cloud, device, moved
 

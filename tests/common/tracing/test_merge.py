@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from common.estimates.estimators import ClockOffset, RoundTrip
 from common.estimates.policy import delta_z
 from common.tracing.trace import Notes, Trace, from_json, judged, merge
-from common.transport.probe import ClockOffset, RoundTrip
 from proto.payloads.trace import Span
 from tests.common.tracing.synthetic import AHEAD, KNOWN, MS, STARTED, at, cloud, device
 

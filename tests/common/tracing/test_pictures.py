@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from common.estimates.estimators import ClockOffset, RoundTrip
 from common.tracing.figure import BARS, LINES, ROWS, accumulated_acceptance, draw_timeline
 from common.tracing.trace import LANES, PROCESSES, Notes, Trace, chrome_trace, merge
-from common.transport.probe import ClockOffset, RoundTrip
 from tests.common.tracing.synthetic import AHEAD, MS, STARTED, cloud, device
 
 NEEDED = {

@@ -11,10 +11,9 @@ import zmq
 from common.transport.cloud_link import CloudLink
 from common.transport.device_link import DeviceLink
 from common.transport.keys import CloudKeys, DeviceKeys
-from common.transport.probe import SEQUENCES, reply_to_probe
-from common.transport.sending import PATIENCE, Flow, Limits, Peer, Quota, SendWindow
+from common.transport.sending import PATIENCE, Flow, Limits, Peer, Quota, SendWindow, reply_to_probe
 from proto.framing import encode
-from proto.messages import Cancel, Message, Probe, ProbeReply
+from proto.messages import SEQUENCES, Cancel, Message, Probe, ProbeReply
 from tests.attacks.dropped_floods import LyingCloud, frame
 from tests.common.transport.support import SECONDS, RawPeers, Recorder, draft
 from tests.common.transport.test_front_door import pair

@@ -9,9 +9,9 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.estimates.estimators import ClockDifference, ClockOffset, RoundTrip, RoundTrips
 from common.process.threads import TokenBucket
 from common.transport.address import TransportError, is_local_address, require_safe, split_address
-from common.transport.probe import ClockDifference, ClockOffset, RoundTrip, RoundTrips, reply_to_probe
 from common.transport.sending import (
     PATIENCE,
     ConnectionState,
@@ -24,6 +24,7 @@ from common.transport.sending import (
     Quota,
     SendWindow,
     Signal,
+    reply_to_probe,
 )
 from proto.framing import decode
 from proto.messages import Probe, ProbeReply

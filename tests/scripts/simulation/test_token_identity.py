@@ -16,8 +16,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from common.answer.patience import WaitLimits
+from common.answer.values import SideDraft
 from common.estimates.estimators import FAINT, SpeculationLimits
-from common.methods.aggregate.drafts import DraftWork, LocalDraft, PrefixTree
+from common.methods.aggregate.drafts import DraftWork, PrefixTree
 from common.methods.aggregate.session import Action, Session
 from proto.messages import Draft
 from scripts.simulation.world import Fate, Network, Outage
@@ -119,7 +120,7 @@ class TestMutants:
                 work = super().work
                 return None if work is None else replace(work, epoch=0)
 
-            def drafted(self, draft: LocalDraft) -> list[Action]:
+            def drafted(self, draft: SideDraft) -> list[Action]:
                 self.local.ask(0, self._prefix.path, self.ahead)  # what it would ask for now
                 end = self.local._end()
                 return super().drafted(replace(draft, position=end.position, digest=end.digest))

@@ -10,9 +10,9 @@ import numpy as np
 from common.answer.patience import WaitLimits
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.session import PlacementPolicy, SessionConfig
+from common.methods.paper.sampler import PaperSampler
 from common.sampling.certificate import WHOLE, eta_fixed
 from common.sampling.compiled import race_noise
-from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.codes import decode_probabilities, nearest
 from proto.messages import Placement, Sampler, Side

@@ -16,7 +16,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.packed import Feed
 from common.engine.model.quantised import has_kernel, join, laid_out, nearest_codes, put
-from common.process.compilation import compiled
+from common.sampling.compiled import compiled
 from tests.common.engine.model.test_interruption import AfterPolls
 from tests.common.engine.model.tiny_models import load_plain, make_model, some_tokens
 

@@ -6,8 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from common.answer.values import Send, View
-from common.methods.aggregate.drafts import LocalDraft
+from common.answer.values import Send, SideDraft, View
 from common.methods.aggregate.session import Action, Session
 from proto.messages import Message, Side
 
@@ -39,7 +38,7 @@ def run(
         if work is not None:
             for (position, digest), path in zip(work.prefixes, work.paths, strict=True):
                 view, evidence = predict(side, position, path)
-                carry_out(side, session.drafted(LocalDraft(position, digest, view, evidence, 0)))
+                carry_out(side, session.drafted(SideDraft(view, evidence, position=position, digest=digest)))
 
     carry_out("device", list(sent))
     while device.finished is None and (until is None or device.position < until):

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.values import View
+from common.methods.paper.sampler import PaperSampler
 from common.sampling.certificate import NO_EVIDENCE
-from common.sampling.paper import PaperSampler
 from common.sampling.race import RaceSampler
 from proto.codes import digest
 from proto.messages import Side

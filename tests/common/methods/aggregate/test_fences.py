@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from common.answer.driver import NullObserver
-from common.answer.values import Commit, Send
+from common.answer.values import Commit, Send, SideDraft
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.driver import SessionDriver
 from common.methods.aggregate.session import Action, Session, SessionConfig
 from common.sampling.race import RaceSampler
@@ -55,7 +54,7 @@ def decode(subject: Session, token: int) -> list[Action]:
     assert work is not None
     assert isinstance(aggregation, RaceSampler)
     view = aggregation.drafted(work.position, certain(token), None)
-    return subject.drafted(LocalDraft(work.position, work.digest, view, 0.0, 0))
+    return subject.drafted(SideDraft(view, 0.0, position=work.position, digest=work.digest))
 
 
 def sent(actions: list[Action]) -> list[Message]:

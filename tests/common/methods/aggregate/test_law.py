@@ -19,14 +19,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from common.answer.values import View
+from common.answer.values import SideDraft, View
 from common.estimates.estimators import FAINT, SpeculationLimits
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Action, PlacementPolicy, Session, SessionConfig, SessionSampler
+from common.methods.paper.sampler import PaperDraft, PaperSampler, draw_draft, truncate
 from common.sampling.certificate import WHOLE, Outcome, RaceView, eta_fixed
 from common.sampling.compiled import SeededDraws
-from common.sampling.paper import PaperDraft, PaperSampler, draw_draft, renormalised, truncate
 from common.sampling.race import RaceSampler
+from common.sampling.truncation import renormalised
 from proto.codes import RaceEntries, TopPEntries, decode_probabilities, encode_probabilities
 from proto.messages import Draft, Placement, Side
 from tests.common.methods.aggregate.pump import run
@@ -183,7 +183,7 @@ class TestLaw:
 class EtaOfTheWrongSide(Session):
     """Weighs each side with the other one's evidence."""
 
-    def drafted(self, draft: LocalDraft) -> list[Action]:
+    def drafted(self, draft: SideDraft) -> list[Action]:
         return super().drafted(replace(draft, evidence=-draft.evidence + sum(EVIDENCE.values())))
 
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.answer.values import View
+from common.answer.values import SideDraft, View
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import Session, SessionConfig, draft_message
 from common.sampling.race import LocalRace, RaceSampler
-from proto.codes import EMPTY
 from proto.messages import Side
 from tests.common.methods.aggregate.pump import run
 from tests.common.methods.aggregate.table_model import TableModel, TablePredictor
@@ -67,10 +65,10 @@ class TestReplacedCloud:
             predictors = {side: TablePredictor(model, side, aggregation) for side in SIDES}
             view, evidence = predictors["cloud"].predict(0, [])
             assert isinstance(view, LocalRace)
-            draft = LocalDraft(0, EMPTY, view, evidence, 0)
+            draft = SideDraft(view, evidence)
             device.received(draft_message(config, 0, draft, aggregation.pack(view)))
             device.rejoined(changed)
             view, evidence = predictors["device"].predict(0, [])
             assert device.work is not None
-            device.drafted(LocalDraft(0, EMPTY, view, evidence, 0))
+            device.drafted(SideDraft(view, evidence))
             assert device.position == (0 if changed else 1)

@@ -7,10 +7,9 @@ from typing import cast
 import pytest
 import torch
 
-from common.answer.values import Send
+from common.answer.values import Send, SideDraft
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import LocalDraft
 from common.methods.aggregate.session import (
     MOST_LOOK_UPS,
     Action,
@@ -45,10 +44,10 @@ class TestRepeatedDraft:
         device = Session("device", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
         own, others = (aggregation.drafted(0, each / each.sum(), None) for each in (rising, rising.flip(0)))
-        announced = draft_message(config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
+        announced = draft_message(config, 0, SideDraft(others, 0.0), aggregation.pack(others))
 
         assert device.work is not None
-        device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
+        device.drafted(SideDraft(own, 0.0))
         assert asked(settled(device, device.received(announced))) == [2]
         for depth in (2, 4):
             payload = aggregation.supply(others, (), depth)
@@ -76,7 +75,7 @@ class TestUnasked:
     def test_values(self) -> None:
         device, _, aggregation = self.sides("device")
         own, others = (aggregation.drafted(0, each, None) for each in (self.RISING, self.RISING.flip(0)))
-        announced = draft_message(device.config, 0, LocalDraft(0, EMPTY, others, 0.0, 0), aggregation.pack(others))
+        announced = draft_message(device.config, 0, SideDraft(others, 0.0), aggregation.pack(others))
 
         def told(depth: int, position: int = 0) -> int:
             """The length of the list that the device knows then."""
@@ -88,7 +87,7 @@ class TestUnasked:
         device.received(announced)
         assert told(2) == 1  # nothing was asked yet
         assert device.work is not None
-        assert asked(settled(device, device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0)))) == [2]
+        assert asked(settled(device, device.drafted(SideDraft(own, 0.0)))) == [2]
         assert told(VOCABULARY) == 1
         assert told(2, position=1) == 1
         assert device.counters.stale == 3
@@ -117,7 +116,7 @@ class TestUnasked:
         """Under a placement by which the other side sends none."""
         _, cloud, aggregation = self.sides(placement)
         view = aggregation.drafted(0, self.RISING, None)
-        draft = LocalDraft(0, EMPTY, view, 0.0, 0)
+        draft = SideDraft(view, 0.0)
         cloud.received(draft_message(cloud.config, 0, draft, aggregation.pack(view)))
         assert (cloud.remote._count, cloud.counters.stale) == (kept, 1 - kept)
 
@@ -140,13 +139,13 @@ class TestMadeAnew:
             aggregation.drafted(0, each / self.RISING.sum(), None) for each in (self.RISING, self.falling, self.again)
         )
         assert device.work is not None
-        device.drafted(LocalDraft(0, EMPTY, own, 0.0, 0))
+        device.drafted(SideDraft(own, 0.0))
         assert self.drafted(device, self.before) == [4]
         return device
 
     def drafted(self, device: Session, view: LocalRace) -> list[int]:
         """The lengths of the lists that the device asks for, as the cloud has drafted."""
-        draft = LocalDraft(0, EMPTY, view, 0.0, 0)
+        draft = SideDraft(view, 0.0)
         message = draft_message(device.config, 0, draft, device.sampler.pack(view))
         return asked(settled(device, device.received(message)))
 
@@ -192,7 +191,7 @@ class TestAway:
         for named in (own, others):
             spread = torch.full((VOCABULARY,), (1 - sum(named.values())) / (VOCABULARY - len(named)))
             spread[list(named)] = torch.tensor(list(named.values()))
-            drafts.append(LocalDraft(0, EMPTY, aggregation.drafted(0, spread, None), 0.0, 0))
+            drafts.append(SideDraft(aggregation.drafted(0, spread, None), 0.0))
         device.received(draft_message(config, 0, drafts[1], device.sampler.pack(drafts[1].view)))
         device.out_of_patience()
         assert device.work is not None
@@ -225,7 +224,7 @@ class TestLookUps:
         cloud = Session("cloud", config, aggregation, FixedSide("device"), SpeculationLimits(2))
         rising = torch.arange(1, VOCABULARY + 1, dtype=torch.float32)
         assert cloud.work is not None
-        cloud.drafted(LocalDraft(0, EMPTY, aggregation.drafted(0, rising / rising.sum(), None), 0.0, 0))
+        cloud.drafted(SideDraft(aggregation.drafted(0, rising / rising.sum(), None), 0.0))
         actions: list[Action] = []
         for _ in range(self.ASKED):
             actions += settled(cloud, cloud.received(Resolve(1, 0, EMPTY, (), 2)))

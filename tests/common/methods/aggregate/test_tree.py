@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.answer.values import SideDraft
 from common.estimates.estimators import FAINT, SpeculationLimits
 from common.methods.aggregate.drafts import (
     BRANCHES,
@@ -19,10 +20,8 @@ from common.methods.aggregate.drafts import (
     MOST_BYTES,
     MOST_CANDIDATES,
     DraftWork,
-    LocalDraft,
     Node,
     PrefixTree,
-    RemoteDraft,
     RemoteDrafts,
 )
 from proto.codes import digest
@@ -94,8 +93,9 @@ class Walk:
             self.decoded.add(path)
             assert not self.tree.drafted(self.draft_behind(path), True), "each is taken once"
 
-    def draft_behind(self, path: tuple[int, ...]) -> LocalDraft:
-        return LocalDraft(len(path), digest(path), race_behind(path, self.seed), 0.0, 0, footprint=2 + sum(path))
+    def draft_behind(self, path: tuple[int, ...]) -> SideDraft:
+        view, footprint = race_behind(path, self.seed), 2 + sum(path)
+        return SideDraft(view, 0.0, position=len(path), digest=digest(path), footprint=footprint)
 
     def commit(self) -> None:
         chosen = race_behind(self.committed, self.seed).fastest[self.random.choice((0, 0, 1, 2))][0]
@@ -207,7 +207,7 @@ class Detached(PrefixTree):
 class Repeating(PrefixTree):
     """Drafts may be delivered twice."""
 
-    def drafted(self, draft: LocalDraft, branching: bool) -> bool:
+    def drafted(self, draft: SideDraft, branching: bool) -> bool:
         asked = list(self._asked)
         taken = super().drafted(draft, branching)
         self._asked = asked
@@ -251,7 +251,7 @@ class TestRemote:
 
     @staticmethod
     def draft(number: int, footprint: int = 1) -> Any:
-        return RemoteDraft(Race(((number, 0.0),)), 0.0, footprint)
+        return SideDraft(Race(((number, 0.0),)), 0.0, footprint=footprint)
 
     @given(
         puts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 200)), max_size=400),

@@ -14,8 +14,8 @@ from common.methods.drafted.distributions import VerifierDrawing
 from common.methods.drafted.method import Scheme
 from common.methods.rejection import scheme as judges
 from common.sampling.compiled import DrawPoint, Draws, Purpose
-from common.sampling.paper import Distribution
 from common.sampling.rejection import accepts
+from common.sampling.truncation import Distribution
 from proto.errors import ProtocolError
 from tests.common.methods.drafted.pump import Length, Model, Pair, mixture, table_model
 from tests.common.methods.drafted.schemes import DRAFTED, DRAWN, Case, cases, scheme_of

@@ -17,8 +17,8 @@ from common.methods.drafted.payloads import decode_sparse
 from common.methods.rapid.method import RapidRequest, check_rapid
 from common.methods.rapid.rapid import RapidJudge, RapidScheme, choose_passages
 from common.sampling.compiled import DrawPoint
-from common.sampling.paper import Distribution
 from common.sampling.rejection import augmented, likeliest, replacement
+from common.sampling.truncation import Distribution
 from proto.framing import decode
 from proto.messages import MOST_FETCHED, Propose
 from tests.common.methods.drafted.pump import Length, Pair, mixture, table_model

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.answer.driver import NullObserver
-from common.answer.values import ROOT, TreeWork
+from common.answer.values import ROOT, SideDraft, TreeWork
 from common.methods.edgellm.device import TreeDriver, TreeHistory
 from common.methods.edgellm.growth import (
     AdaptiveGrowth,
@@ -72,7 +72,7 @@ def test_a_draft_step_asks_the_rule_once(ahead: bool) -> None:
 
 
 def drawn(views: Sequence[Any]) -> Any:
-    return [SimpleNamespace(view=view, mixing=None) for view in views]
+    return [SideDraft(view, 0.0) for view in views]
 
 
 class Fresh(TreeRounds):

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 
 from common.answer.driver import Driver, NullObserver
 from common.answer.request import read_own_options, unknown_session
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
 from common.daemon.side import Scope
+from common.engine.jobs import DecodeRequest
 from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import CloudContext
+from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Error, Fetch, Message, Open, Ready, Target
 from tests.common.methods.turns.method import TurnsRequest
 from tests.common.methods.turns.part import part_of
@@ -30,7 +32,7 @@ class TurnsCloud(NullObserver):
         self.began = self._heard = time.monotonic()
         self._request = request
         self._context = context
-        self._drafting = make_sampler("cloud", request, vocabulary)
+        self._drafting = make_sampler("cloud", request, vocabulary, make_paper_sampler)
         self._rules = Rules("cloud", request, read_own_options(TurnsRequest, request).turn, vocabulary)
         self._driver = Driver("cloud", self._rules, [context.side.decoding], context.send, self)
         self._part = part_of(self._driver, self._rules)
@@ -38,15 +40,10 @@ class TurnsCloud(NullObserver):
     def begin(self) -> None:
         side = self._context.side
         side.begin(
-            Start(
-                self._part,
-                self._request,
-                self._drafting,
-                lambda context, seconds: None,
-                self._retrieved,
-                tenant=self._context,
-            ),
+            DecodeRequest(self._part, self._drafting, tenant=self._context),
+            self._request,
             lambda request: side.retrieve(request, Scope(request.only)),
+            self._retrieved,
         )
 
     def check(self, message: Message) -> None:

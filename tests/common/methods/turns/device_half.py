@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from common.answer.driver import Driver
 from common.answer.report import MethodReport
-from common.daemon.model_runtime import PromptRows, Start
+from common.daemon.model_runtime import PromptRows
+from common.engine.jobs import DecodeRequest
 from common.methods.aggregate.driver import make_sampler
 from common.methods.interface import DeviceContext
+from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Message, Target
 from tests.common.methods.turns.method import TurnsRequest
 from tests.common.methods.turns.part import part_of
@@ -21,7 +23,7 @@ class TurnsDevice:
     def __init__(self, context: DeviceContext) -> None:
         assert isinstance(context.request, TurnsRequest)
         self._context = context
-        self._drafting = make_sampler("device", context.opening, context.side.decoder.vocabulary)
+        self._drafting = make_sampler("device", context.opening, context.side.decoder.vocabulary, make_paper_sampler)
         self._rules = Rules("device", context.opening, context.request.turn, context.side.decoder.vocabulary)
         self._driver = Driver("device", self._rules, [context.side.decoding], context.send, context)
         self._part = part_of(self._driver, self._rules)
@@ -44,8 +46,9 @@ class TurnsDevice:
             context.send(context.opening)
         else:
             self.without_cloud(absence)
-        start = Start(self._part, context.opening, self._drafting, context.cloud.decoded, self._retrieved)
-        context.side.begin(start, lambda opening: context.side.retrieve(opening, context.scope))
+        request = DecodeRequest(self._part, self._drafting, context.cloud.decoded)
+        side = context.side
+        side.begin(request, context.opening, lambda opening: side.retrieve(opening, context.scope), self._retrieved)
 
     def receive(self, message: Message) -> None:
         if not isinstance(message, Target):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from common.methods.aggregate.driver import make_sampler
+from common.methods.paper.sampler import make_paper_sampler
 from common.sampling.certificate import WHOLE, Decision, MissingHere, MissingThere, eta_fixed
 from common.sampling.race import LocalRace, RaceSampler
 from proto.messages import Open
@@ -23,7 +24,7 @@ def mixture(seed: int) -> torch.Tensor:
 
 
 def halves(request: Open = OPEN) -> tuple[RaceSampler, RaceSampler]:
-    device, cloud = (make_sampler(side, request, VOCABULARY) for side in ("device", "cloud"))
+    device, cloud = (make_sampler(side, request, VOCABULARY, make_paper_sampler) for side in ("device", "cloud"))
     assert isinstance(device, RaceSampler)
     assert isinstance(cloud, RaceSampler)
     return device, cloud

@@ -7,12 +7,12 @@ from typing import Literal
 import pytest
 import torch
 
-from common.answer.values import Send
+from common.answer.values import Send, SideDraft
 from common.estimates.estimators import SpeculationLimits
 from common.estimates.policy import FixedSide
-from common.methods.aggregate.drafts import MOST_BYTES, LocalDraft
+from common.methods.aggregate.drafts import MOST_BYTES
 from common.methods.aggregate.session import Session, SessionConfig
-from common.sampling.paper import PaperSampler
+from common.methods.paper.sampler import PaperSampler
 from proto.codes import RawEntries
 from proto.messages import Side
 
@@ -48,7 +48,7 @@ def test_no_side_drafts_more_than_the_other_one_keeps(codec: Codec) -> None:
     drafter, sent = aggregation("device", codec), 0
     while (work := device.work) is not None:
         view = drafter.drafted(work.position, FLAT, None)
-        for action in device.drafted(LocalDraft(work.position, work.digest, view, 0.0, 0)):
+        for action in device.drafted(SideDraft(view, 0.0, position=work.position, digest=work.digest)):
             assert isinstance(action, Send)
             cloud.received(action.message)
             sent += 1

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from common.methods.paper.sampler import aggregate, draw_draft, expected_acceptance, most_probable
 from common.sampling.compiled import Draws, Purpose, SeededDraws
-from common.sampling.paper import Distribution, aggregate, draw_draft, expected_acceptance, most_probable, renormalised
+from common.sampling.truncation import Distribution, renormalised
 from proto.messages import Side
 from tests.support.enumeration import EXACT, Step, Walk, law_of
 

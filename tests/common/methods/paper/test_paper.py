@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from common.sampling.paper import Distribution, PaperDraft, PaperOutcome, PaperSampler
+from common.methods.paper.sampler import PaperDraft, PaperOutcome, PaperSampler
+from common.sampling.truncation import Distribution
 from proto.codes import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 from proto.errors import ProtocolError
 from proto.messages import Side

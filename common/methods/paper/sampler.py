@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -13,93 +13,13 @@ from numpy.typing import NDArray
 from common.sampling.certificate import WHOLE, Decision, eta_fixed
 from common.sampling.compiled import Draws, Purpose, SeededDraws
 from common.sampling.mixture import sharpened
+from common.sampling.truncation import Distribution, nucleus, renormalised
 from proto.codes import RawEntries, TopPEntries, decode_raw, decode_top_p, encode_raw, encode_top_p
 from proto.errors import malformed
-from proto.messages import Side
+from proto.messages import Open, Side
 
 # --- truncation
-# The distributions of the paper's sampler: exactly what travels, nothing that was cut away before.
-
-_FIRST_LOOK: Final = 64  # most probable tokens looked at first; a nucleus is seldom larger
-_WIDER: Final = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Distribution:
-    """Tokens of positive probability: ids int64 [n], strictly increasing, and float64 [n] with sum 1."""
-
-    ids: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-
-    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The probability of each of `ids` [m], 0 for those not listed, float64 [m]."""
-        places = self.ids.searchsorted(ids)
-        places[places == len(self.ids)] = 0
-        return np.where(self.ids[places] == ids, self.probabilities[places], 0.0)
-
-    def of(self, token: int) -> float:
-        """The probability of one token."""
-        place = int(self.ids.searchsorted(token))
-        found = place < len(self.ids) and int(self.ids[place]) == token
-        return float(self.probabilities[place]) if found else 0.0
-
-
-def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -> Distribution:
-    """The distribution proportional to `weights` [n], as both sides compute it from what was sent.
-
-    The sum is taken from left to right, so that it has the same bits on every machine.
-    Raises `ValueError` when no weight is positive.
-    """
-    kept, tokens = weights.astype(np.float64, copy=False), ids.astype(np.int64, copy=False)
-    positive = kept > 0
-    if not positive.all():  # of a whole vocabulary a copy takes long
-        kept, tokens = kept[positive], tokens[positive]
-    if not len(kept):
-        raise ValueError("a distribution needs a positive probability")
-    return Distribution(tokens, kept / kept.cumsum()[-1])
-
-
-def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The fewest most probable tokens of a distribution [vocab] that hold `top_p`, the one that crosses it included.
-
-    Probabilities [n], decreasing, and ids [n]. Which of equally probable ones are named at the edge is left open.
-    """
-    for count in _looks(len(probabilities)):
-        top, indices = torch.topk(probabilities, count)
-        mass = np.cumsum(top.to(torch.float64).cpu().numpy())
-        if mass[-1] >= top_p:
-            break
-    kept = min(int(np.searchsorted(mass, top_p)) + 1, count)
-    return top[:kept], indices[:kept]
-
-
-def nucleus_places(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """As `nucleus`, of a distribution [n] in the processor's memory, in less time: the places [kept], increasing. Of
-    equally probable tokens at the edge the first are kept.
-    """
-    size = len(probabilities)
-    for count in _looks(size):
-        top = probabilities if count == size else np.partition(probabilities, -count)[-count:]
-        top = np.sort(top)[::-1]
-        mass = top.cumsum()
-        if mass[-1] >= top_p:
-            break
-    kept = min(int(mass.searchsorted(top_p)) + 1, count)
-    edge = top[kept - 1]
-    places = np.flatnonzero(probabilities >= edge)
-    if len(places) > kept:
-        equal = np.flatnonzero(probabilities[places] == edge)
-        places = np.delete(places, equal[kept - len(places) :])
-    return places
-
-
-def _looks(size: int) -> Iterator[int]:
-    """Numbers of most probable tokens to look at, until they are enough; in the end all."""
-    count = min(_FIRST_LOOK, size)
-    while count < size:
-        yield count
-        count = min(count * _WIDER, size)
-    yield size
+# What travels: exactly that, and nothing that was cut away before.
 
 
 def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
@@ -368,3 +288,14 @@ class PaperSampler:
         if self._temperature > 0:
             return draw_draft(side, distribution, SeededDraws(self._seed, position))
         return int(distribution.ids[distribution.probabilities.argmax()])
+
+
+def make_paper_sampler(role: Side, request: Open, vocabulary: int) -> PaperSampler:
+    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for options that don't go together."""
+    if request.likeliest:
+        raise ValueError("only the race sampler lists the most probable tokens")
+    if request.placement == "mirrored":
+        raise ValueError("placement 'mirrored' needs the race sampler: only there both sides find the same token")
+    if request.codec == "race":
+        raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
+    return PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary, role)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from common.methods.aggregate.driver import make_sampler
+from common.methods.paper.joint import make_joint
+from common.methods.paper.sampler import make_paper_sampler
 from common.sampling.certificate import NO_EVIDENCE, Decision
-from common.sampling.joint import make_joint
 from common.sampling.mixture import Weights, mix, weigh
 from proto.messages import Open
 
@@ -36,7 +37,7 @@ def side(seed: int) -> tuple[torch.Tensor, torch.Tensor, Weights]:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.sampler}-{each.codec}-{each.temperature}")
 def test_the_token_of_two_sides(request_: Open) -> None:
-    sides = {side: make_sampler(side, request_, VOCABULARY) for side in ("device", "cloud")}
+    sides = {side: make_sampler(side, request_, VOCABULARY, make_paper_sampler) for side in ("device", "cloud")}
     joint = make_joint(request_, VOCABULARY, "cpu")
     tokens = []
     for position in range(60):
@@ -46,8 +47,8 @@ def test_the_token_of_two_sides(request_: Open) -> None:
             sides["device"].drafted(position, device[0], None),
             sides["cloud"].drafted(position, cloud[0], None),
         ]
-        remote = sides["device"].read("cloud", position, sides["cloud"].pack(drafts[1]))  # type: ignore[arg-type]
-        decided = sides["device"].aggregate("device", position, drafts[0], remote, evidence)  # type: ignore[arg-type]
+        remote = sides["device"].read("cloud", position, sides["cloud"].pack(drafts[1]))
+        decided = sides["device"].aggregate("device", position, drafts[0], remote, evidence)
         assert isinstance(decided, Decision)
         mixtures = torch.stack([device[0], cloud[0]])
         target, where = joint.draft(position, mixtures, (device[1], cloud[1]), (device[2], cloud[2]), evidence)

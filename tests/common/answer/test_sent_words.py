@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from common.answer.report import SentBytes
-from device.sent_words import NOTHING, sent_in_words
+from common.answer.report import NOTHING_SENT, SentBytes, sent_in_words
 
 
 def test_a_question_alone_quotes_no_document() -> None:
@@ -28,4 +27,4 @@ def test_probabilities_tell_about_documents() -> None:
 
 
 def test_nothing_is_said_to_be_nothing() -> None:
-    assert sent_in_words(SentBytes()) == NOTHING
+    assert sent_in_words(SentBytes()) == NOTHING_SENT

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.sampling.certificate import WHOLE, JointToken, Logprobs, eta_fixed
-from common.sampling.grid import of_mixture
+from common.methods.paper.sampler import PaperSampler
+from common.sampling.certificate import WHOLE, JointToken, Logprobs, eta_fixed, of_mixture
 from common.sampling.mixture import Attribution, Weights, attribute
-from common.sampling.paper import PaperSampler
 from common.sampling.race import Race, RaceKernel, codes_in, fastest, noise_of
 from proto.codes import decode_probabilities
 from proto.messages import Open
@@ -83,8 +82,8 @@ class JointPaper:
         return self._sampler.target(position, *drafts, eta / WHOLE).token
 
 
-class Joint:
-    """Decides positions from both sides' mixtures and evidences, and attributes the tokens to documents."""
+class JointDecision:
+    """Implements `Joint`: decides by the rule of the request, and attributes the tokens to documents."""
 
     def __init__(self, sampler: JointSampler, likeliest: int = 0) -> None:
         """`likeliest`: tokens come with the log-probabilities of so many."""
@@ -100,11 +99,7 @@ class Joint:
         evidence: tuple[float, float],
         without: torch.Tensor | None = None,
     ) -> tuple[JointToken, JointAttribution]:
-        """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
-
-        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
-        `evidence` is log h, `NO_EVIDENCE` for a side without documents; `without` as for `attribute`.
-        """
+        """The target and its attribution; see `Joint`."""
         eta = eta_fixed(*evidence)
         token = self._sampler.decide(position, mixtures[0], mixtures[1], eta)
         of_device, of_cloud = (float(mixtures[side, token]) for side in (0, 1))
@@ -120,10 +115,12 @@ class Joint:
         return of_mixture(listed | {token: float(mixture[token])}, token, self._likeliest)
 
 
-def make_joint(request: Open, vocabulary: int, torch_device: str) -> Joint:
+def make_joint(request: Open, vocabulary: int, torch_device: str) -> JointDecision:
     """The sampler of `request`, for both sides at once. Raises `ValueError` for options that don't go together."""
     if request.sampler == "race":
-        return Joint(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
+        return JointDecision(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
     if request.codec == "race":
         raise ValueError("the paper's sampler sends codec 'top-p' or 'raw', not 'race'")
-    return Joint(JointPaper(PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary)))
+    return JointDecision(
+        JointPaper(PaperSampler(request.seed, request.temperature, request.top_p, request.codec, vocabulary))
+    )
