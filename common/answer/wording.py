@@ -4,33 +4,71 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final, Literal
+
+from common.answer.languages import ALSO_ENGLISH, GRAMMAR_WORDS
 
 MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); no language has as many
 
 # Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
 # the same ranges.
-_RANGES: Final = (
+UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 SHORTEST_NAME: Final = 5  # characters of a word with a digit that names one thing; years and amounts are shorter
 SHORTEST_WORD: Final = 4  # characters of another one
-# English words of questions and of grammar that are as long.
-_OF_GRAMMAR: Final = (
-    "about after also been before being both called does done each else ever from give have having here into just kind"
-    " know like long made make many mean more most much must name need often only other ought over said same shall"
-    " should show some such take tell than that their them then there these they thing this those under until used"
-    " very want were what when where which while whom whose will with would your"
-)
-GRAMMAR: Final = frozenset(_OF_GRAMMAR.split())
-_UNSPACED: Final = re.compile(f"[{_RANGES}]")
-_PIECE: Final = re.compile(rf"[{_RANGES}]|[^\s{_RANGES}]+")
-_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{_RANGES}]+|[^\W{_RANGES}]+")  # of a word; 1.6 and 12:30 are one
+_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
+_PIECE: Final = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # of a word; 1.6 and 12:30 are one
+
+_ENGLISH: Final = "english"
+_ALSO_ENGLISH: Final = frozenset(ALSO_ENGLISH.split())
+# Classes of combining marks: those of Hebrew, Arabic and Syriac, and those of any letter.
+_VOWEL_SIGNS: Final = range(10, 37)
+_ABOVE: Final = 200
+_MOST_FOLDED: Final = 2**15  # characters that are remembered
+_LETTERS: Final = {
+    "æ": "ae",
+    "đ": "d",
+    "ð": "d",
+    "ħ": "h",
+    "\u0131": "i",
+    "ł": "l",
+    "ø": "o",
+    "œ": "oe",
+    "þ": "th",
+    "ـ": "",
+}
 
 # English ones that texts spell out where answers have digits, or the other way about; "one" is most often no number.
 _SPELLED: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS: Final = {word: str(number) for number, word in enumerate(_SPELLED, 2)}
+
+
+class _Folding(dict[int, str]):
+    """The folded form of each character, found when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        digit = unicodedata.decimal(character, None)
+        letters = unicodedata.normalize("NFKD", character.casefold()) if digit is None else str(digit)
+        kept = "".join(each for each in letters if not _is_folded(each))
+        found = unicodedata.normalize("NFC", _LETTERS.get(kept, kept))
+        if len(self) < _MOST_FOLDED:
+            self[code] = found
+        return found
+
+
+def _is_folded(character: str) -> bool:
+    """Whether a character is an accent, a sign for vowels of Hebrew or Arabic, or seen by nobody."""
+    combining = unicodedata.combining(character)
+    unseen = unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f"
+    return combining >= _ABOVE or combining in _VOWEL_SIGNS or unseen
+
+
+_FOLDING: Final = _Folding()
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
@@ -75,6 +113,7 @@ def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
     found = [[atom for start, end in pieces_of(text) for atom in atoms(text[start:end])] for text in texts]
     have = [set(each) for each in found]
     marks = [False] * len(texts)
+    grammar = grammar_of(atoms(question))
     for start, end in pieces_of(question):
         key = atoms(question[start:end])
         digits = any(map(str.isdecimal, "".join(key)))
@@ -83,7 +122,8 @@ def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
             marks = [one or other for one, other in zip(marks, stand, strict=True)]
         for atom in key:
             stand = [atom in each for each in have]
-            tells = atom not in GRAMMAR and not digits and (len(atom) >= SHORTEST_WORD or bool(_UNSPACED.match(atom)))
+            is_long = len(atom) >= SHORTEST_WORD or _UNSPACED.match(atom)
+            tells = is_long and not digits and folded(atom) not in grammar
             if tells and 0 < sum(stand) <= max(1, len(texts) // 3):
                 marks = [one or other for one, other in zip(marks, stand, strict=True)]
     return marks
@@ -91,6 +131,39 @@ def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
 
 def _contains(found: Sequence[str], key: Sequence[str]) -> bool:
     return any(found[place : place + len(key)] == key for place in range(len(found)))
+
+
+def grammar_of(words: Iterable[str]) -> frozenset[str]:
+    """Returns the folded words of grammar of the language that has most of `words`.
+
+    Of languages with equally many, English is preferred, else all are taken. A word that means a thing in English tells
+    no other language by itself.
+    """
+    parts, known = {folded(word) for word in words}, _grammar()
+    found = {language: len(grammar & parts) for language, grammar in known.items()}
+    for language, grammar in known.items():
+        if found[language] == 1 and language != _ENGLISH and grammar & parts <= _ALSO_ENGLISH:
+            found[language] = 0
+    most = max(found.values())
+    if found[_ENGLISH] == most:
+        return known[_ENGLISH]
+    return frozenset().union(*(grammar for language, grammar in known.items() if found[language] == most))
+
+
+@cache
+def _grammar() -> Mapping[str, frozenset[str]]:
+    """Returns the folded words of grammar by language."""
+    return {language: frozenset(map(folded, words.split())) for language, words in GRAMMAR_WORDS.items()}
+
+
+def folded(text: str) -> str:
+    """Returns `text` in small letters and digits of the usual form and width, without accents and what nobody sees.
+
+    Vowels of scripts that write them as marks stay, as do the marks that make other letters of Japanese ones.
+    """
+    if text.isascii():
+        return text.lower()
+    return in_normal_form("NFKC", text).translate(_FOLDING)
 
 
 def is_mark(character: str) -> bool:

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, LibraryFull, LibraryLocked
+from common.library.terms import SIGNS, indexed
 
 LOCK = "writer.lock"
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 9  # of the tables
+FORMAT = 10  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -98,12 +99,15 @@ _SCHEMA = (
     "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag)) WITHOUT ROWID",
     # Encodings, named by the user, of texts in folders, and of documents, that do not say theirs.
     "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL) WITHOUT ROWID",
-    # The index of words reads what it has to forget from the chunks themselves, so that it holds no text.
+    # The index of words reads the terms that it has to forget from the chunks themselves, so that it holds no text.
     (
-        "CREATE VIEW passages AS SELECT chunks.id AS id, content, title, text FROM chunks"
-        " JOIN contents ON contents.id = chunks.content"
+        "CREATE VIEW passages AS SELECT chunks.id AS id, content, indexed(title) AS title, indexed(text) AS text"
+        " FROM chunks JOIN contents ON contents.id = chunks.content"
     ),
-    "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id')",
+    (
+        "CREATE VIRTUAL TABLE keywords USING fts5(title, text, content='passages', content_rowid='id',"
+        f" tokenize=\"ascii tokenchars '{SIGNS}'\")"
+    ),
     "CREATE TABLE sums (name TEXT PRIMARY KEY, total INTEGER)",
     f"INSERT INTO sums VALUES ('{WORDS}', NULL)",
     *chain.from_iterable(_triggers(table, columns) for table, columns in _SUMMED.items()),
@@ -114,6 +118,11 @@ _SCHEMA = (
 def checksum(*values: object) -> int:
     """CRC-32 of a row's values; damage may even change their types."""
     return zlib.crc32(repr(values).encode("utf-8", "replace"))
+
+
+def _indexed(text: object) -> str:
+    """The terms of a column; damage may even change its type."""
+    return indexed(text) if isinstance(text, str) else ""
 
 
 def damaged(path: Path, what: str) -> LibraryDamaged:
@@ -139,8 +148,9 @@ def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         _recognise(connection, path)  # first: what follows would change another program's database
-        connection.execute("PRAGMA trusted_schema = ON")  # it is this program's: triggers may call `checksum`
+        connection.execute("PRAGMA trusted_schema = ON")  # it is this program's: triggers and views may call functions
         connection.create_function("checksum", -1, checksum, deterministic=True)
+        connection.create_function("indexed", 1, _indexed, deterministic=True)
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")

@@ -1,11 +1,11 @@
-"""Search by words: the library's chunks and their titles in an FTS5 index of its database, ranked by BM25."""
+"""Search by words: the terms of the library's chunks and of their titles in an FTS5 index, ranked by BM25."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import accumulate
 from zlib import crc32
@@ -13,22 +13,22 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from common.answer.wording import is_mark
 from common.library.database import WORDS, Database
-from common.library.readers.content import as_typed
+from common.library.terms import sought
 
 _MOST_WORDS = 64  # of a question that are searched for, the rarest of it
-_MOST_COUNTED = 256  # of a question of which it is told how rare they are: a page of text has as many
+_MOST_COUNTED = 512  # terms of a question of which it is found how rare they are: a page of text has as many
 _FEW = 256  # chunks up to which words are counted before others are
-_COMMON = 8  # a word in more than one of so many chunks tells next to nothing, and takes the longest to rank
+_COMMON = 6  # a word in more than one of so many chunks tells little, and takes the longest to rank
 _EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
 _CHECKED = 2**18  # chunks of an index that has a checksum: half a second
-_RANKED = 2**14  # chunks that are ranked in a library of which those of a single word may be more: 50 ms
+_RANKED = 2**14  # chunks that are ranked, once for each word that they have: 50 ms
 
 # Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
 # the first of one, which is wrong where a question holds a number or a name that means nothing to the embedding model.
 _FUSION = 5
+_WORDS = 2  # what the best words weigh beside the nearest vector
 
 
 class Keywords:
@@ -95,40 +95,39 @@ class Keywords:
             found = crc32((joined or "").encode(), found)
         return found
 
-    def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> list[int]:
-        """Ids of the up to `k` of all the `chunks` whose words are most like those of the question, best first; `among`
-        are the ids that may be found, ascending, None: all. Common words count where there are no others, unless there
-        are too many chunks to rank. Of a long question its rarest words count.
+    def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> Mapping[int, float]:
+        """The up to `k` of all the `chunks` whose words are most like those of the question, best first, with how like
+        they are beside the best, from 0 to 1. `among` are the ids that may be found, ascending, None: all.
+
+        Common words count where there are no others, unless there are too many chunks to rank. Of a long question its
+        rarest words count.
         """
         if k <= 0:
-            return []
+            return {}
+        most = min(_RANKED, max(1, chunks // _COMMON))
+        counts = self._counts_of(sought(question)[:_MOST_COUNTED], most, chunks)
+        rare = sorted((term for term, count in counts.items() if count <= most), key=lambda term: counts[term])
+        ranked = accumulate(counts[term] for term in rare)
+        rare = [term for term, all_ranked in zip(rare, ranked, strict=True) if all_ranked <= _RANKED]
         large = chunks // _COMMON > _RANKED
-        most = _RANKED if large else max(1, chunks // _COMMON)
-        counts = self._counts(_words(question)[:_MOST_COUNTED], most)
-        words = list(counts)
-        rare = [word for word in words if counts[word] <= most]
-        if large:
-            rare.sort(key=lambda word: counts[word])
-            ranked = accumulate(counts[word] for word in rare)
-            rare = [word for word, all_ranked in zip(rare, ranked, strict=True) if all_ranked <= _RANKED]
         if rare:
             found = self._ranked(rare, k, among)
             if found or among is None or large:
                 return found
             # What is rare may be elsewhere than `among`.
-        return [] if large else self._ranked(words, k, among)
+        return {} if large else self._ranked(list(counts), k, among)
 
-    def _ranked(self, words: Sequence[str], k: int, among: NDArray[np.int64] | None) -> list[int]:
-        wanted = " OR ".join(f'"{word}"' for word in words)
+    def _ranked(self, terms: Sequence[str], k: int, among: NDArray[np.int64] | None) -> Mapping[int, float]:
+        wanted = " OR ".join(terms)
         if not wanted:
-            return []
+            return {}
         query = "SELECT rowid, rank FROM keywords WHERE keywords MATCH ?"
         if among is None:
             return self._best(query, wanted, k)
         with self._database.function("among", _membership(among)):
             return self._best(f"{query} AND among(rowid)", wanted, k)
 
-    def _best(self, query: str, wanted: str, k: int) -> list[int]:
+    def _best(self, query: str, wanted: str, k: int) -> Mapping[int, float]:
         """The up to `k` chunks of the lowest rank, of which the best have the lowest. Of equals, as notes of one form
         are, the digests of their documents decide and then the order in these: not who was added first.
         """
@@ -139,7 +138,8 @@ class Keywords:
         reaching = [(rank, chunk) for chunk, rank in ranked if rank <= worst]
         alike = Counter(rank for rank, _ in reaching)
         digests = self._digests([chunk for rank, chunk in reaching if alike[rank] > 1])
-        return [chunk for _, _, chunk in sorted((rank, digests.get(chunk, ""), chunk) for rank, chunk in reaching)][:k]
+        best = sorted((rank, digests.get(chunk, ""), chunk) for rank, chunk in reaching)[:k]
+        return {chunk: rank / best[0][0] for rank, _, chunk in best}
 
     def _digests(self, chunks: Sequence[int]) -> dict[int, str]:
         """Digests of the documents of `chunks`."""
@@ -153,25 +153,39 @@ class Keywords:
             found |= {chunk: str(digest) for chunk, digest in rows}
         return found
 
-    def _counts(self, words: Sequence[str], most: int) -> dict[str, int]:
-        """Numbers of chunks that hold each of the rarest `words`, see `_count`, in their order. A word that is nowhere
+    def _counts_of(self, terms: Sequence[str], most: int, chunks: int) -> dict[str, int]:
+        """Numbers of chunks that hold each of the rarest `terms`, see `_counts`.
+
+        In a large library a phrase without a rare word is left out: it takes time for each chunk that has its words.
+        """
+        counts = self._counts([term for term in terms if " " not in term], most)
+
+        def is_rare(phrase: str) -> bool:
+            words = (f'"{word}"' for word in phrase.strip('"').split())
+            return any((counts.get(word) or self._count(word, most)) <= most for word in words)
+
+        phrases = (term for term in terms if " " in term)
+        return counts | self._counts([each for each in phrases if chunks <= _RANKED or is_rare(each)], most)
+
+    def _counts(self, terms: Sequence[str], most: int) -> dict[str, int]:
+        """Numbers of chunks that hold each of the rarest `terms`, see `_count`, in their order. A term that is nowhere
         is left out.
         """
         few = min(most, _FEW)
-        counts = {word: count for word in words if (count := self._count(word, few))}
-        common = [word for word, count in counts.items() if count > few]
+        counts = {term: count for term in terms if (count := self._count(term, few))}
+        common = [term for term, count in counts.items() if count > few]
         room = max(0, _MOST_WORDS - len(counts) + len(common))
-        for word in common[:room]:
-            counts[word] = self._count(word, most)
-        for word in common[room:]:
-            del counts[word]
-        rarest = set(nsmallest(_MOST_WORDS, counts, key=lambda word: counts[word]))
-        return {word: count for word, count in counts.items() if word in rarest}
+        for term in common[:room]:
+            counts[term] = self._count(term, most)
+        for term in common[room:]:
+            del counts[term]
+        rarest = set(nsmallest(_MOST_WORDS, counts, key=lambda term: counts[term]))
+        return {term: count for term, count in counts.items() if term in rarest}
 
-    def _count(self, word: str, most: int) -> int:
-        """Number of chunks that hold a word, as far as it is no more than `most`; else one more."""
+    def _count(self, term: str, most: int) -> int:
+        """Number of chunks that hold a term, as far as it is no more than `most`; else one more."""
         query = "SELECT count(*) FROM (SELECT 1 FROM keywords WHERE keywords MATCH ? LIMIT ?)"
-        ((count,),) = self._database.all(query, (f'"{word}"', most + 1))
+        ((count,),) = self._database.all(query, (term, most + 1))
         return int(count)
 
 
@@ -186,22 +200,13 @@ def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
     return among
 
 
-def fused(dense: Sequence[int], keyword: Sequence[int]) -> list[int]:
-    """Chunks of two rankings by reciprocal rank (Cormack et al. 2009), best first; of equals the better by words."""
-    scores: dict[int, float] = {}
-    for ranking in (keyword, dense):
-        for rank, chunk in enumerate(ranking, 1):
-            scores[chunk] = scores.get(chunk, 0.0) + 1 / (_FUSION + rank)
-    return sorted(scores, key=lambda chunk: -scores[chunk])
+def fused(dense: Sequence[int], by_words: Mapping[int, float]) -> list[int]:
+    """Chunks of both searches, best first; of equals the better by words.
 
-
-def _words(question: str) -> list[str]:
-    """The words of a question, each once, written as those of documents are. Cases, and the accents that the index
-    leaves out, are left to the index, which has rules of its own for each. A mark belongs to the letter before it.
+    Vectors count by reciprocal rank (Cormack et al. 2009): similarities of different models mean different things.
+    Words count by how like they are: of notes that one number tells apart only one has words as like as the best.
     """
-    spaced = "".join(character if _is_of_a_word(character) else " " for character in as_typed(question))
-    return list({word.casefold(): word for word in spaced.split()}.values())
-
-
-def _is_of_a_word(character: str) -> bool:
-    return character.isalnum() or character == "_" or is_mark(character)
+    scores = {chunk: _WORDS * likeness for chunk, likeness in by_words.items()}
+    for rank, chunk in enumerate(dense, 1):
+        scores[chunk] = scores.get(chunk, 0.0) + (_FUSION + 1) / (_FUSION + rank)
+    return sorted(scores, key=lambda chunk: -scores[chunk])

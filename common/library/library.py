@@ -305,7 +305,7 @@ class Library:
         if self._kind == "dense":
             return self._index.search(self._store, vector, k, among)
         if self._kind == "keyword":
-            return self._store.keywords.search(query, k, len(self._index), among)
+            return list(self._store.keywords.search(query, k, len(self._index), among))
         count = max(k, _CANDIDATES)
         by_words = self._store.keywords.search(query, count, len(self._index), among)
         return fused(self._index.search(self._store, vector, count, among), by_words)[:k]

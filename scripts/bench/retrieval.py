@@ -1,7 +1,7 @@
 """The suite `retrieval`: how fast the library embeds, and whether it finds the right document.
 
-Chunks embedded per second by number type, right documents found by kind of search, and what approximate search by
-vectors saves and misses.
+Chunks embedded per second by number type, right documents and notes found by kind of search, and what approximate
+search by vectors saves and misses.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from common.library.embedder import SentenceTransformerEmbedder, unit_vectors
 from common.library.index import VectorIndex
 from common.library.library import Library, SearchKind
 from common.library.store import INDEX, FileRecord, Store
+from scripts.bench import alike
 from scripts.bench.measuring import Table
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, over, share, spread, table, values, where
@@ -57,9 +58,10 @@ class Sizes(NamedTuple):
     asked: int = 50  # of each kind, by vectors alone
     real: int = 9_000  # vectors of chunks
     large: int = 100_000  # vectors with those made up from them
+    alike: int = 200  # notes of each kind
 
 
-SHORT: Final = Sizes(12, 8, 1, 3, 4, 40, 200)
+SHORT: Final = Sizes(12, 8, 1, 3, 4, 40, 200, 4)
 
 
 def run(results: Results) -> None:
@@ -88,15 +90,19 @@ def run(results: Results) -> None:
             if case["part"] == "search":
                 with_kind = Library(folder / "library", embedder, kind=case["search"])
                 return measure_search(with_kind, questions(texts.iterdir(), sizes.questions))
+            if case["part"] == "alike":
+                return measure_alike(folder, embedder, case["kind"], sizes.alike)
             return measure_vectors(folder, embedder, files, sizes)
 
-        kinds = grid(part=["search"], search=get_args(SearchKind))
-        rows = results.measured([{"part": "embedding"}, *kinds, {"part": "vectors"}], measure)
+        cases = grid(part=["search"], search=get_args(SearchKind)) + grid(part=["alike"], kind=alike.KINDS)
+        rows = results.measured([{"part": "embedding"}, *cases, {"part": "vectors"}], measure)
     results.table("Embedding, one thread", embedding_table(where(rows, part="embedding")))
     searched = where(rows, part="search")
     asked = len({(row["kind"], row["number"]) for row in searched})
     title = f"Right document among the first 1 and {DOCUMENTS} of {len(chunks)} chunks, {asked} questions"
-    results.table(title, search_table(searched))
+    results.table(title, search_table(searched, list(TEMPLATES)))
+    title = f"Right note among the first 1 and {DOCUMENTS} of {sizes.alike} of one form"
+    results.table(title, search_table(where(rows, part="alike"), list(alike.KINDS)))
     title = "Search by vectors, one thread; the first vectors are of chunks, the others are near these"
     results.table(title, vectors_table(where(rows, part="vectors")))
 
@@ -184,14 +190,30 @@ def measure_search(opened: Library, asked: Sequence[Question]) -> Iterator[Row]:
         yield {"number": number, "kind": one.kind, "rank": rank, "milliseconds": milliseconds}
 
 
-def search_table(rows: list[Row]) -> Table:
+def measure_alike(folder: Path, embedder: SentenceTransformerEmbedder, kind: str, count: int) -> Iterator[Row]:
+    """Ranks of notes of a kind, by each kind of search, as `measure_search`."""
+    texts = folder / kind
+    texts.mkdir()
+    asked = []
+    for number, each in enumerate(alike.notes(kind, count)):
+        path = texts / f"{number:03}.txt"
+        path.write_text(each.note)
+        asked.append(Question(kind, each.question, path.name))
+    with Library(folder / f"of {kind}", embedder) as library:
+        library.add(texts)
+    for search in get_args(SearchKind):
+        opened = Library(folder / f"of {kind}", embedder, kind=search)
+        yield from ({"search": search} | row for row in measure_search(opened, asked))
+
+
+def search_table(rows: list[Row], kinds: Sequence[str]) -> Table:
     """A line for each kind of search: how often the right document is the first, and among those that are read."""
     placed = [row | {"first": row["rank"] == 1, "found": row["rank"] <= DOCUMENTS} for row in rows]
 
     def shown(**kind: object) -> Cell:
         return lambda those: ", ".join(share(field, **kind)(those) for field in ("first", "found"))
 
-    columns = {kind: shown(kind=kind) for kind in TEMPLATES} | {"all": shown()}
+    columns = {kind: shown(kind=kind) for kind in kinds} | {"all": shown()}
     return table(placed, ["search"], columns)
 
 

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.answer.wording import MOST_MARKS, atoms, in_normal_form, mark_named_texts, pieces_of, words
+from common.answer.languages import GRAMMAR_WORDS
+from common.answer.wording import (
+    MOST_MARKS,
+    atoms,
+    folded,
+    grammar_of,
+    in_normal_form,
+    mark_named_texts,
+    pieces_of,
+    words,
+)
 
 
 class TestWords:
@@ -95,6 +105,60 @@ def test_a_word_that_most_texts_have_names_none_of_them() -> None:
     assert mark_named_texts("What is my tax number?", texts) == [False] * 4
     assert mark_named_texts("taxi", texts) == [False, False, False, True]
     assert mark_named_texts("tax office", texts) == [True, False, False, False]
+
+
+def test_words_of_grammar_name_nothing_in_any_language() -> None:
+    texts = ["Welches Brot haben wir?", "Der Laden ist zu.", "Die Uhr geht.", "Das Tor."]
+    assert mark_named_texts("Welches Tor wird zuerst geöffnet?", texts) == [False] * 4
+    assert mark_named_texts("Welches Brot wird zuerst gebacken?", texts) == [True, False, False, False]
+
+
+class TestGrammar:
+    @pytest.mark.parametrize("language", GRAMMAR_WORDS)
+    def test_a_language_is_told_by_its_words(self, language: str) -> None:
+        own = {folded(word) for word in GRAMMAR_WORDS[language].split()}
+        assert own <= grammar_of(own)
+
+    @pytest.mark.parametrize(
+        ("question", "rest"),
+        [
+            ("where is the car", ["car"]),
+            ("car insurance", ["car", "insurance"]),
+            ("wo war der hund", ["hund"]),
+            ("war", ["war"]),
+            ("que hora", ["hora"]),
+            ("vitamin c", ["vitamin", "c"]),
+            ("hvem er kongen", ["kongen"]),
+        ],
+    )
+    def test_other_words_are_of_none(self, question: str, rest: list[str]) -> None:
+        assert [word for word in question.split() if word not in grammar_of(question.split())] == rest
+
+
+class TestFolded:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("The KETTLE-1", "the kettle-1"),
+            ("\uff21\uff22\uff23\uff11", "abc1"),
+            ("\u0130stanbul D\u0131\u015f Stra\u00dfe \u0141\u00f3d\u017a", "istanbul dis strasse lodz"),
+            ("\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd", "\u05e9\u05dc\u05d5\u05dd"),
+            ("\u0623\u0645\u064e", "\u0627\u0645"),
+            ("\u0439\u0451", "\u0438\u0435"),
+            ("\u0967\u0968", "12"),
+            ("co\u00adop\u200b", "coop"),
+        ],
+    )
+    def test_case_width_and_accents_go(self, text: str, expected: str) -> None:
+        assert folded(text) == expected
+
+    @pytest.mark.parametrize("text", ["हिन्दी", "ガラス", "ที่ไหน", "한국"])
+    def test_what_makes_another_letter_stays(self, text: str) -> None:
+        assert folded(text) == text
+
+    @given(st.text(max_size=8))
+    def test_forms_of_unicode_are_alike(self, text: str) -> None:
+        assert folded(unicodedata.normalize("NFD", text)) == folded(unicodedata.normalize("NFC", text)) == folded(text)
 
 
 ABOVE, BELOW, DOUBLE, VOICED = "\u0301", "\u0323", "\u0f73", "\uff9e"  # the last two are made of marks, and are none

@@ -13,6 +13,7 @@ import pytest
 
 from common.library import keywords
 from common.library.chunks import Chunker
+from common.library.database import connect
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.errors import LibraryDamaged
 from common.library.keywords import fused
@@ -48,7 +49,7 @@ def paths(library: Library, query: str, k: int = 3) -> list[str]:
 
 def check_keywords(library: Library) -> None:
     """FTS5's own comparison of its index with the texts that it is of; raises when they differ."""
-    with closing(sqlite3.connect(library.folder / DATABASE)) as connection:
+    with closing(connect(library.folder / DATABASE)) as connection:
         connection.execute("INSERT INTO keywords (keywords, rank) VALUES ('integrity-check', 1)")
 
 
@@ -138,23 +139,41 @@ class TestByWords:
         with opened(heads, chunker, "hybrid") as library:
             assert len(paths(library, "PEP status", 3)) == 3
 
+    def test_phrases_of_common_words_are_looked_up_in_a_small_library(
+        self, tmp_path: Path, write: Write, documents: Path, chunker: Chunker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To find one takes time for each chunk that has its words."""
+        for number, text in enumerate(("7 9", "9 7", "9 0 7", "7 0 9")):
+            write(f"{number}.txt", text)
+        with opened(tmp_path / "library", chunker, "keyword") as library:
+            library.add(documents)
+            assert paths(library, "7-9", 9) == ["0.txt"]
+            monkeypatch.setattr(keywords, "_RANKED", 1)
+            monkeypatch.setattr(keywords, "_COMMON", 1)
+            assert paths(library, "7-9", 9) == []
+            write("4.txt", "8 9")
+            library.add(documents)
+            assert paths(library, "8-9", 9) == ["4.txt"]
+
 
 LANGUAGES = {  # a note, and words that a question about it may have
-    "arabic": ("سجل أحمد في مؤسسة القراءة", ["أحمد", "مؤسسة", "القراءة"]),
+    "arabic": ("سجل أحمد في مؤسسة القراءة", ["أحمد", "مؤسسة", "القراءة", "احمد"]),
+    "chinese": ("北京大学在海淀区", ["北京", "大学", "海淀"]),
     "czech": ("Žluťoučký kůň", ["žluťoučký", "kůň", "kun"]),
     "french": ("Le café est près du théâtre", ["café", "cafe", "CAFÉ", "théâtre"]),
-    "full width": ("会議はＲＯＯＭ１０１", ["会議はｒｏｏｍ１０１"]),
+    "full width": ("会議はＲＯＯＭ１０１", ["会議はｒｏｏｍ１０１", "会議", "room101", "ROOM 101"]),
     "german": ("Herr Müller wohnt in der Straße", ["Müller", "muller", "MÜLLER", "Straße"]),
-    "greek": ("Στην Αθήνα έχει οδός Ερμού", ["Αθήνα", "ΟΔΌΣ", "οδός", "Ερμού"]),
-    "hebrew": ("שָׁלוֹם רב", ["שָׁלוֹם"]),
+    "greek": ("Στην Αθήνα έχει οδός Ερμού", ["Αθήνα", "ΟΔΌΣ", "οδός", "Ερμού", "Αθηνα"]),
+    "hebrew": ("שָׁלוֹם רב", ["שָׁלוֹם", "שלום"]),
     "hindi": ("मेरा नाम हिन्दी", ["हिन्दी", "नाम"]),
     "japanese": ("ガラス の ビン", ["ガラス", "ビン"]),
     "korean": ("서울은 대한민국의 수도", ["서울은", "수도"]),
-    "names": ("snake_case = CO₂ + x²", ["snake_case", "CO₂", "x²"]),
-    "russian": ("Андрей купил зелёный чайник в мае", ["Андрей", "зелёный", "ЧАЙНИК"]),
+    "names": ("snake_case = CO₂ + x²", ["snake_case", "CO₂", "x²", "CO2"]),
+    "russian": ("Андрей купил зелёный чайник в мае", ["Андрей", "зелёный", "ЧАЙНИК", "зеленый"]),
+    "thai": ("สถานีรถไฟ", ["รถไฟ", "สถานี"]),
     "turkish": ("İstanbul güzel şehir", ["İstanbul", "istanbul", "güzel", "şehir"]),
     "ukrainian": ("Київ має їжака", ["Київ", "їжака", "КИЇВ"]),
-    "vietnamese": ("Đường phố Việt Nam", ["đường", "phố", "Việt"]),
+    "vietnamese": ("Đường phố Việt Nam", ["đường", "phố", "Việt", "duong"]),
 }
 
 
@@ -218,11 +237,13 @@ class TestBoth:
             assert paths(library, "PEP 604", 1) == ["pep-0604.txt"]
             assert paths(library, "Where do I hide what opens the door?", 1) == ["keys.md"]
 
-    def test_reciprocal_ranks(self) -> None:
-        assert fused([1, 2, 3], [3]) == [3, 1, 2]
-        assert fused([1, 2], [2, 1]) == [2, 1]
-        assert fused([], [4, 5]) == [4, 5]
-        assert fused([], []) == []
+    def test_words_as_like_as_the_best_come_before_near_vectors(self) -> None:
+        assert fused([1, 2, 3], {3: 1.0}) == [3, 1, 2]
+        assert fused([1, 2], {2: 1.0, 1: 0.9}) == [2, 1]
+        assert fused([1, 2], {2: 1.0, 1: 0.99}) == [1, 2]
+        assert fused([2, *range(3, 99), 1], {1: 1.0, 2: 0.5}) == [1, *range(2, 99)]
+        assert fused([], {4: 1.0, 5: 1.0}) == [4, 5]
+        assert fused([], {}) == []
 
 
 class TestUpkeep:
