@@ -196,7 +196,7 @@ class ActiveRequest:
         self.side = side
         self.scope = scope
         self.cloud = cloud.of(request)
-        self.record = Record(came, opening.seed, opening.session, begun=time.monotonic())
+        self.record = Record(came, opening.seed, opening.session, side.decoder.weights, begun=time.monotonic())
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None

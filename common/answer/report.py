@@ -311,6 +311,7 @@ class Report(MethodReport):
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
+    weights: str  # of the device's model, for people: `int4`, or how many matrices have which numbers
     method: str
     aggregation: Aggregation
     sampler: Sampler
@@ -335,6 +336,7 @@ class Record:
     started: float
     seed: int
     session: int
+    weights: str = ""  # of the device's model
     token_times: list[float] = field(default_factory=list)
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
@@ -400,6 +402,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
         fetched_bytes=record.fetched_bytes,
         rtt_ms=None if rtt is None else 1000 * rtt,
         seed=record.seed,
+        weights=record.weights,
         method=request.method,
         aggregation=request.aggregation,
         sampler=request.sampler,

@@ -127,6 +127,7 @@ def full_report(report: Json) -> str:
         _line("time", _times(report)),
         _line("device", _work(report["device"])),
         _line("cloud", _work(report["cloud"])),
+        _line("weights", as_one_line(report["weights"])),
         _line("sent", report["sent_in_words"]),
         _line("network", _network(report)),
         _line("decided by", _decisions(report)),

@@ -236,6 +236,7 @@ def report(request: Request, tokens: int, number: int = 0, text: str = "The cat 
         disagreements=0,
         degraded=(),
         seed=7 if request.seed is None else request.seed,
+        weights="210 int4, 1 int8",
         method=request.method,
         aggregation=request.aggregation,
         sampler=request.sampler,
