@@ -6,12 +6,13 @@ system kills whoever goes beyond such a limit, however much is free beside it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -149,6 +150,12 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def give_back_memory() -> None:
+    """Give the system back what is free in the heap. Loading a model leaves twice its size there."""
+    with suppress(AttributeError, OSError):  # only the GNU library has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def keep_loaded() -> None:

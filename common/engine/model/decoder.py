@@ -41,7 +41,7 @@ from common.engine.model.short_pass import ShortPass
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.streaming import Interrupt, StreamedLayers, Streaming, Waiting
 from common.process.lifetime import Startup
-from common.process.machine import memory
+from common.process.machine import give_back_memory, memory
 from proto.messages import Exactness
 
 # --- source
@@ -178,6 +178,7 @@ class Decoder:
                 )
             streaming = streaming.beside(kv_bytes + document_cache_bytes)
         loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming, weights)
+        give_back_memory()
         try:
             return cls(loaded, document_cache_bytes, document_store, kv_bytes, proofs)
         except BaseException:
