@@ -277,7 +277,10 @@ def write(file: Path, shape: Shape) -> None:
 
 def serve(file: str, models: str, threads: int, rows: int) -> None:
     """Answer every line of the input."""
-    from common.engine.model.decoder import Decoder, model_place
+    from common.engine.model.imports import importing_models
+
+    with importing_models():  # as daemons do
+        from common.engine.model.decoder import Decoder, model_place
 
     place = model_place(file, Path(models))
     proofs = Path(models) / "proofs"
