@@ -214,6 +214,7 @@ class ActiveRequest:
         self._absences: set[str] = set()  # notes that say why tokens were decided without the cloud
         self._refusal: str | None = None  # that the cloud gave, or was given, last
         self._reopened = -SOONEST_REOPENING
+        self._reading: float | None = None  # since when the cloud reads its prompt, for all that is known
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
         self._tokens: list[int] = []
         self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
@@ -283,6 +284,8 @@ class ActiveRequest:
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
+                if self.phase.joined:  # without documents it leaves at once
+                    self._reading = self._reading or time.monotonic()
             case Contributions():
                 if self._ending.at is not None:  # it is part of the report
                     self.record.contributions.add(message, len(self.record.token_times))
@@ -432,10 +435,18 @@ class ActiveRequest:
         self._tokens.append(commit.token)
         if first and self._refuses(commit):
             return False
+        if self.phase.joined and not commit.degraded:
+            self._has_read(shared=True)
+            self.cloud.progressed()
         goes_on = self._shown.committed(commit, self.record.alone)
         if self._shown.repeats:
             self.note(REPEATS)
         return goes_on
+
+    def _has_read(self, shared: bool) -> None:
+        if self._reading is not None:
+            self.cloud.read(self.record.cloud_prompt_tokens, time.monotonic() - self._reading, shared)
+            self._reading = None
 
     def _refuses(self, commit: Commit) -> bool:
         """Judge how close the documents are. Returns whether this is the end: of the answer, or of its documents."""
@@ -470,6 +481,7 @@ class ActiveRequest:
         raise RuntimeError("the device never takes a shown token back")
 
     def ended(self, failure: Exception | None) -> None:
+        self._has_read(shared=False)
         if self._anew and failure is None:
             self.send(Cancel(self.opening.session))
             self._again(self)
