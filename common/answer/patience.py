@@ -80,7 +80,7 @@ class ReadingTrust:
         step = min(step, MOST_STEP)
         rate = TRUSTED * max(self._rates) if self._rates else step
         bound = min(max(FIRST_READING, TRUSTED * self._longest), MOST_READING)
-        return min(prompt_tokens * rate + ANSWER_STEPS * tokens * step, bound / 2**self._vain)
+        return min(prompt_tokens * rate + ANSWER_STEPS * tokens * step, bound * 0.5**self._vain)
 
     def ended(self, prompt_tokens: int, seconds: float) -> None:
         """Note a reading of so many tokens, from its claim to the first token of the answer."""
