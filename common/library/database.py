@@ -21,7 +21,7 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 LOCK = "writer.lock"
 PUBLISHED = "published"  # a file beside a database that nobody changes any more
 
-FORMAT = 9  # of the tables
+FORMAT = 10  # of the tables
 _MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
 _COPIED = 4096  # pages of a database at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -31,7 +31,7 @@ _SUMMED = {
     "model": "embedder, dimension",
     "commits": "generation, name",
     "contents": "id, sha256, chunking, title, named, chunks, remarks",
-    "paths": "id, path, root, content, size, mtime",
+    "paths": "id, path, root, content, size, stamp",
     "tags": "root, tag",
     "watched": "root",
     "encodings": "root, encoding",
@@ -67,7 +67,7 @@ _SCHEMA = (
     # AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
     (
         "CREATE TABLE paths (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
-        " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+        " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, stamp INTEGER NOT NULL,"
         " checksum INTEGER NOT NULL)"
     ),
     "CREATE INDEX paths_of_content ON paths (content)",
