@@ -136,7 +136,7 @@ class TestDriver:
         self.driver(monkeypatch, {"placed": 1}, then="import time; time.sleep(600)")
         worker = launcher.start(1, 0, "tcp://127.0.0.1:1")
         wait_until(lambda: worker.awaited() == "it loads its models", "it is told")
-        folder = Path(launcher._wanted["folder"])
+        folder = Path(str(launcher._wanted["folder"]))
         (folder / "session").mkdir()
         launcher.close()
         assert worker.ended() is not None

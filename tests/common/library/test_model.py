@@ -132,7 +132,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.may_be_read(read)
 
     @rule(data=st.data(), replaced=st.booleans(), read=st.booleans())
-    @precondition(lambda self: set(AS_LONG) & set(self.files().values()))
+    @precondition(lambda self: bool(set(AS_LONG) & set(self.files().values())))
     def write_unnoticed(self, data: st.DataObject, replaced: bool, read: bool) -> None:
         """Other words of the same length, with the former time, in the same file or in one that replaces it."""
         files = self.files()
@@ -147,7 +147,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.may_be_read(read)
 
     @rule(data=st.data(), read=st.booleans())
-    @precondition(lambda self: set(RENAMED) & set(self.files()))
+    @precondition(lambda self: bool(set(RENAMED) & set(self.files())))
     def change_case(self, data: st.DataObject, read: bool) -> None:
         path = data.draw(st.sampled_from(sorted(set(RENAMED) & set(self.files()))))
         (self.documents / path).rename(self.documents / RENAMED[path])
