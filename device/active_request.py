@@ -13,12 +13,19 @@ from typing import Final
 from common.answer.patience import Stopwatch
 from common.answer.recorder import Recorder
 from common.answer.report import UNREAD, AnswerRecord, Record, Report, build_report, sent_bytes, untold
-from common.answer.request import NO_DOCUMENT_FITS, AnswerFailed, Request, RequestError
+from common.answer.request import (
+    NO_DOCUMENT_FITS,
+    QUESTION_TOO_LONG,
+    AnswerFailed,
+    Request,
+    RequestError,
+    TooLong,
+)
 from common.answer.values import Commit, Phase
 from common.daemon.handshake import as_failure
 from common.daemon.side import Scope, SideRuntime
 from common.engine.jobs import Prompt
-from common.engine.model.tokenizer import StopFilter, Tokenizer
+from common.engine.model.tokenizer import REPLACEMENT, StopFilter, Tokenizer
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
@@ -126,7 +133,11 @@ class ShownAnswer:
         if commit.logprobs is None or wanted is None or commit.token in self._eos:
             return ()
         told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
-        return tuple(TokenChance(self._tokenizer.piece(token), logprob) for token, logprob in told)
+        return tuple(self._chance(token, logprob) for token, logprob in told)
+
+    def _chance(self, token: int, logprob: float) -> TokenChance:
+        text = self._tokenizer.piece(token)
+        return TokenChance(text, logprob, self._tokenizer.piece_bytes(token) if REPLACEMENT in text else b"")
 
 
 class Repetition:
@@ -298,6 +309,10 @@ class ActiveRequest:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
+            case Error(code=code) if (
+                code == QUESTION_TOO_LONG and self.request.sources == "cloud" and (not self.record.token_times)
+            ):
+                self.end(TooLong(message.text))  # its model's context may be shorter than this one's
             case Error(code=code) if (
                 code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
             ):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.answer.request import AnswerFailed
+from common.answer.request import QUESTION_TOO_LONG, AnswerFailed, TooLong
 from common.sampling.certificate import NO_EVIDENCE
 from device.interface import Finished, TokenEvent
 from proto.codes import EMPTY, RaceEntries, encode_race
@@ -214,6 +214,16 @@ class TestEveryMethod:
         report = ask(device, method, stop=(text[2:4],)).report
         assert report.tokens < LENGTH
         assert report.degraded == tuple(range(report.tokens))
+
+
+def test_one_whose_context_is_shorter_than_the_question(cloud: ScriptedCloud, device: Resident) -> None:
+    """Nothing that is tried again would help: the request itself is refused, unless this device can answer alone."""
+    cloud.script = at_opening(lambda session: Error(session, QUESTION_TOO_LONG, "The question is too long."))
+    with pytest.raises(TooLong, match="The question is too long"):
+        ask(device, "speculative", sources="cloud")
+    report = ask(device, "speculative").report
+    assert report.degraded == tuple(range(report.tokens))
+    assert report.notes == ("The cloud did not take part: The question is too long.",)
 
 
 class TestPlacements:
