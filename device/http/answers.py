@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from common.answer.request import AnswerFailed, Request, RequestError, TooLong
 from common.process.log_lines import AnswerName, CodePlace
-from device.http.errors import TOO_LONG, ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
+from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping, too_long
 from device.http.places import AnswerSlot
 from device.interface import (
     AnswerEvent,
@@ -287,9 +287,10 @@ class Answers:
         self._put(index, failure)
 
     def _refusal(self, error: BaseException) -> ApiError:
+        if isinstance(error, TooLong):
+            return too_long(str(error), error.field)
         if isinstance(error, RequestError):
-            code = TOO_LONG if isinstance(error, TooLong) else "invalid_value"
-            return ApiError(400, str(error), param=error.field, code=code)
+            return ApiError(400, str(error), param=error.field, code="invalid_value")
         if isinstance(error, AnswerFailed):
             return answer_failed(str(error))
         # Where it happened, never what it says: the text of an error can hold a prompt or a document.

@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse
 MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
-TOO_LONG = "context_length_exceeded"  # OpenAI's code, by which clients know that they have to shorten
 
 
 class ApiError(Exception):
@@ -92,7 +91,12 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
     said = f"The question is longer than {most} bytes."
     if conversation:
         said = f"The conversation is longer than {most} bytes: begin a new one."
-    return ApiError(400, said, param=param, code=TOO_LONG)
+    return too_long(said, param)
+
+
+def too_long(sentence: str, param: str) -> ApiError:
+    """What is asked does not fit; by the code clients know that they have to shorten it."""
+    return ApiError(400, sentence, param=param, code="context_length_exceeded")
 
 
 def unknown_model(name: str) -> ApiError:

@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from common.engine.model.errors import ModelError
+from common.engine.model.files import LFS_POINTED, LFS_POINTER
+
 _FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
 _END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
 # Llama 3.1 and all that followed it: of frequencies that turn fewer than LOW times within ORIGINAL tokens the whole
@@ -32,7 +35,6 @@ def convert(file: Path, folder: Path) -> None:
     not all used, and whatever the libraries make of a damaged or unknown one.
     """
     import torch
-    from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -43,9 +45,9 @@ def convert(file: Path, folder: Path) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
+    reader: Any = _opened(file)
     config: Any = AutoConfig.from_pretrained(file.parent, **options)
     check_architecture(file.name, config)  # before anything that takes long
-    reader: Any = GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     begin = f"{architecture}."
     stated = {key: field for key, field in reader.fields.items() if key.startswith(begin)}
@@ -172,11 +174,30 @@ def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> No
         raise ValueError(f"{', '.join(left[:3])} ({len(left)} in all) would not be used")
 
 
+def _opened(file: Path) -> Any:
+    """The reader of a file that is whole. Raises `ModelError`."""
+    from gguf import GGUFReader
+
+    with file.open("rb") as begun:
+        first = begun.read(len(LFS_POINTER))
+    if first == LFS_POINTER:
+        raise ModelError(LFS_POINTED)
+    if first[:4] != b"GGUF":
+        raise ModelError("it is no GGUF file")
+    try:
+        return GGUFReader(file)
+    except Exception as error:  # whatever the library makes of numbers that are not there
+        raise ModelError("it is cut off or damaged; get it again") from error
+
+
 def main() -> int:
     """The exit code; a failure is one line on stdout, progress goes to stderr."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         convert(Path(sys.argv[1]), Path(sys.argv[2]))
+    except ModelError as error:
+        print(" ".join(str(error).split()))
+        return 1
     except Exception as error:  # whatever the libraries make of a damaged or unknown file
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
         return 1
