@@ -98,7 +98,7 @@ class DeviceEngine:
         scope = Scope(request.device_documents, library)
         try:
             self._side.check(scope)
-            return ActiveRequest(
+            active = ActiveRequest(
                 method,
                 request,
                 opening,
@@ -112,6 +112,10 @@ class DeviceEngine:
                 scope,
                 came,
             )
+            for file in () if library is None else library.files():
+                for remark in file.remarks:
+                    active.note(f"{file.relative_path}: {remark}.")
+            return active
         except BaseException:
             self._forget(scope)
             raise
