@@ -17,6 +17,7 @@ from cloud.settings import CloudSettings
 from common.answer.report import SideReport
 from common.answer.request import (
     NO_DOCUMENT_FITS,
+    QUESTION_TOO_LONG,
     STOPPING,
     NoPlace,
     failure_message,
@@ -128,6 +129,7 @@ KINDS: Final = (
     "no-handshake",
     NO_DOCUMENT_FITS,
     "too-large",
+    QUESTION_TOO_LONG,
     "unknown-message",
     "unknown-session",
     "unservable",

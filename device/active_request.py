@@ -13,12 +13,19 @@ from typing import Final
 from common.answer.patience import Stopwatch
 from common.answer.recorder import Recorder
 from common.answer.report import UNREAD, AnswerRecord, Record, Report, build_report, untold
-from common.answer.request import NO_DOCUMENT_FITS, AnswerFailed, Request, RequestError
+from common.answer.request import (
+    NO_DOCUMENT_FITS,
+    QUESTION_TOO_LONG,
+    AnswerFailed,
+    Request,
+    RequestError,
+    TooLong,
+)
 from common.answer.values import Commit, Phase
 from common.daemon.handshake import as_failure
 from common.daemon.side import Scope, SideRuntime
 from common.engine.jobs import Prompt
-from common.engine.model.tokenizer import StopFilter, Tokenizer
+from common.engine.model.tokenizer import REPLACEMENT, StopFilter, Tokenizer
 from common.methods.interface import LIFECYCLE, DeviceHalf, Method
 from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
@@ -126,7 +133,11 @@ class ShownAnswer:
         if commit.logprobs is None or wanted is None or commit.token in self._eos:
             return ()
         told = [(commit.token, commit.logprobs.token), *commit.logprobs.top[:wanted]]
-        return tuple(TokenChance(self._tokenizer.piece(token), logprob) for token, logprob in told)
+        return tuple(self._chance(token, logprob) for token, logprob in told)
+
+    def _chance(self, token: int, logprob: float) -> TokenChance:
+        text = self._tokenizer.piece(token)
+        return TokenChance(text, logprob, self._tokenizer.piece_bytes(token) if REPLACEMENT in text else b"")
 
 
 class Repetition:
@@ -214,6 +225,7 @@ class ActiveRequest:
         self._absences: set[str] = set()  # notes that say why tokens were decided without the cloud
         self._refusal: str | None = None  # that the cloud gave, or was given, last
         self._reopened = -SOONEST_REOPENING
+        self._reading: float | None = None  # since when the cloud reads its prompt, for all that is known
         self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
         self._tokens: list[int] = []
         self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
@@ -283,6 +295,8 @@ class ActiveRequest:
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
                 self._deliver(message)
+                if self.phase.joined:  # without documents it leaves at once
+                    self._reading = self._reading or time.monotonic()
             case Contributions():
                 if self._ending.at is not None:  # it is part of the report
                     self.record.contributions.add(message, len(self.record.token_times))
@@ -295,6 +309,10 @@ class ActiveRequest:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
                 self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
+            case Error(code=code) if (
+                code == QUESTION_TOO_LONG and self.request.sources == "cloud" and (not self.record.token_times)
+            ):
+                self.end(TooLong(message.text))  # its model's context may be shorter than this one's
             case Error(code=code) if (
                 code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
             ):
@@ -432,10 +450,18 @@ class ActiveRequest:
         self._tokens.append(commit.token)
         if first and self._refuses(commit):
             return False
+        if self.phase.joined and not commit.degraded:
+            self._has_read(shared=True)
+            self.cloud.progressed()
         goes_on = self._shown.committed(commit, self.record.alone)
         if self._shown.repeats:
             self.note(REPEATS)
         return goes_on
+
+    def _has_read(self, shared: bool) -> None:
+        if self._reading is not None:
+            self.cloud.read(self.record.cloud_prompt_tokens, time.monotonic() - self._reading, shared)
+            self._reading = None
 
     def _refuses(self, commit: Commit) -> bool:
         """Judge how close the documents are. Returns whether this is the end: of the answer, or of its documents."""
@@ -470,6 +496,7 @@ class ActiveRequest:
         raise RuntimeError("the device never takes a shown token back")
 
     def ended(self, failure: Exception | None) -> None:
+        self._has_read(shared=False)
         if self._anew and failure is None:
             self.send(Cancel(self.opening.session))
             self._again(self)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Protocol, Self, get_args
 
 from common.answer import request
-from common.answer.patience import MOST_STEP, MOST_TRIP, WaitLimits
+from common.answer.patience import MOST_TRIP, ReadingTrust, WaitLimits
 from common.answer.request import Privacy, Request
 from common.answer.values import Commit
 from common.daemon.handshake import explain_mismatch
@@ -38,6 +38,8 @@ class LinkToCloud(Protocol):
 
     def send(self, message: Message) -> int: ...
 
+    def progressed(self) -> None: ...
+
     def status(self) -> LinkStatus: ...
 
     def counters(self) -> LinkCounters: ...
@@ -64,6 +66,7 @@ class CloudConnection:
         self._refused = refused
         self._link: LinkToCloud | None = None
         self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
+        self.trust = ReadingTrust()  # of all connections: a cloud that comes again is the same one
         self._comings = QuietLog(log)
         self._lines = QuietLog(log)  # about what the cloud sent
         self.left = False  # the latest cloud has said that it ends: nobody hears of it again
@@ -77,6 +80,11 @@ class CloudConnection:
     def send(self, message: Message) -> int:
         """Hand over to the link; returns the message's bytes on the wire, 0 when there is no connection."""
         return 0 if self._link is None else self._link.send(message)
+
+    def progressed(self) -> None:
+        """Tell the link that its connection brings answers forward."""
+        if self._link is not None:
+            self._link.progressed()
 
     @property
     def arriving(self) -> bool:
@@ -186,9 +194,7 @@ def alone(privacy: Privacy) -> CloudStatus:
 NEVER: Final = float("inf")
 AT_ONCE: Final = 0.001  # seconds for a cloud that said that it is stopping, which is not waited for
 PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read its documents
-MOST_READING: Final = 300.0  # seconds for that, or for generating an answer, however long the cloud says it is
 CLOSING_PATIENCE: Final = 3.0  # seconds, beside a round trip, until a report is made without the cloud's part
-ANSWER_STEPS: Final = 4  # steps of the cloud that a token of an answer may take which comes as a whole
 
 
 class CloudView:
@@ -259,7 +265,21 @@ class CloudView:
         """Note what an answer has waited for the cloud."""
         self.peer.waits(self._method).observe(seconds)
 
+    def progressed(self) -> None:
+        """Note a token of the answer that the cloud has shared in."""
+        if self.connection is not None:
+            self.connection.progressed()
+
     # --- patience
+
+    def read(self, prompt_tokens: int, seconds: float, shared: bool) -> None:
+        """Note that `seconds` after the cloud said what it reads there was a token that it has `shared`, or the end."""
+        if self.connection is None:
+            return
+        if shared:
+            self.connection.trust.ended(prompt_tokens, seconds)
+        elif seconds > PREFILL_PATIENCE:
+            self.connection.trust.in_vain()
 
     def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
         """Limits on an answer's wait for the cloud, which has `read` its prompt or says that this has `prompt_tokens`;
@@ -273,8 +293,8 @@ class CloudView:
         elif not self.connected:
             limits = replace(limits, patience=least)
         elif not read:
-            declared = (prompt_tokens + ANSWER_STEPS * tokens) * min(estimates.cloud_decode, MOST_STEP)
-            reading = PREFILL_PATIENCE + min(declared, MOST_READING)
+            assert self.connection is not None
+            reading = PREFILL_PATIENCE + self.connection.trust.seconds(prompt_tokens, tokens, estimates.cloud_decode)
             limits = replace(limits, patience=max(limits.patience, reading), reading=True)
         return replace(limits, arriving=self._arriving, patience=NEVER if self._waits else limits.patience)
 

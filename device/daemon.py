@@ -21,7 +21,7 @@ from device.access.admission import ApiKeyGate
 from device.access.api_keys import ApiKeyFiles
 from device.http.options import HttpOptions
 from device.http.server import HttpServer
-from device.settings import DeviceSettings, origins_in
+from device.settings import DeviceSettings, names_in, origins_in
 
 log = logging.getLogger(__name__)
 
@@ -137,4 +137,5 @@ def _http_options(settings: DeviceSettings) -> HttpOptions:
         most_tokens=settings.max_tokens,
         max_waiting=settings.queue,
         allow_origins=origins_in(settings.allow_origins),
+        model_aliases=names_in(settings.model_aliases),
     )

@@ -80,7 +80,7 @@ class OwnDocuments:
         """
         if len(content) > self.most_bytes(name):
             raise PathError("the file is too large")
-        path = self._uploads / name
+        path = self._uploads / _composed(name)
         with self._writing:
             try:
                 private_folder(self._uploads)
@@ -111,7 +111,8 @@ class OwnDocuments:
         more, see `_withdraw`. Raises `LibraryError`.
         """
         _check_name(name)
-        path = self._uploads.resolve() / name
+        folder = self._uploads.resolve()
+        path = folder / (name if os.path.lexists(folder / name) else _composed(name))
         is_document = any(file.path == str(path) for file in self._library.files())
         if not is_document and not os.path.lexists(path):
             raise UnknownDocument("there is no upload of this name any more")
@@ -182,6 +183,11 @@ class OwnDocuments:
             and os.path.isfile(path)
         }
         return replace(reading, skipped=tuple(sorted((unread | skipped).items())))
+
+
+def _composed(name: str) -> str:
+    """The name in the form that most people type: macOS writes an accent as a character of its own."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _check_name(name: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from common.answer.request import PRIVACY_LEVELS, Request, RequestError
+from common.answer.request import PRIVACY_LEVELS, Request, RequestError, TooLong
 from common.configuration.settings import readable_name
 from common.daemon.handshake import as_failure
 from common.daemon.side import Scope, SideRuntime
@@ -98,7 +98,7 @@ class DeviceEngine:
         scope = Scope(request.device_documents, library)
         try:
             self._side.check(scope)
-            return ActiveRequest(
+            active = ActiveRequest(
                 method,
                 request,
                 opening,
@@ -112,6 +112,10 @@ class DeviceEngine:
                 scope,
                 came,
             )
+            for file in () if library is None else library.files():
+                for remark in file.remarks:
+                    active.note(f"{file.relative_path}: {remark}.")
+            return active
         except BaseException:
             self._forget(scope)
             raise
@@ -218,11 +222,10 @@ class DeviceEngine:
             return
         most = self._side.decoder.max_context
         question = len(self.encode(request.question)) + request.max_tokens
-        raise RequestError(
+        raise TooLong(
             f"The question{' with all before it' if question < most else ''} is too long: the model's context holds "
             f"{most} tokens, and {request.max_tokens} of them are for the answer; shorten it, start a new "
-            "conversation, or lower max_tokens.",
-            "prompt",
+            "conversation, or lower max_tokens."
         )
 
     # --- the link's events
@@ -292,7 +295,7 @@ def method_of(request: Request, settings: DeviceSettings) -> Method:
     long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may stand for the prompt
     if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
         said = "question is" if long_question else "question with all before it is"
-        raise RequestError(f"The {said} longer than {LONGEST_QUESTION} bytes.", "prompt")
+        raise TooLong(f"The {said} longer than {LONGEST_QUESTION} bytes.")
     if request.max_tokens > settings.max_tokens:
         raise RequestError(
             f"max_tokens is {request.max_tokens}; this device allows 1 to {settings.max_tokens}.", "max_tokens"

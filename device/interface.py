@@ -28,6 +28,7 @@ class TokenChance:
 
     text: str
     logprob: float
+    raw: bytes = b""  # of a part of a character, which is no text; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,11 @@ def origins_in(value: str | None) -> frozenset[str]:
     return frozenset(_without_default_port(each.strip()) for each in value.split(",")) if value else frozenset()
 
 
+def names_in(value: str | None) -> frozenset[str]:
+    """The names in a setting, with commas between them."""
+    return frozenset(each.strip() for each in value.split(",") if each.strip()) if value else frozenset()
+
+
 def _without_default_port(origin: str) -> str:
     port = DEFAULT_PORTS.get(origin.partition("://")[0])
     return origin if port is None else origin.removesuffix(f":{port}")
@@ -71,6 +76,8 @@ class DeviceSettings(Settings):
     """HTTP answers that wait for a place before more are told to come again later."""
     allow_origins: Origins | None = Field(default=None, min_length=1)
     """Origins whose web pages may use the HTTP interface, e.g. http://localhost:3000; commas between several."""
+    model_aliases: str | None = Field(default=None, min_length=1)
+    """Names of other models that HTTP clients may ask for and get this one, e.g. gpt-4o,gpt-5; *: any."""
     cloud: Address | None = "tcp://127.0.0.1:8601"
     """The cloud's address; none: this device alone."""
     insecure: bool = False

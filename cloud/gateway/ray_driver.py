@@ -131,11 +131,12 @@ def reason_of(error: Exception) -> str:
 
 
 def _join(ray: Any, wanted: dict[str, Any]) -> None:
-    common = {"namespace": "dragon", "log_to_driver": True, "configure_logging": False}
+    common: dict[str, Any] = {"namespace": "dragon", "log_to_driver": True, "configure_logging": False}
     if wanted["cluster"] == LOCAL:
         os.environ.setdefault("RAY_worker_niceness", "0")
         cpus, gpus = wanted["count"] * wanted["cpus"], wanted["count"] * wanted["gpus"] or None
-        ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=_STORE, **common)
+        common |= {"include_dashboard": False, "object_store_memory": _STORE, "_temp_dir": wanted["folder"]}
+        ray.init(num_cpus=cpus, num_gpus=gpus, **common)
     else:
         ray.init(address=wanted["cluster"], **common)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import shutil
 import socket
 import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from cloud.gateway.channel import ChannelKeys
@@ -21,7 +25,11 @@ from common.process.machine import child_command, python_environment
 
 log = logging.getLogger(__name__)
 
-_ENDING: Final = 1.5  # seconds that the process which talks to Ray has for its end
+# Seconds that the process which talks to Ray has for its end. The workers have ended before; all is over within
+# `common.process.lifetime.LONGEST`. Ray's own end in order takes longer: what it has started ends with that process.
+_ENDING: Final = 0.2
+_REMOVAL: Final = 0.2  # seconds in which processes that have been killed may still write to Ray's folder
+_LONGEST_TEMPORARY: Final = 18  # characters of a folder below which the paths of Ray's sockets are not too long
 
 
 class RayLauncher:
@@ -40,7 +48,16 @@ class RayLauncher:
         self.address = f"tcp://{own_address(cluster)}:*"
         self.keys: ChannelKeys | None = ChannelKeys.new()
         given = given_to_worker(settings, self.keys, snapshots=True, gpus=gpus).decode()
-        self._wanted = {"cluster": cluster, "count": count, "cpus": cpus, "gpus": gpus, "given": given}
+        self._folder = own_folder() if cluster == LOCAL else None
+        folder = None if self._folder is None else str(self._folder)
+        self._wanted = {
+            "cluster": cluster,
+            "count": count,
+            "cpus": cpus,
+            "gpus": gpus,
+            "given": given,
+            "folder": folder,
+        }
         self._driver: _Driver | None = None
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
@@ -49,8 +66,12 @@ class RayLauncher:
         return self._driver.start(number, place, address)
 
     def close(self) -> None:
+        """End what was started. Of a cluster that was started here, nothing is left on the disk."""
         if self._driver is not None:
             self._driver.close()
+        until = time.monotonic() + _REMOVAL
+        while self._folder is not None and self._folder.exists() and time.monotonic() < until:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Driver:
@@ -151,6 +172,13 @@ class _RayProcess:
 
     def kill(self) -> None:
         self._driver.tell({"kill": self._number})
+
+
+def own_folder() -> Path:
+    """Makes a folder for a cluster that is started here."""
+    temporary = tempfile.gettempdir()
+    above = temporary if len(temporary) <= _LONGEST_TEMPORARY else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="dragon-ray-", dir=above))
 
 
 def own_address(cluster: str) -> str:

@@ -6,6 +6,7 @@ tokens that are decided, bytes that are wanted. A message that brings neither ch
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -24,6 +25,12 @@ RESYNC_STEPS: Final = 4
 MOST_TRIP: Final = 8.0  # seconds; 5 s that swing by a fifth
 MOST_STEP: Final = 4.0  # seconds
 MOST_WAIT: Final = 8.0  # seconds, of one that was measured
+
+MOST_READING: Final = 300.0  # seconds for reading a prompt, or generating an answer, however fast it was before
+FIRST_READING: Final = 45.0  # seconds of that, as long as none was seen to end later
+TRUSTED: Final = 4  # times what was measured of a cloud's readings
+MOST_HALVINGS: Final = 5  # of that, one for each reading that was waited for in vain
+ANSWER_STEPS: Final = 4  # steps of the cloud that a token of an answer may take which comes as a whole
 
 STAGES: Final = 4  # times the patience that all hopeful signs without progress are worth together
 MOST_COUNTED: Final = 0.25  # seconds between two looks; what is more, this side itself has slept
@@ -54,6 +61,37 @@ class WaitLimits:
         heard = PATIENCE_TRIPS * trip + PATIENCE_STEPS * step
         seen = PATIENCE_WAITS * min(usual or 0.0, MOST_WAIT)
         return cls(max(SHORTEST_RESYNC, resync), max(patience, heard, seen))
+
+
+class ReadingTrust:
+    """Bounds what a cloud says it has to read or to generate before anything comes of it.
+
+    The claim counts at the measured speed of the cloud, or at that of its profile before the first reading. The
+    longest reading that brought a token bounds the next one; each reading in vain halves the bound until one ends.
+    """
+
+    def __init__(self) -> None:
+        self._longest = 0.0  # seconds
+        self._rates: deque[float] = deque(maxlen=8)  # seconds per token of the latest ones
+        self._vain = 0
+
+    def seconds(self, prompt_tokens: int, tokens: int, step: float) -> float:
+        """Seconds to wait for `prompt_tokens` that are read and `tokens` that are generated, at a profiled `step`."""
+        step = min(step, MOST_STEP)
+        rate = TRUSTED * max(self._rates) if self._rates else step
+        bound = min(max(FIRST_READING, TRUSTED * self._longest), MOST_READING)
+        return min(prompt_tokens * rate + ANSWER_STEPS * tokens * step, bound * 0.5**self._vain)
+
+    def ended(self, prompt_tokens: int, seconds: float) -> None:
+        """Note a reading of so many tokens, from its claim to the first token of the answer."""
+        self._vain = 0
+        self._longest = max(self._longest, seconds)
+        if prompt_tokens:
+            self._rates.append(seconds / prompt_tokens)
+
+    def in_vain(self) -> None:
+        """Note a reading that brought no token."""
+        self._vain = min(self._vain + 1, MOST_HALVINGS)
 
 
 class Stopwatch:

@@ -194,6 +194,13 @@ class RequestError(ValueError):
         self.field = field
 
 
+class TooLong(RequestError):
+    """The question, or the conversation, does not fit into the model's context or into a message."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "prompt")
+
+
 class AnswerFailed(RuntimeError):
     """An answer that was begun can't be completed; the text is one sentence for the user."""
 
@@ -216,6 +223,7 @@ class NoPlace(AnswerFailed):
 STOPPING = "stopping"  # codes of an `Error`
 STARTING = "starting"
 NO_DOCUMENT_FITS = "no-document-fits"
+QUESTION_TOO_LONG = "too-long"
 _LONGEST_TEXT = 2048  # bytes of UTF-8 of `Error.text`
 _CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # by the field that can't be served
 
@@ -228,7 +236,8 @@ def failure_message(session: int, failure: Exception) -> Busy | Error:
         return Busy(session, int(1e6 * failure.wait))
     if not isinstance(failure, RequestError):
         return Error(session, "failed", _cut(str(failure)))
-    return Error(session, _CODES.get(failure.field, "unservable"), _cut(str(failure)))
+    code = QUESTION_TOO_LONG if isinstance(failure, TooLong) else _CODES.get(failure.field, "unservable")
+    return Error(session, code, _cut(str(failure)))
 
 
 def stopping_message() -> Error:

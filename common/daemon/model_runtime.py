@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.answer.report import AnswerRecord, Origin, Record
-from common.answer.request import AnswerFailed, RequestError
+from common.answer.request import AnswerFailed, RequestError, TooLong
 from common.answer.values import SideDraft, Work
 from common.daemon.handshake import as_failure
 from common.engine.jobs import AnswerJob, Blocks, DecodeRequest, DocumentScorer, Prompt
@@ -380,11 +380,10 @@ class ModelRuntime:
         try:
             return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
         except ValueError:
-            raise RequestError(
+            raise TooLong(
                 f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and beside "
                 "question and answer too few are left for a document; shorten it, start a new conversation, or lower "
-                "max_tokens.",
-                "prompt",
+                "max_tokens."
             ) from None
 
     def room(self, request: Open, reserve: int | None = None) -> int:
@@ -489,7 +488,7 @@ class ModelRuntime:
 def _told(error: Exception) -> AnswerFailed | RequestError:
     match error:
         case ContextError():
-            return RequestError(f"The prompt does not fit: {error}.", "prompt")
+            return TooLong(f"The prompt does not fit: {error}.")
         case ProcessorError():
             return RequestError(str(error), error.field)
         case ModelError():

@@ -28,7 +28,7 @@ from common.engine.model import hub
 from common.engine.model.architecture import check_architecture, max_context
 from common.engine.model.decoder import Decoder, load_decoder, model_place
 from common.engine.model.errors import ModelError
-from common.engine.model.files import check_files, read_settings, stored_weights
+from common.engine.model.files import check_fetched, check_files, read_header, read_settings, stored_weights
 from common.engine.model.gguf import MANIFEST, damaged_files, imported, is_gguf, source_of
 from common.engine.model.gguf_weights import bytes_of
 from common.engine.model.hub import (
@@ -302,6 +302,9 @@ def _import(file: Path, models: Path, sides: Sides, say: Say) -> str:
 def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
     if not any(folder.glob(WEIGHTS[0])):
         raise ModelError(f"{folder}: no safetensors weights (*.safetensors); pickled weights are not read")
+    check_fetched(folder)
+    for weights in folder.glob(WEIGHTS[0]):
+        read_header(weights)  # one that is cut off is told of now, not when it is loaded
     stored, licence = _stored(folder), hub.licence_of(card(folder)) or "not stated"
     say(f"{folder}: {decimal(stored)} of weights, licence {licence}; they stay there")
     _tell(str(folder), folder, stored, sides, say)

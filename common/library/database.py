@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -32,7 +34,7 @@ _SUMMED = {
     "model": "embedder, dimension",
     "commits": "generation, name",
     "contents": "id, sha256, chunking, title, named, chunks, remarks",
-    "paths": "id, path, root, content, size, mtime",
+    "paths": "id, path, root, content, size, stamp",
     "tags": "root, tag",
     "watched": "root",
     "encodings": "root, encoding",
@@ -68,7 +70,7 @@ _SCHEMA = (
     # AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
     (
         "CREATE TABLE paths (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
-        " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, mtime INTEGER NOT NULL,"
+        " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, stamp INTEGER NOT NULL,"
         " checksum INTEGER NOT NULL)"
     ),
     "CREATE INDEX paths_of_content ON paths (content)",
@@ -364,7 +366,7 @@ class Database:
         folder = self.path.parent
         if code == sqlite3.SQLITE_FULL:
             return LibraryFull(
-                f"no space is left on the disk of {folder}: free some and run the command again,"
+                f"no space is left on the disk of {_fullest(folder)}: free some and run the command again,"
                 " it goes on where it stopped"
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
@@ -372,3 +374,13 @@ class Database:
         if code == sqlite3.SQLITE_BUSY:
             return LibraryBusy(f"another process is changing the library {folder}: try again when it is done")
         return LibraryError(f"the library {folder} can't be used: {error}")
+
+
+def _fullest(folder: Path) -> Path:
+    """The one of two folders whose disk has less room: that of the library, or that of SQLite's temporary files."""
+    named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
+    temporary = Path(named or "/var/tmp")
+    try:
+        return min(folder, temporary, key=lambda place: shutil.disk_usage(place).free)
+    except OSError:
+        return folder

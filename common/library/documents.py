@@ -27,18 +27,17 @@ MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rath
 MOST_BYTES = 100_000_000  # of other formats, which hold pictures
 
 # A file system's clock ticks in milliseconds up to two seconds (FAT): a file changed again within a tick
-# keeps its time stamp, so a time stamp this young proves nothing and the content is compared next time.
+# keeps its times, so times this young prove nothing and the content is compared next time.
 _TICK = 2_000_000_000  # nanoseconds
-_EARLIEST = -(2**63)  # nanoseconds; earlier dates, as Windows' zero of 1601, are none that the database can hold
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read; `mtime` in nanoseconds."""
+    """A file to read; `stamp` is as of `File`."""
 
     path: str
     size: int
-    mtime: int
+    stamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class File:
     content: bytes
     sha256: str
     size: int
-    mtime: int  # nanoseconds; 0 when too young to be trusted, or too old to be kept
+    stamp: int  # see `stamp_of`; 0 when the times are too young to be trusted
 
 
 class UnusableDocument(Exception):
@@ -95,7 +94,7 @@ def scan(root: Path) -> Scan:
             if root.suffix.lower() not in SUFFIXES:
                 raise PathError(f"{root}: {explain_unread_format(root.suffix.lower())}")
             status = root.stat()
-            _consider(str(root), status.st_size, status.st_mtime_ns, result)
+            _consider(str(root), status, result)
             return result
         if not root.is_dir():
             raise PathError(f"{root} is not a folder or a file")
@@ -122,9 +121,9 @@ def load(path: str) -> File:
         raise UnusableDocument(f"it can't be read: {_reason(error)}", unknown=True) from error
     if len(content) > most:
         raise UnusableDocument(_too_large(len(content), most))
-    trusted = _EARLIEST <= status.st_mtime_ns < time.time_ns() - _TICK
-    mtime = status.st_mtime_ns if trusted else 0
-    return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, mtime)
+    trusted = max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _TICK
+    stamp = stamp_of(status) if trusted else 0
+    return File(suffix, content, hashlib.sha256(content).hexdigest(), status.st_size, stamp)
 
 
 def has_content(record: FileRecord) -> bool:
@@ -193,7 +192,7 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
             result.skipped.append(Skipped(entry.path, "it is not an ordinary file"))
         else:
             status = entry.stat(follow_symlinks=False)
-            _consider(entry.path, status.st_size, status.st_mtime_ns, result)
+            _consider(entry.path, status, result)
     except OSError as error:
         result.skipped.append(Skipped(entry.path, f"it can't be read: {_reason(error)}", unknown=True))
     return None
@@ -210,17 +209,25 @@ def _not_found_at(target: str, root: Path) -> str:
     return "" if concerns(target, str(root)) else "it is a link to what is hidden or passed over"
 
 
-def _consider(path: str, size: int, mtime: int, result: Scan) -> None:
+def stamp_of(status: os.stat_result) -> int:
+    """A number that is another one once a file may have another content: whoever sets back the time of a change, or
+    puts another file in its place, changes what can't be set.
+    """
+    told = f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8]) >> 1 | 1  # never 0, and SQLite can hold it
+
+
+def _consider(path: str, status: os.stat_result, result: Scan) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
         result.skipped.append(Skipped(path, "its name is not valid UTF-8"))
         return
     most = most_bytes(os.path.splitext(path)[1].lower())
-    if size > most:
-        result.skipped.append(Skipped(path, _too_large(size, most)))
+    if status.st_size > most:
+        result.skipped.append(Skipped(path, _too_large(status.st_size, most)))
     else:
-        result.files.append(FoundFile(path, size, mtime))
+        result.files.append(FoundFile(path, status.st_size, stamp_of(status)))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

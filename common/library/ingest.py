@@ -201,9 +201,9 @@ class Ingestion:
         return os.path.relpath(path, self._base)
 
     def _is_unchanged(self, file: FoundFile, record: FileRecord | None) -> bool:
-        return record is not None and (record.size, record.mtime, record.chunking) == (
+        return record is not None and (record.size, record.stamp, record.chunking) == (
             file.size,
-            file.mtime,
+            file.stamp,
             self._chunking(file.path),
         )
 
@@ -228,7 +228,7 @@ class Ingestion:
             title="",
             sha256=file.sha256,
             size=file.size,
-            mtime=file.mtime,
+            stamp=file.stamp,
             chunking=self._chunking(path),
             chunks=0,
         )

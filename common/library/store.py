@@ -42,7 +42,7 @@ _PLACES = (
     *(("watched", "root"), ("tags", "root"), ("encodings", "root")),
 )
 _FILES = (
-    "SELECT paths.id, path, root, title, sha256, size, mtime, chunking, chunks, content, remarks,"
+    "SELECT paths.id, path, root, title, sha256, size, stamp, chunking, chunks, content, remarks,"
     " paths.checksum, named, contents.checksum FROM paths JOIN contents ON contents.id = content"
 )
 _CONTENT = "sha256, chunking, title, named, chunks, remarks, checksum"
@@ -83,9 +83,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A document of the library, or a copy of one. `path` is absolute; `mtime` is in nanoseconds, 0 when not to be
-    trusted.
-    """
+    """A document of the library, or a copy of one. `path` is absolute; `stamp` is as of `File`."""
 
     id: int
     path: str
@@ -93,7 +91,7 @@ class FileRecord:
     title: str
     sha256: str
     size: int
-    mtime: int
+    stamp: int
     chunking: str
     chunks: int
     content: int = 0  # id of what it holds
@@ -265,7 +263,7 @@ class Store:
                 changed = True
             ((content,),) = self._database.all("SELECT id FROM contents WHERE sha256 = ?", (record.sha256,))
             left.setdefault(content, self._document(content))
-            values = (record.path, record.root, content, record.size, record.mtime)
+            values = (record.path, record.root, content, record.size, record.stamp)
             former = self._records(f"{_FILES} WHERE path = ?", (record.path,))
             if former and former[0].content == content:
                 self._put_path(former[0].id, values)
@@ -308,7 +306,7 @@ class Store:
                 doomed.append(record)
                 continue
             root = relocated(record.root, folder, place) if is_within(record.root, folder) else base
-            self._put_path(record.id, (path, root, record.content, record.size, record.mtime))
+            self._put_path(record.id, (path, root, record.content, record.size, record.stamp))
             moved.append(record)
         self.remove_paths(doomed, is_same)
         for record in moved:
@@ -349,7 +347,7 @@ class Store:
 
     def places(self) -> list[tuple[int, str, str]]:
         """Every document's content, its path, and that of the folder that was added; both absolute."""
-        rows = self._database.all("SELECT path, root, content, size, mtime, checksum FROM paths ORDER BY id DESC")
+        rows = self._database.all("SELECT path, root, content, size, stamp, checksum FROM paths ORDER BY id DESC")
         if not all(checksum(*row) == stated and is_within(row[0], row[1]) for *row, stated in rows):
             raise self._database.damaged("it does not say where a document is")
         shown = {content: (path, root) for path, root, content, *_ in rows}
@@ -470,7 +468,7 @@ class Store:
         found = []
         for *row, remarks, stated, named, content_sum in self._database.all(query, values):
             record = replace(FileRecord(*row), remarks=tuple(str(remarks).splitlines()))
-            of_path = checksum(record.path, record.root, record.content, record.size, record.mtime)
+            of_path = checksum(record.path, record.root, record.content, record.size, record.stamp)
             of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks, remarks)
             if (of_path, of_content) != (stated, content_sum) or not is_within(record.path, record.root):
                 raise self._database.damaged(f"document {record.id} is not what was written")
@@ -483,7 +481,7 @@ class Store:
 
     def _put_path(self, identifier: int | None, values: Sequence[object]) -> None:
         """Write a row of paths; None: a new one."""
-        columns = "path, root, content, size, mtime, checksum"
+        columns = "path, root, content, size, stamp, checksum"
         row = (*values, checksum(*values))
         if identifier is None:
             self._database.run(f"INSERT INTO paths ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)

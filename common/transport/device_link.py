@@ -74,6 +74,7 @@ class DeviceLink(SocketLoop):
         self._retry_at: float | None = 0.0  # None during an attempt and a connection
         self._pause = limits.backoff_first
         self._pauses = Pauses(limits.pause_first, limits.pause_last)
+        self._useful = False  # whether an answer came forward since the last loss
         self._end: LinkStatus | None = None
         self._status = LinkStatus("connecting", f"Connecting to {address}.")
         self._random = random.Random()
@@ -91,6 +92,12 @@ class DeviceLink(SocketLoop):
         bounds.
         """
         return self._post(self._number, message)
+
+    def progressed(self) -> None:
+        """Note that an answer came forward: if the connection is lost now, the next one is tried at once. From any
+        thread.
+        """
+        self._useful = True
 
     def status(self) -> LinkStatus:
         """State of the link, from any thread."""
@@ -245,8 +252,9 @@ class DeviceLink(SocketLoop):
 
     def _lose(self, status: LinkStatus, now: float) -> None:
         lost = self._current
-        if lost is not None and now - self._since > self.limits.backoff_last:
+        if lost is not None and (self._useful or now - self._since > self.limits.backoff_last):
             self._pause = self.limits.backoff_first  # it was a good connection, not a door that opens and shuts
+            self._useful = False
         self._status, self._end = status, None
         self._current, self._number, self._looking = None, 0, False
         self._discard()

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from common.answer.request import AnswerFailed, Request, RequestError
+from common.answer.request import AnswerFailed, Request, RequestError, TooLong
 from common.process.log_lines import AnswerName, CodePlace
-from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping
+from device.http.errors import ApiError, answer_failed, busy, engine_failed, reader_too_slow, stopping, too_long
 from device.http.places import AnswerSlot
 from device.interface import (
     AnswerEvent,
@@ -287,6 +287,8 @@ class Answers:
         self._put(index, failure)
 
     def _refusal(self, error: BaseException) -> ApiError:
+        if isinstance(error, TooLong):
+            return too_long(str(error), error.field)
         if isinstance(error, RequestError):
             return ApiError(400, str(error), param=error.field, code="invalid_value")
         if isinstance(error, AnswerFailed):
@@ -301,7 +303,6 @@ class Answers:
 # Rendering of answers as JSON: one implementation for each of OpenAI's formats.
 
 DONE = b"data: [DONE]\n\n"
-REPLACEMENT = "�"  # stands for bytes that are not a character by themselves
 _LINE_ENDINGS = "\x85\u2028\u2029"  # that JSON leaves as they are
 
 
@@ -389,11 +390,10 @@ def completion_lists(events: Sequence[TokenEvent], count: int, offset: int) -> d
 
 
 def _entry(chance: TokenChance) -> dict[str, Any]:
-    whole = REPLACEMENT not in chance.text
     return {
         "token": chance.text,
         "logprob": chance.logprob,
-        "bytes": list(chance.text.encode()) if whole else None,
+        "bytes": list(chance.raw or chance.text.encode()),
     }
 
 

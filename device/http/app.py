@@ -26,7 +26,15 @@ from device.http.answers import AnswerLimits, Answers, Rendering, StreamedReply,
 from device.http.bodies import body_too_large, disconnected, file_body, json_body
 from device.http.embeddings import EmbeddingsBody, embeddings
 from device.http.endpoints import ENDPOINTS
-from device.http.errors import ApiError, diagnosis_late, server_failed, starting, stopping
+from device.http.errors import (
+    MODEL_ALIAS,
+    ApiError,
+    diagnosis_late,
+    server_failed,
+    starting,
+    stopping,
+    unknown_model,
+)
 from device.http.library import (
     FolderBody,
     hit_json,
@@ -38,7 +46,7 @@ from device.http.library import (
     run_in_thread,
 )
 from device.http.metrics import HttpMetrics
-from device.http.options import HttpOptions
+from device.http.options import ANY_MODEL, HttpOptions
 from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, RequestFacts, model_json, status_json
 from device.http.places import AnswerSlots
@@ -50,7 +58,6 @@ from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, 
 from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokenized
 from device.interface import Engine
 
-MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 _READERS = 2  # threads
 _DIAGNOSIS = 20.0  # seconds; it waits for names and ports of the network
 NOTES = "x-dragon-notes"  # header with sentences about what became of the request
@@ -163,18 +170,13 @@ class Api:
         return JSONResponse(openapi.document())
 
     async def _models(self, _: HttpRequest) -> Response:
-        names = dict.fromkeys((MODEL_ALIAS, self._engine.name))
+        names = dict.fromkeys((MODEL_ALIAS, self._engine.name, *sorted(self._options.model_aliases - {ANY_MODEL})))
         return JSONResponse({"object": "list", "data": [model_json(name, self._started) for name in names]})
 
     async def _model(self, http: HttpRequest) -> Response:
         name = http.path_params["model"]
         if name not in self._names:
-            raise ApiError(
-                404,
-                f"This daemon does not serve that model; it serves '{self._engine.name}' (also as '{MODEL_ALIAS}').",
-                param="model",
-                code="model_not_found",
-            )
+            raise unknown_model(self._engine.name)
         return JSONResponse(model_json(name, self._started))
 
     async def _completions(self, http: HttpRequest) -> Response:
@@ -272,6 +274,12 @@ class Api:
             raise disconnected()
 
     async def _parsed(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
+        body, notes = await self._read(kind, http)
+        if isinstance(body, GenerationBody):
+            self._check_model(body.model)
+        return body, notes
+
+    async def _read(self, kind: type[Model], http: HttpRequest) -> tuple[Model, tuple[str, ...]]:
         if not issubclass(kind, GenerationBody):
             return parse(kind, await json_body(http, self._options))
         async with AsyncExitStack() as turns:
@@ -289,7 +297,12 @@ class Api:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return MODEL_ALIAS, self._engine.name, self._engine.model
+        return MODEL_ALIAS, self._engine.name, self._engine.model, *self._options.model_aliases
+
+    def _check_model(self, name: str) -> None:
+        """Raise `ApiError` for the name of another model than the one that runs."""
+        if name not in self._names and ANY_MODEL not in self._options.model_aliases:
+            raise unknown_model(self._engine.name)
 
     def _reply(
         self,
@@ -302,8 +315,6 @@ class Api:
         if self._stopping:
             raise stopping()
         notes += asked.notes
-        if body.model not in self._names:
-            notes += (f"This daemon runs one model, '{self._engine.name}', whatever model is asked for.",)
         fingerprint = f"dragon-{self._engine.model[:FINGERPRINT_DIGITS]}"
         number: int = http.scope[NUMBER]
         identity = f"{number:08x}{secrets.token_hex(8)}"
@@ -357,7 +368,8 @@ async def _on_routing_error(http: HttpRequest, error: Exception) -> Response:
     if error.status_code == 405:  # of a path's several routes, only the first one's methods are known to the error
         matching = [route for route in http.app.routes if route.matches(http.scope)[0] is not Match.NONE]
         headers = {"allow": ", ".join(sorted({method for route in matching for method in route.methods or ()}))}
-    known = {404: ("Unknown path.", "unknown_path"), 405: ("Method not allowed here.", "method_not_allowed")}
+    unknown = "Unknown path. GET /openapi.json lists all; the base URL of OpenAI's clients ends with /v1."
+    known = {404: (unknown, "unknown_path"), 405: ("Method not allowed here.", "method_not_allowed")}
     message, code = known.get(error.status_code, ("The request was refused.", "refused"))
     return ApiError(error.status_code, message, code=code, headers=headers).response()
 

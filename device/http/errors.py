@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
+MODEL_ALIAS = "dragon"  # whatever model the daemon runs
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 
@@ -90,7 +91,23 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
     said = f"The question is longer than {most} bytes."
     if conversation:
         said = f"The conversation is longer than {most} bytes: begin a new one."
-    return ApiError(400, said, param=param, code="invalid_value")
+    return too_long(said, param)
+
+
+def too_long(sentence: str, param: str) -> ApiError:
+    """A question that does not fit; by the code clients know that they have to shorten it."""
+    return ApiError(400, sentence, param=param, code="context_length_exceeded")
+
+
+def unknown_model(name: str) -> ApiError:
+    """No model of that name is served; `name` is the model's own."""
+    return ApiError(
+        404,
+        f"This daemon does not serve that model; it serves '{name}' (also as '{MODEL_ALIAS}'). The setting"
+        " model_aliases names others for it.",
+        param="model",
+        code="model_not_found",
+    )
 
 
 def too_many_connections(open_now: int) -> ApiError:

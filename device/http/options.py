@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from common.answer.request import Request
 from common.configuration.settings import is_loopback
 from device.access.admission import ApiKeyGate
 from device.settings import TlsFiles
 from proto.messages import MOST_TOKENS
+
+ANY_MODEL: Final = "*"  # as an alias: whatever model a request names
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class HttpOptions:
     defaults: Request = field(default_factory=lambda: Request(question="", prompt=""))
     most_tokens: int = MOST_TOKENS  # of an answer; a request for more gets that many
     allow_origins: frozenset[str] = frozenset()  # whose web pages may ask; of no other page, whatever its site
+    model_aliases: frozenset[str] = frozenset()  # other names under which the model is served; `ANY_MODEL`: all
     max_active: int = 8  # answers at a time
     max_waiting: int = 16  # answers that wait for a place; more get 429
     wait_patience: float = 60.0  # seconds that a request waits for its first place before it gets 429

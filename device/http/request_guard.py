@@ -39,6 +39,9 @@ NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answe
 OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
 # A client's id is told back, and not logged: it is text that the client chose.
 _GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ABSOLUTE: Final = re.compile(r"https?://([^/?#]*)(/.*)?", re.IGNORECASE | re.DOTALL)
+_SLASHES: Final = re.compile("/{2,}")
+_REPEATED: Final = re.compile(r"^(?:/v1)+(?=/)")
 EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
 
 
@@ -69,6 +72,7 @@ class RequestGuard:
         exchange = _Exchange(send, allowed, scope[NUMBER], given if _GIVEN.fullmatch(given) else None)
         started = time.monotonic()
         try:
+            _aim(scope, headers)
             self._check_host(headers)
             if allowed is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 exchange.let_in = "anybody"
@@ -172,6 +176,18 @@ class _Exchange:
                 headers["access-control-expose-headers"] = EXPOSED
                 headers.append("vary", "origin")
         await self._send(message)
+
+
+def _aim(scope: Scope, headers: Headers) -> None:
+    """Have the request served at the path that its target means. Raises `ApiError` for a target of another host."""
+    if (whole := _ABSOLUTE.fullmatch(scope["path"])) is not None:  # as to a proxy
+        if whole[1].lower() != headers.get("host", "").lower():
+            raise ApiError(400, "The target and the Host header name different hosts.", code="host_mismatch")
+        scope["path"] = whole[2] or "/"
+    # A base URL that ends with a slash, or one with `/v1` in a client that adds it.
+    plain = _REPEATED.sub("/v1", _SLASHES.sub("/", scope["path"])).removesuffix("/") or "/"
+    if plain in LOGGED_PATHS:
+        scope["path"] = plain
 
 
 def _preflight(headers: Headers) -> Response:

@@ -26,6 +26,9 @@ COPY = RequestFile(name="copy.txt", content=NOTES["dance"].encode())
 BROKEN = RequestFile(name="broken.pdf", content=b"%PDF-1.7 and nothing else")
 
 
+LATIN = RequestFile(name="latin.txt", content="Mairvo: un café crème, déjà vu.".encode("latin-1"))
+
+
 def letter(what: object) -> RequestFile:
     """A letter that no other test has asked about."""
     return RequestFile(name="letter.md", content=LETTER.content + f" I told you: {what}".encode())
@@ -225,3 +228,9 @@ def test_no_more_than_there_may_be() -> None:
         Request.model_validate({"question": "?", "prompt": "?", "files": files})
     with pytest.raises(ValueError, match="base64"):
         Request.model_validate({"question": "?", "prompt": "?", "files": [{"name": "a.txt", "content": "!"}]})
+
+
+def test_what_was_guessed_or_not_read_is_told_with_the_answer(device: Resident) -> None:
+    remark = "latin.txt: its encoding was guessed: cp1252; --encoding names another one."
+    assert remark in ask(device, LETTER, LATIN).report.notes
+    assert not [note for note in ask(device, LETTER).report.notes if "encoding" in note]

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from scripts.daemons import Pair, add_documents, dragon, free_port
+from scripts.daemons import Daemon, Pair, add_documents, dragon, free_port
 from tests.daemons.ending import end
 from tests.daemons.ray_machines import RayMachines
 from tests.daemons.streaming import wait_until
@@ -193,3 +194,30 @@ def test_stopping(town: Town) -> None:
     left = town.workers
     end(town.pair.cloud).check()
     wait_until(lambda: not any(each.is_running() for each in left), "the workers have ended", STARTED)
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """One whose path is short enough for Ray's sockets."""
+    with TemporaryDirectory(prefix="r", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_cluster_of_its_own_leaves_nothing(
+    fresh_data: Callable[[], Path], model: dict[str, Any], short_folder: Path
+) -> None:
+    """It ends in order, and Ray's processes and its folder with it."""
+    flags = model | {"bind": f"tcp://127.0.0.1:{free_port()}", "ray": "local", "workers": 1, "threads": 1}
+    temporary, data = short_folder, fresh_data()
+    cloud = Daemon("cloud", data, flags, data / "cloud.log", environment={"TMPDIR": str(temporary)}, patience=STARTED)
+    cloud.start()
+    try:
+        cloud.wait_for("cloud ready")
+        assert cloud.process is not None
+        started = psutil.Process(cloud.process.pid).children(recursive=True)
+        assert list(temporary.glob("dragon-ray-*"))
+        end(cloud).check()
+    finally:
+        cloud.stop()
+    wait_until(lambda: not any(each.is_running() for each in started), "its processes have ended", STARTED)
+    wait_until(lambda: not list(temporary.glob("dragon-ray-*")), "its folder is removed", STARTED)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from common.answer.report import Report, SentBytes, SideReport, Source
-from common.answer.request import Request, RequestError
+from common.answer.request import Request, RequestError, TooLong
 from common.engine.model.prompt import PLAIN_TOOLS, Conversation, Query, ToolFormat, in_plain_words, text_query
 from common.processors.trial import always
 from device.doctor.checks import Finding
@@ -62,7 +62,7 @@ class TableEngine:
     ) -> TableGeneration:
         generations = self.generations  # of this test, whenever the request is done
         if len(request.question.encode()) > MAX_QUESTION:
-            raise RequestError(f"The question is longer than {MAX_QUESTION} bytes.", "prompt")
+            raise TooLong(f"The question is longer than {MAX_QUESTION} bytes.")
         if request.question.startswith("refuse"):
             raise RequestError("The placement 'cloud' needs privacy 'balanced'.", "placement")
         if request.question.startswith("unready"):

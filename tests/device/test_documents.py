@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,18 @@ def test_an_upload_that_is_refused_is_not_kept(tmp_path: Path) -> None:
             assert documents.put("note.txt", b"another note")
         assert (settings.uploads / "note.txt").read_bytes() == b"another note"
         assert library.watched() == [str(settings.uploads)]
+
+
+def test_names_with_accents_of_either_form_are_one_upload(tmp_path: Path) -> None:
+    settings = DeviceSettings(data=tmp_path / "data", document_store_bytes=0)
+    apart, whole = (unicodedata.normalize(form, "Müller.txt") for form in ("NFD", "NFC"))
+    with Library(settings.library, ToyEmbedder()) as library:
+        documents = OwnDocuments(settings, library, library.search)
+        assert [documents.put(name, name.encode()) for name in (apart, whole, apart)] == [False, True, True]
+        library.add(settings.uploads)
+        assert [Path(file.path).name for file in library.files()] == [whole]
+        assert documents.discard(apart)
+        assert (list(settings.uploads.iterdir()), library.files()) == ([], [])
 
 
 def test_an_upload_that_is_no_document_is_listed_and_removed_by_its_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.answer.request import AnswerFailed
+from common.answer.request import QUESTION_TOO_LONG, AnswerFailed, TooLong
 from common.sampling.certificate import NO_EVIDENCE
 from device.interface import Finished, TokenEvent
 from proto.codes import EMPTY, RaceEntries, encode_race
@@ -71,9 +71,9 @@ by_method = pytest.mark.parametrize("method", METHODS)
 
 @pytest.fixture(autouse=True)
 def lower_ceilings(cloud: ScriptedCloud, device: Resident, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, seconds in (("PREFILL_PATIENCE", 0.5), ("MOST_READING", 1.0), ("MOST_STEP", 0.2)):
-        monkeypatch.setattr(f"device.cloud_connection.{name}", seconds)
-    monkeypatch.setattr("common.answer.patience.MOST_STEP", 0.2)
+    monkeypatch.setattr("device.cloud_connection.PREFILL_PATIENCE", 0.5)
+    for name, seconds in (("FIRST_READING", 1.0), ("MOST_STEP", 0.2)):  # MOST_READING stays: no lie reaches it
+        monkeypatch.setattr(f"common.answer.patience.{name}", seconds)
     monkeypatch.setattr("common.methods.aggregate.device.CLOUD_PATIENCE", PATIENCE)
     yield
     cloud.be_quiet()
@@ -181,6 +181,20 @@ class TestEveryMethod:
         report = ask(device, method).report
         assert report.degraded == tuple(range(report.tokens))
 
+    def test_that_reads_in_vain_is_believed_less(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
+        connection = device.engine.cloud.connection
+        assert connection is not None
+        cloud.script = at_opening(lambda session: ready(session, MOST))
+        if method not in ("fetch-text", "sequence-wise"):
+            cloud.script = at_opening(no_passages, lambda session: ready(session, MOST))
+        connection.trust.ended(10, 0.1)
+        before = connection.trust.seconds(MOST, 0, 1.0)
+        ask(device, method)
+        assert connection.trust.seconds(MOST, 0, 1.0) == before / 2
+        cloud.script = at_opening(ready, lambda session: Target(session, 0, 0, (TOKEN, TOKEN), "cloud"))
+        check_that_two_count(device, "speculative")
+        assert connection.trust.seconds(MOST, 0, 1.0) >= before
+
     def test_that_talks_of_nothing(self, cloud: ScriptedCloud, device: Resident, method: str) -> None:
         cloud.script = at_opening(ready, then=ready)
         report = ask(device, method).report
@@ -200,6 +214,16 @@ class TestEveryMethod:
         report = ask(device, method, stop=(text[2:4],)).report
         assert report.tokens < LENGTH
         assert report.degraded == tuple(range(report.tokens))
+
+
+def test_one_whose_context_is_shorter_than_the_question(cloud: ScriptedCloud, device: Resident) -> None:
+    """Nothing that is tried again would help: the request itself is refused, unless this device can answer alone."""
+    cloud.script = at_opening(lambda session: Error(session, QUESTION_TOO_LONG, "The question is too long."))
+    with pytest.raises(TooLong, match="The question is too long"):
+        ask(device, "speculative", sources="cloud")
+    report = ask(device, "speculative").report
+    assert report.degraded == tuple(range(report.tokens))
+    assert report.notes == ("The cloud did not take part: The question is too long.",)
 
 
 class TestPlacements:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from common.engine.model.errors import ModelError
 
@@ -212,6 +212,22 @@ class StoredTensor:
     shape: tuple[int, ...]
     first: int
     last: int
+
+
+LFS_POINTER: Final = b"version https://git-lfs"  # begins the file that Git leaves in the place of a large one
+LFS_POINTED: Final = "it is a pointer of Git LFS instead of the file; run `git lfs pull` there, or download it"
+
+
+def check_fetched(folder: Path) -> None:
+    """Raise `ModelError` for a folder in which Git LFS has left pointers in the place of files."""
+    pointers = []
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                    pointers.append(path.name)
+    if pointers:
+        raise ModelError(f"{folder}: {', '.join(pointers)}: {LFS_POINTED}")
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:

@@ -13,11 +13,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+
+from common.engine.model.errors import ModelError
+from common.engine.model.files import LFS_POINTED, LFS_POINTER
 
 _FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
 _END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
@@ -113,7 +116,7 @@ def _read_once(file: Path) -> Iterator[Any]:
             super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
 
     known: Any = gguf
-    reader, before = Reader(file), gguf.GGUFReader
+    reader, before = _opened(file, Reader), gguf.GGUFReader
     known.GGUFReader = lambda *_: reader
     try:
         yield reader
@@ -284,11 +287,28 @@ def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> No
         raise ValueError(f"{', '.join(left[:3])} ({len(left)} in all) would not be used")
 
 
+def _opened(file: Path, reader: Callable[[Path], Any]) -> Any:
+    """The `reader` of a file that is whole. Raises `ModelError`."""
+    with file.open("rb") as begun:
+        first = begun.read(len(LFS_POINTER))
+    if first == LFS_POINTER:
+        raise ModelError(LFS_POINTED)
+    if first[:4] != b"GGUF":
+        raise ModelError("it is no GGUF file")
+    try:
+        return reader(file)
+    except Exception as error:  # whatever the library makes of numbers that are not there
+        raise ModelError("it is cut off or damaged; get it again") from error
+
+
 def main() -> int:
     """The exit code; a failure is one line on stdout, progress goes to stderr."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         convert(Path(sys.argv[1]), Path(sys.argv[2]), converted="converted" in sys.argv[3:])
+    except ModelError as error:
+        print(" ".join(str(error).split()))
+        return 1
     except Exception as error:  # whatever the libraries make of a damaged or unknown file
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
         return 1

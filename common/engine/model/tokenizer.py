@@ -67,6 +67,7 @@ _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
 REPLACEMENT: Final = "\ufffd"  # in the place of bytes that are no character
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # a token that stands for a byte, where a decoder of this kind reads it:
 _BYTE_DECODER: Final = "ByteFallback"
+_BYTE_LEVEL: Final = "ByteLevel"  # the decoder of tokens whose names have a sign for each byte
 _MISSING: Final = "unexpected end of data"  # why bytes are no text that may be the beginning of one
 
 
@@ -107,6 +108,7 @@ class Tokenizer:
                 f"{pretrained.name_or_path}: a token has the id {self.size - 1}; the highest is {MOST_IDS - 1}"
             )
         self._bytes_of = _bytes_of(vocabulary, description.get("decoder"))
+        self._in_bytes = ("type", _BYTE_LEVEL) in named_values(description.get("decoder"))
         self.eos: int | None = pretrained.eos_token_id
         bos: int | None = pretrained.bos_token_id
         self.ends = _ends(self.special_ids, self.eos)
@@ -165,6 +167,18 @@ class Tokenizer:
             return name
         # By itself, a token of some tokenizers loses the space that it begins with.
         return self.continuation(self._anchor, [token])
+
+    def piece_bytes(self, token: int) -> bytes:
+        """The bytes of `piece`; of a token that is a part of a character, those that it stands for."""
+        text = self.piece(token)
+        if REPLACEMENT not in text:
+            return text.encode()
+        if token in self._bytes_of:
+            return bytes([self._bytes_of[token]])
+        name = self._backend.id_to_token(token)
+        if self._in_bytes and name is not None and _BYTE_OF_SIGN.keys() >= set(name):
+            return bytes(map(_BYTE_OF_SIGN.__getitem__, name))
+        return text.encode()
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
@@ -374,6 +388,18 @@ def _templates(found: Any) -> dict[str, str]:
     """A tokenizer's chat templates by name, which a single one does not have."""
     named = found if isinstance(found, Mapping) else {_DEFAULT: found}
     return {str(name): template for name, template in named.items() if isinstance(template, str)}
+
+
+def _byte_of_sign() -> dict[str, int]:
+    """The bytes by the signs that stand for them in the names of byte-level tokens, as GPT-2 has it: printable ones
+    for themselves, the others for characters from U+0100 on.
+    """
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(0x100) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTE_OF_SIGN: Final = _byte_of_sign()
 
 
 def _bytes_of(vocabulary: Mapping[str, int], decoder: Any) -> dict[int, int]:

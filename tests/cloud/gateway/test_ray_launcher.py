@@ -6,6 +6,7 @@ import importlib.util
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -16,6 +17,7 @@ from cloud.gateway.ray_driver import WorkerStarter, reason_of
 from cloud.gateway.ray_launcher import RayLauncher, own_address
 from cloud.settings import CloudSettings
 from common.configuration.configuration import ConfigurationError, load_settings
+from common.process.lifetime import LONGEST
 from tests.daemons.streaming import wait_until
 
 # Reads what it is told first, in so many lines, and answers then.
@@ -128,6 +130,18 @@ class TestDriver:
         assert third.misconfigured() and not first.misconfigured()
         third.terminate()
         third.kill()
+
+    def test_one_that_does_not_end_is_ended(self, launcher: RayLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Long before the gateway's own end is cut short; the folder that Ray had goes with it."""
+        self.driver(monkeypatch, {"placed": 1}, then="import time; time.sleep(600)")
+        worker = launcher.start(1, 0, "tcp://127.0.0.1:1")
+        wait_until(lambda: worker.awaited() == "it loads its models", "it is told")
+        folder = Path(str(launcher._wanted["folder"]))
+        (folder / "session").mkdir()
+        launcher.close()
+        assert worker.ended() is not None
+        assert not folder.exists()
+        assert ray_launcher._ENDING + ray_launcher._REMOVAL < LONGEST / 2  # the workers and the link take the rest
 
     def test_a_worker_waits_for_a_machine(self, launcher: RayLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
         self.driver(monkeypatch, {"placed": 2}, lines=3)

@@ -293,6 +293,20 @@ class TestDatabase:
             check(library)
             assert library.count > kept
 
+    def test_a_full_folder_of_temporary_files_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """SQLite sorts there what does not fit into memory; its error is the same."""
+        free = {tmp_path / "library": 10**9, tmp_path / "temporary": 0}
+        usage = type(shutil.disk_usage(tmp_path))
+        monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path / "temporary"))
+        monkeypatch.setattr("common.library.database.shutil.disk_usage", lambda place: usage(10**9, 0, free[place]))
+        full = sqlite3.OperationalError("database or disk is full")
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
+        (tmp_path / "library").mkdir()
+        with closing(Database(tmp_path / "library" / DATABASE)) as opened:
+            for fullest in ("temporary", "library"):
+                free[tmp_path / "library"] = 10**9 if fullest == "temporary" else 0
+                assert f"no space is left on the disk of {tmp_path / fullest}: free" in str(opened._explained(full))
+
     def test_a_folder_that_cannot_be(self, tmp_path: Path, toy: ToyEmbedder) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(LibraryError, match="can't be made"):

@@ -62,8 +62,37 @@ class TestIncremental:
         library.add(documents)
         os.utime(path, ns=(10**18, 10**18))
         assert library.add(documents).unchanged == 1
-        assert library.files()[0].mtime == 10**18
         assert len(toy.embedded) == 1
+
+    def test_other_words_of_the_same_length_and_time_are_seen(
+        self, library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Written over the old ones, or in a file that takes the place of the old one."""
+        monkeypatch.setattr("common.library.documents._TICK", 0)  # its times prove something at once
+        path = write("a.txt", "old words")
+        library.add(documents)
+        (stamp,) = [record.stamp for record in library.files()]
+        status = path.stat()
+        path.write_text("new words")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert library.add(documents).updated == 1
+        other = documents / "other"
+        other.write_text("odd words")
+        os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+        other.replace(path)
+        assert library.add(documents).updated == 1
+        (record,) = library.files()
+        assert 0 not in (stamp, record.stamp) and stamp != record.stamp
+        assert [hit.text for hit in library.search("words", 9)] == ["odd words"]
+
+    def test_what_has_its_stamp_still_is_not_read(
+        self, library: Library, documents: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("common.library.documents._TICK", 0)
+        write("a.txt", "apple tree")
+        library.add(documents)
+        monkeypatch.setattr("common.library.ingest.load", None)
+        assert library.add(documents).unchanged == 1
 
     def test_a_date_that_the_database_can_not_hold(self, library: Library, in_memory: Path) -> None:
         """Windows' zero, which archives and file systems of it hand on."""
@@ -370,8 +399,13 @@ class TestAnotherModel:
             library.rebuild(interrupt)
         write("03.txt", "another story")
         write("zz.txt", "last")
+
+        def interrupt_at_last(done: int, total: int, path: str) -> None:
+            if path.endswith("zz.txt"):
+                raise Interrupted
+
         with pytest.raises(Interrupted):
-            library.add(documents, interrupt)
+            library.add(documents, interrupt_at_last)
         assert library.rebuild() == library.count == 50
         assert library.search("another story", 1)[0].similarity == pytest.approx(1.0, abs=1e-3)
 

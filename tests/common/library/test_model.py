@@ -33,8 +33,19 @@ from tests.common.library.toy_embedder import ToyEmbedder
 FOLDERS = ("one", "two", "two/below")
 # Contents by the endings of the names that have them: what another reader makes of the same bytes is another question.
 LONG = " ".join(f"Sentence {number} of the long one is here." for number in range(60))
-CONTENTS = {".txt": ("apple tree", "banana bread", LONG), ".md": ("# Cherries\n\npie", "plain date", "# Figs\n\njam")}
+CONTENTS = {
+    ".txt": ("apple tree", "banana bread", LONG, "caf\xe9 noirs"),
+    ".md": ("# Cherries\n\npie", "plain date", "# Figs\n\njam", "petal date"),
+}
+AS_LONG = {"apple tree": "caf\xe9 noirs", "plain date": "petal date"}  # other contents of as many bytes
+AS_LONG |= {other: content for content, other in AS_LONG.items()}
 NAMES = tuple(f"{folder}/{name}{suffix}" for folder in FOLDERS for name in "ab" for suffix in CONTENTS)
+RENAMED = {"one/a.txt": "one/A.txt"}  # by case only
+RENAMED |= {other: name for name, other in RENAMED.items()}
+NAMES += ("one/A.txt",)
+# What the bytes of a text stand for where it is read in this encoding; otherwise it is as it was written.
+ENCODINGS = {"": "\xe9", "latin-1": "\xe9", "cp1251": "\u0439"}
+TICK = 20_000_000  # nanoseconds: of the systems on which the tests run
 ROOTS = (".", *FOLDERS)
 
 paths = st.sampled_from(NAMES)
@@ -71,6 +82,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.ids: dict[int, tuple[str, str]] = {}  # of documents that there ever were
         self.chunks: dict[int, str] = {}  # texts of all that there ever were
         self.time = 10**18
+        self.encoding = ""  # that was named for all documents
 
     @initialize()
     def begin(self) -> None:
@@ -91,7 +103,7 @@ class LibraryMachine(RuleBasedStateMachine):
 
     def on_disk(self, path: str) -> str | None:
         file = self.documents / path
-        return file.read_text() if file.is_file() else None
+        return file.read_text("latin-1") if file.is_file() else None
 
     def is_fresh(self, path: str) -> bool:
         """Whether a file is as it was read."""
@@ -100,10 +112,10 @@ class LibraryMachine(RuleBasedStateMachine):
     def files(self) -> dict[str, str]:
         return {path: content for path in NAMES if (content := self.on_disk(path)) is not None}
 
-    @rule(path=paths, number=st.integers(0, 2), read=st.booleans())
+    @rule(path=paths, number=st.integers(0, 3), read=st.booleans())
     def write(self, path: str, number: int, read: bool) -> None:
         self.time += 10**9
-        (self.documents / path).write_text(CONTENTS[Path(path).suffix][number])
+        (self.documents / path).write_text(CONTENTS[Path(path).suffix][number], "latin-1")
         os.utime(self.documents / path, ns=(self.time, self.time))
         self.may_be_read(read)
 
@@ -118,6 +130,34 @@ class LibraryMachine(RuleBasedStateMachine):
         else:
             (self.documents / path).rename(self.documents / to)
         self.may_be_read(read)
+
+    @rule(data=st.data(), replaced=st.booleans(), read=st.booleans())
+    @precondition(lambda self: bool(set(AS_LONG) & set(self.files().values())))
+    def write_unnoticed(self, data: st.DataObject, replaced: bool, read: bool) -> None:
+        """Other words of the same length, with the former time, in the same file or in one that replaces it."""
+        files = self.files()
+        path = data.draw(st.sampled_from(sorted(path for path, content in files.items() if content in AS_LONG)))
+        file, other = self.documents / path, self.documents / "other"
+        status = file.stat()
+        written = other if replaced else file
+        written.write_text(AS_LONG[files[path]], "latin-1")
+        os.utime(written, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if replaced:
+            other.replace(file)
+        self.may_be_read(read)
+
+    @rule(data=st.data(), read=st.booleans())
+    @precondition(lambda self: bool(set(RENAMED) & set(self.files())))
+    def change_case(self, data: st.DataObject, read: bool) -> None:
+        path = data.draw(st.sampled_from(sorted(set(RENAMED) & set(self.files()))))
+        (self.documents / path).rename(self.documents / RENAMED[path])
+        self.may_be_read(read)
+
+    @rule(encoding=st.sampled_from(sorted(ENCODINGS)))
+    def name_encoding(self, encoding: str) -> None:
+        self.library.add(self.documents, encoding=encoding)
+        self.encoding = encoding
+        self.was_read(".")
 
     @rule(data=st.data(), read=st.booleans())
     @precondition(lambda self: self.files())
@@ -145,6 +185,8 @@ class LibraryMachine(RuleBasedStateMachine):
         before = [record for record in self.library.files() if within(self.name(record), named)]
         assert self.library.remove([self.documents / named]) == len(before)
         self.known = {path: content for path, content in self.known.items() if not within(path, named)}
+        if named == ".":
+            self.encoding = ""
         self.settle()
 
     @rule(root=st.sampled_from(ROOTS), step=st.integers(0, 9), committed=st.booleans())
@@ -204,11 +246,17 @@ class LibraryMachine(RuleBasedStateMachine):
 
     def seen(self, record: FileRecord) -> tuple[str, str]:
         """A document's path and content."""
-        texts = [hit.text for hit in self.library.passages(record.path, "x")]
+        texts = [self.as_written(hit.text) for hit in self.library.passages(record.path, "x")]
         (content,) = [each for each in CONTENTS[Path(record.path).suffix] if texts[0] in each[: len(texts[0]) + 20]]
         assert "".join("".join(texts).split()) == "".join(content.split())
         assert record.chunks == len(texts)
         return self.name(record), content
+
+    def as_written(self, text: str) -> str:
+        """The text of a passage in the encoding in which all are written; it was read in the one that was named."""
+        read = ENCODINGS[self.encoding]
+        assert not any(sign in text for sign in ENCODINGS.values() if sign != read)
+        return text.replace(read, "\xe9")
 
     def note_ids(self) -> None:
         for record in self.library.files():
@@ -246,12 +294,13 @@ class LibraryMachine(RuleBasedStateMachine):
         for record in records:
             (content,) = [content for content, shown in self.shown.items() if shown.id == record.id]
             best = self.library.search(content[:200], 1)[0]
-            assert best.text in content
+            assert self.as_written(best.text) in content
 
 
 def run(machine: type[LibraryMachine], chunker: Chunker, **options: Any) -> None:
     machine.chunker = chunker
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=10, **options))
+    with patch("common.library.documents._TICK", TICK):
+        run_state_machine_as_test(machine, settings=settings(stateful_step_count=10, **options))
 
 
 def test_it_is_as_its_model(chunker: Chunker) -> None:
@@ -304,7 +353,25 @@ class Missing(Library):
         return found[:-1] if len(found) > 2 else found
 
 
-@pytest.mark.parametrize("mutant", [Renumbered, Titled, Forgetful, Waiting, Missing], ids=lambda each: each.__name__)
+class Dated(Library):
+    """Takes a file with the former size and time for the former one."""
+
+    def add(self, *args: Any, **options: Any) -> Any:
+        with patch("common.library.documents.stamp_of", lambda status: status.st_mtime_ns):
+            return super().add(*args, **options)
+
+
+class Deaf(Library):
+    """Does not hear which encoding is named."""
+
+    def add(self, *args: Any, encoding: str | None = None, **options: Any) -> Any:
+        return super().add(*args, **options)
+
+
+MUTANTS = [Renumbered, Titled, Forgetful, Waiting, Missing, Dated, Deaf]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.__name__)
 def test_a_mutant_is_seen(mutant: type[Library], chunker: Chunker) -> None:
     class Machine(LibraryMachine):
         opened = mutant

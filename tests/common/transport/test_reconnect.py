@@ -238,6 +238,22 @@ def test_pauses_grow_while_a_door_opens_and_shuts() -> None:
             assert link.counters().connects == 0
 
 
+def test_pauses_stay_short_while_each_connection_brings_an_answer_forward() -> None:
+    """Without progress, the pauses of so many cuts add up to minutes."""
+    cuts, first, last = 12, 0.05, 60.0
+    device = Recorder()
+    with (
+        CloudLink(LOCAL, None, Recorder()) as cloud,
+        FaultyProxy(port_of(cloud.address)) as proxy,
+        DeviceLink(proxy.address, None, device, Limits(backoff_first=first, backoff_last=last)) as link,
+    ):
+        for count in range(1, cuts + 1):
+            device.wait(lambda count=count: len(device.connected) == count)  # type: ignore[misc]
+            link.progressed()
+            proxy.cut()
+        device.wait(lambda: len(device.connected) == cuts + 1)
+
+
 def test_a_silent_listener_is_given_up_and_tried_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(SECONDS)

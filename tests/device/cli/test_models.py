@@ -277,3 +277,18 @@ def test_a_missing_table_of_word_weights_is_told_before_the_model_is_loaded(
     with pytest.raises(ValueError, match="is missing: lexical weights need a table"):
         SideRuntime("device", settings)
     assert loads == []
+
+
+def test_a_folder_that_is_not_fetched_is_refused(dragon: Dragon, tmp_path: Path) -> None:
+    """Git LFS has left pointers in the place of large files, or a download was cut off."""
+    folder, place = make_model("llama", tmp_path / "small"), {"DRAGON_DEVICE_MODELS": str(tmp_path / "models")}
+    weights = next(folder.glob("*.safetensors"))
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    refused = dragon("models", "pull", str(folder), **place)
+    assert refused.returncode == 2 and "is cut off, or is no safetensors file; get it again" in refused.stderr
+    weights.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{64 * '0'}\nsize 9\n")
+    refused = dragon("models", "pull", str(folder), **place)
+    assert refused.returncode == 2
+    assert f"{weights.name}: it is a pointer of Git LFS instead of the file; run `git lfs pull`" in refused.stderr
+    assert not (tmp_path / "models" / "small").exists()

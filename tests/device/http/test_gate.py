@@ -232,7 +232,7 @@ class TestKey:
 
 class TestStatuses:
     def test_unknown_path(self, http: httpx.Client) -> None:
-        for path in ("/v1", "/v1/models/", "/v1/completions/", "/v1/audio/speech", "/docs"):
+        for path in ("/v1", "/v1/completion/", "/v1/audio/speech", "/docs"):
             response = http.get(path)
             assert response.status_code == 404, path
             assert response.json()["error"]["type"] == "invalid_request_error"

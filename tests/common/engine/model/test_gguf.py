@@ -151,6 +151,26 @@ def test_what_is_not_whole_is_made_again(file: Path, copy: Path, monkeypatch: py
         assert is_complete(copy)
 
 
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.5, 0.999])
+def test_one_that_is_cut_off_is_refused_in_a_sentence(
+    file: Path, weights: Weights, tmp_path: Path, share: float
+) -> None:
+    cut, whole = tmp_path / "cut.gguf", file.read_bytes()
+    cut.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ModelError, match=r"^it is cut off or damaged; get it again$"):
+        convert(cut, tmp_path / "made")
+
+
+def test_another_file_by_that_name_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for content, said in (
+        (b"version https://git-lfs.github.com/spec/v1\noid", "pointer of Git LFS"),
+        (b"<html>", "no GGUF"),
+    ):
+        (tmp_path / "x.gguf").write_bytes(content)
+        with pytest.raises(ModelError, match=said):
+            convert(tmp_path / "x.gguf", tmp_path / "made")
+
+
 def test_an_import_of_another_release_can_not_be_checked(copy: Path) -> None:
     change(copy / MANIFEST, conversion=CONVERSION - 1)
     with pytest.raises(ModelError, match=r"by another release; name the \.gguf file"):

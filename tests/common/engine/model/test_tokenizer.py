@@ -80,6 +80,16 @@ class TestRoundTrip:
         ids = TOKENIZERS[name].encode("".join(words))
         assert TOKENIZERS[name].decode(ids) == library.decode(ids, clean_up_tokenization_spaces=False)
 
+    @pytest.mark.parametrize("name", ["demo", "byte level", "sentencepiece"])
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=20))
+    @example(text="the 你好🙂 é \n")
+    def test_the_bytes_of_pieces_are_those_of_the_text(self, name: str, text: str) -> None:
+        """Also where each piece is but a part of a character."""
+        tokenizer = TOKENIZERS[name]
+        pieces = [tokenizer.piece_bytes(token) for token in tokenizer.encode(text)]
+        assert b"".join(pieces).removeprefix(b" " if name == "sentencepiece" and text else b"") == text.encode()
+
     def test_special_tokens_in_a_text_are_text(self) -> None:
         text = "ignore this <eos> and that"
         ids = DEMO_TOKENIZER.encode(text)
