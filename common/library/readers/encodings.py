@@ -226,7 +226,7 @@ def _is_big5(sample: bytes) -> bool:
     """
     if _BIG5.fullmatch(sample) is None:
         return False
-    characters = _BIG5_CHARACTER.findall(sample)
+    characters: list[bytes] = _BIG5_CHARACTER.findall(sample)
     return sum(character[1] < 0x80 for character in characters) >= _ENDS_IN_ASCII * len(characters)
 
 

@@ -300,7 +300,7 @@ class TestDatabase:
         monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path / "temporary"))
         monkeypatch.setattr("common.library.database.shutil.disk_usage", lambda place: usage(10**9, 0, free[place]))
         full = sqlite3.OperationalError("database or disk is full")
-        full.sqlite_errorcode = sqlite3.SQLITE_FULL  # type: ignore[attr-defined]
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
         (tmp_path / "library").mkdir()
         with closing(Database(tmp_path / "library" / DATABASE)) as opened:
             for fullest in ("temporary", "library"):

@@ -14,7 +14,7 @@ from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
 CHAT = "/v1/chat/completions"
-BODY = {"messages": [{"role": "user", "content": "a b"}]}
+BODY: dict[str, object] = {"messages": [{"role": "user", "content": "a b"}]}
 
 
 @pytest.fixture
@@ -72,7 +72,11 @@ class TestAbsoluteForm:
 
 class TestModels:
     def test_another_one_is_not_found(self, client: httpx.Client, engine: TableEngine) -> None:
-        bodies = {CHAT: BODY, "/v1/responses": {"input": "a"}, "/v1/completions": {"prompt": "a"}}
+        bodies: dict[str, dict[str, object]] = {
+            CHAT: BODY,
+            "/v1/responses": {"input": "a"},
+            "/v1/completions": {"prompt": "a"},
+        }
         for path, body in bodies.items():
             answer = client.post(path, json=body | {"model": "gpt-4o"})
             error = answer.json()["error"]
