@@ -95,7 +95,7 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
 
 
 def too_long(sentence: str, param: str) -> ApiError:
-    """A question that does not fit; by the code clients know that they have to shorten it."""
+    """The refusal of a request that does not fit; by its code clients know that they have to shorten it."""
     return ApiError(400, sentence, param=param, code="context_length_exceeded")
 
 

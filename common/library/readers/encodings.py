@@ -92,6 +92,9 @@ _CONTROL_BYTES: Final = re.compile(f"[{_CONTROLS}]".encode())
 _CONTROL_CHARACTERS: Final = re.compile(f"[{_CONTROLS}\x80-\x9f\ufffd-\uffff]")
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]+")
 _NOT_LATIN: Final = re.compile(rb"[\x80-\x9f]")  # Latin-1 has nothing there
+_BIG5_CHARACTER: Final = re.compile(rb"[\xa1-\xc6][\x40-\x7e\xa1-\xfe]")
+_BIG5: Final = re.compile(rb"(?:[\x00-\x7f]|" + _BIG5_CHARACTER.pattern + rb")+")
+_ENDS_IN_ASCII: Final = 0.25  # of characters
 _WITH_NUL: Final = "it is not text: it contains NUL bytes"
 _ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never a part of another one
 
@@ -210,9 +213,21 @@ def _narrow(content: bytes) -> tuple[str, str]:
         raise Unreadable("it is not text: it contains control characters, and is not UTF-8")
     sample = _sample(content)
     found = _latin(sample) or _likeliest(sample, _NARROW)
+    if found == "cp932" and _is_big5(sample):
+        found = "big5"
     if found is None:
         raise Unreadable("it is not text, or in an encoding that can't be told: save it as UTF-8")
     return content.decode(found, "replace"), found  # the sample was right; a damaged byte later on is one character
+
+
+def _is_big5(sample: bytes) -> bool:
+    """Whether bytes that are half-width kana in Japanese are the frequent characters of Big5: of these, every second
+    one ends with a byte of ASCII, which in a row of kana no other letter follows.
+    """
+    if _BIG5.fullmatch(sample) is None:
+        return False
+    characters: list[bytes] = _BIG5_CHARACTER.findall(sample)
+    return sum(character[1] < 0x80 for character in characters) >= _ENDS_IN_ASCII * len(characters)
 
 
 def _sample(content: bytes) -> bytes:

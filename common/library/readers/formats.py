@@ -48,9 +48,16 @@ SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Files that do not say how their characters are encoded.
 GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
 # Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
-REVISIONS: Final = dict.fromkeys(SUFFIXES, 7)
+REVISIONS: Final = dict.fromkeys(SUFFIXES, 8)
 # Documents that are not read, and what the program that wrote them can save them as.
-CONVERTIBLE: Final = {".doc": "docx", ".xls": "xlsx", ".ppt": "pptx", ".pages": "docx", ".numbers": "xlsx"}
+CONVERTIBLE: Final = {
+    ".doc": "docx",
+    ".xls": "xlsx",
+    ".ppt": "pptx",
+    ".pages": "docx",
+    ".numbers": "xlsx",
+    ".msg": "eml",
+}
 # The same for people.
 READ: Final = " ".join(sorted(suffix[1:] for suffix in SUFFIXES.difference(_SOURCE.split()))) + ", and source code"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ from tests.device.conftest import Serve
 from tests.device.table_engine import WAIT, TableEngine
 
 CHAT = "/v1/chat/completions"
-BODY = {"messages": [{"role": "user", "content": "a b"}]}
+BODY: dict[str, object] = {"messages": [{"role": "user", "content": "a b"}]}
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ class TestAbsoluteForm:
 
 class TestModels:
     def test_another_one_is_not_found(self, client: httpx.Client, engine: TableEngine) -> None:
-        bodies: dict[str, dict[str, Any]] = {
+        bodies: dict[str, dict[str, object]] = {
             CHAT: BODY,
             "/v1/responses": {"input": "a"},
             "/v1/completions": {"prompt": "a"},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from common.library.documents import File, read_content
 from common.library.readers.content import Unreadable
-from common.library.readers.encodings import decoded, decoded_as
+from common.library.readers.encodings import decoded, decoded_as, text_and_remarks
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.markup import read_html
 from tests.common.library.readers import files
@@ -30,6 +30,8 @@ SPANISH = "¿Dónde está la niña? Mañana por la mañana llega el señor Núñ
 MAIL = "From: ann@example.org\n\nDear all,\nthe boat leaves.\nAnn\n"
 NOTEBOOK = files.notebook([("markdown", "# Load\r\nfirst\r\nthen")])
 TEXTS = {"german": GERMAN, "french": FRENCH, "russian": RUSSIAN, "japanese": JAPANESE, "note": NOTE, "sign": SIGN}
+
+GUESSED_AS = "its encoding was guessed: {}; --encoding names another one"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -81,6 +83,22 @@ def test_unicode(text: str, encoding: str) -> None:
 def test_older_encodings(text: str, encoding: str, before: int) -> None:
     plain = "Nothing special here.\n" * (before // 22)
     assert decoded((plain + text).encode(encoding)) == plain + text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("圖書館的書架在三樓西側。\n", "今天下午三點開會。\n", "請在星期五以前把報告交給王先生。", "台北市信義區\n"),
+        "Meeting: 明天上午九點\n",
+    ],
+)
+def test_a_line_of_big5_is_none_of_half_width_kana(text: str) -> None:
+    assert text_and_remarks(text.encode("big5")) == (text, (GUESSED_AS.format("big5"),))
+
+
+@pytest.mark.parametrize("text", ["ｱｲｳｴｵ ｶｷｸ\n", "ﾆﾎﾝｺﾞ ﾉ ﾃｷｽﾄ", "部品番号は棚にあります。"])
+def test_a_line_of_kana_stays_one(text: str) -> None:
+    assert text_and_remarks(text.encode("cp932")) == (text, (GUESSED_AS.format("cp932"),))
 
 
 def test_a_character_across_the_end_of_what_is_guessed_from() -> None:
