@@ -60,7 +60,6 @@ class ShownAnswer:
         self._request = request
         self._tokenizer = tokenizer
         self._eos = eos
-        self._tokens = 0
         self._text: list[str] = []
         self._stream = tokenizer.stream()
         self._stops = StopFilter(request.stop)
@@ -68,8 +67,12 @@ class ShownAnswer:
         # In a format that is data, and cut it would be none.
         bound = request.response_format is not None or (request.calls is not None and request.calls.must)
         self._repetition = Repetition() if request.end_repetition and not bound else None
-        self.repeats = False  # it was ended because it did nothing else
         self._tell = tell
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the answer was ended because it did nothing but repeat itself."""
+        return self._repetition is not None and self._repetition.ended
 
     @property
     def text(self) -> str:
@@ -78,7 +81,6 @@ class ShownAnswer:
 
     def committed(self, commit: Commit, alone: bool) -> bool:
         """Show a token, which is final; `alone`: the whole answer is the device's. Returns whether it goes on."""
-        self._tokens += 1
         self._recent.append(commit.token)
         if commit.token in self._eos:
             self.reason = "stop"
@@ -88,9 +90,9 @@ class ShownAnswer:
         if stopped:
             self.reason = "stop"
         elif self._repetition is not None and self._repetition.push(commit.token):
-            self.reason, self.repeats, stopped = "stop", True, True
+            self.reason, stopped = "stop", True
             text += self._rest()
-        elif self._tokens >= self._request.max_tokens:
+        elif commit.position + 1 >= self._request.max_tokens:
             self.reason = "length"
             text += self._rest()
         self._emit(commit, text, alone)
@@ -144,6 +146,7 @@ class Repetition:
     """Looks at the end of an answer, token by token."""
 
     def __init__(self) -> None:
+        self.ended = False  # the end was nothing but one cycle
         self._tokens: list[int] = []
         self._runs = [0] * (LONGEST_CYCLE + 1)  # by length of the cycle: tokens at the end that equal those before
 
@@ -152,14 +155,14 @@ class Repetition:
         over `SHORTEST_RUN` tokens.
         """
         self._tokens.append(token)
-        place, ended = len(self._tokens) - 1, False
+        place = len(self._tokens) - 1
         for cycle in range(1, LONGEST_CYCLE + 1):
             before = place - cycle
             same = before >= 0 and self._tokens[before] == token
             run = self._runs[cycle] = self._runs[cycle] + 1 if same else 0
             # The run counts from the second time on.
-            ended |= run + cycle >= max(SHORTEST_RUN, FEWEST_CYCLES * cycle)
-        return ended
+            self.ended |= run + cycle >= max(SHORTEST_RUN, FEWEST_CYCLES * cycle)
+        return self.ended
 
 
 # --- active_request

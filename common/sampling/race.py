@@ -261,11 +261,6 @@ AnyRace = TypeVar("AnyRace", bound=RaceView)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RemoteRace(RaceView):
-    """The other side's race, as its list tells it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LocalRace(RaceView):
     """This side's race: what it sends, and the whole mixture behind it."""
 
@@ -437,17 +432,17 @@ class RaceSampler:
 
     # --- the other side's lists
 
-    def read(self, side: Side, position: int, payload: bytes) -> RemoteRace:
+    def read(self, side: Side, position: int, payload: bytes) -> RaceView:
         return self.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
 
-    def receive(self, position: int, entries: RaceEntries) -> RemoteRace:
+    def receive(self, position: int, entries: RaceEntries) -> RaceView:
         """The race that a list of the other side's K fastest tokens tells of.
 
         Raises `ProtocolError` for a list that no race can have sent.
         """
         self._check(entries, min(self._entries + self._likeliest, self._vocabulary))
         speeds = self._speeds(position, entries)
-        return RemoteRace(position, entries, speeds, self._threshold(speeds, self._entries))
+        return RaceView(position, entries, speeds, self._threshold(speeds, self._entries))
 
     def extend(self, race: AnyRace, depth: int, entries: RaceEntries) -> AnyRace:
         """`race` with more values: of named tokens (`depth` 0), or of the `depth` fastest ones.

@@ -63,14 +63,6 @@ class AnswerLimits:
 
 
 @dataclass(slots=True, eq=False)
-class _Unread:
-    """An event that nobody has read yet."""
-
-    index: int
-    event: AnswerEvent | ApiError | None  # None: something that came later has taken it back
-
-
-@dataclass(slots=True, eq=False)
 class _Answer:
     """One of the answers, as far as the event loop knows."""
 
@@ -82,7 +74,7 @@ class _Answer:
     over: bool = False  # the engine has told its end
     closed: bool = False  # what the engine tells of it is not wanted any more
     unread: int = 0  # events
-    last: _Unread | None = None
+    last: AnswerEvent | ApiError | None = None  # event
 
 
 class Answers:
@@ -115,7 +107,7 @@ class Answers:
         self._starting = starting
         self._number = number
         self._loop = asyncio.get_running_loop()
-        self._events: deque[_Unread] = deque()
+        self._events: deque[tuple[int, AnswerEvent | ApiError]] = deque()  # that nobody has read yet
         self._arrived = asyncio.Event()
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._answers = [_Answer(*pair, silent=not continued) for pair in zip(requests, places, strict=True)]
@@ -134,10 +126,9 @@ class Answers:
         try:
             async with asyncio.timeout(patience):
                 while True:
-                    while self._events:
-                        unread = self._events.popleft()
-                        if unread.event is not None:
-                            return unread.index, self._read(self._answers[unread.index], unread.event)
+                    if self._events:
+                        index, event = self._events.popleft()
+                        return index, self._read(self._answers[index], event)
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -238,8 +229,8 @@ class Answers:
     def _keep(self, index: int, event: AnswerEvent) -> None:
         answer = self._answers[index]
         self._on_begun()  # the engine may tell of an answer before it has said that it took it
-        if answer.unread and answer.last is not None and isinstance(answer.last.event, Provisional):
-            answer.last.event = None  # what comes now takes it back
+        if answer.unread and isinstance(answer.last, Provisional):
+            self._events.remove((index, answer.last))  # the event that comes now takes it back
             answer.unread -= 1
         if self._patience.unread is not None and answer.unread >= self._patience.unread:
             self._cancel(index, reader_too_slow())
@@ -249,8 +240,8 @@ class Answers:
         self._put(index, event)
 
     def _put(self, index: int, event: AnswerEvent | ApiError) -> None:
-        self._answers[index].last = unread = _Unread(index, event)
-        self._events.append(unread)
+        self._answers[index].last = event
+        self._events.append((index, event))
         self._arrived.set()
 
     def _read(self, answer: _Answer, event: AnswerEvent | ApiError) -> AnswerEvent:
@@ -271,7 +262,7 @@ class Answers:
         answer = self._answers[index]
         if answer.closed:
             return
-        self._events = deque(unread for unread in self._events if unread.index != index)
+        self._events = deque(each for each in self._events if each[0] != index)
         self._fail(index, reason)
         if answer.generation is not None:
             answer.generation.cancel()

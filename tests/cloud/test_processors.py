@@ -152,7 +152,7 @@ def test_a_device_that_has_formats_compiled_without_end_holds_up_itself(
 
 def test_all_connections_of_a_key_have_one_share(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: list[object] = []
-    monkeypatch.setattr(town.cloud, "begin", lambda start, _: owners.append(start.tenant))
+    monkeypatch.setattr(town.cloud, "begin", lambda request, *rest: owners.append(request.tenant))
     for peer in (Peer(1001, "a key"), Peer(1002, "a key"), Peer(1003, "another key")):
         town.sessions.on_message(peer, replace(town.cloud.hello, role="device"), 0)
         town.sessions.on_message(peer, OPEN, 0)

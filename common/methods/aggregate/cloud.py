@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from common.answer.patience import WaitLimits
 from common.answer.request import read_own_options
@@ -17,7 +18,7 @@ from common.methods.halves import CloudPart
 from common.methods.interface import CloudContext
 from proto.messages import Closed, Draft, Fetch, Message, Open, Resolve, Resolved, Side, Sync, Target
 
-NEVER = float("inf")
+FOREVER: Final = WaitLimits(float("inf"), float("inf"))
 
 
 class CloudAnswer(CloudPart):
@@ -83,7 +84,7 @@ class CloudAnswer(CloudPart):
         side, answer = self.context.side, self.answer
         drafts, row = min(self.request.run_ahead, run_ahead), answer.rows * side.decoding.row_seconds
         ahead = self.context.estimates.ahead(drafts, self.branches, answer.trips, row, answer.room, now)
-        answer.poll(now, WaitLimits(NEVER, NEVER), ahead)
+        answer.poll(now, FOREVER, ahead)
         if self._second.going:
             self._second.tick(now)
 

@@ -37,7 +37,6 @@ class FetchCloud:
             raise ValueError("Documents are asked for with Fetch.")
         self._request = request
         self._context = context
-        self._side = context.side
         self._over = False
         self._hits: Sequence[Hit] = ()
         self._prepared = 0  # documents whose parts were made
@@ -98,7 +97,7 @@ class FetchCloud:
         request = self._request
         if self._over:
             return
-        hits = self._side.search(request.question, request.documents, request.earlier, Scope(request.only))
+        hits = self._context.side.search(request.question, request.documents, request.earlier, Scope(request.only))
         with self._lock:
             self._hits, self._preparing = hits, False
             if not hits:
@@ -111,7 +110,9 @@ class FetchCloud:
         if self._request.form == "text":
             self._ready(hit, hit.text.encode())
             return
-        document = self._side.target.document(hit.source, hit.text, hit.similarity, self._side.decoder.max_context)
+        document = self._context.side.target.document(
+            hit.source, hit.text, hit.similarity, self._context.side.decoder.max_context
+        )
         job = DocumentJob(
             document.tokens,
             self._context.tenant,
@@ -119,7 +120,7 @@ class FetchCloud:
             failed=lambda error: self._fail(as_failure(error, UNPREPARED)),
             over=lambda: self._over,
         )
-        self._side.decoding.submit(job)
+        self._context.side.decoding.submit(job)
 
     def _computed(self, hit: Hit, tokens: tuple[int, ...], states: DocumentStates) -> None:
         self._later(partial(self._pack, hit, tokens, states))
@@ -135,7 +136,7 @@ class FetchCloud:
         self._pump()
 
     def _later(self, task: Callable[[], None]) -> None:
-        self._side.on_retrieval_thread(task, self._fail, self._context.tenant)
+        self._context.side.on_retrieval_thread(task, self._fail, self._context.tenant)
 
     def _fail(self, failure: Exception) -> None:
         if not self._over:

@@ -56,7 +56,7 @@ def needs(device: EdgeDevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
         return claim(needs)
 
     for module in (beginning, resident):
-        monkeypatch.setattr(module, "claimed", partial(noting, module.claimed))
+        monkeypatch.setattr(module, "Claim", partial(noting, module.Claim))
     limits = {memory: (memory.limit_bytes, memory.patience) for memory in memories(device)}
     yield claimed
     for memory, (limit, patience) in limits.items():
