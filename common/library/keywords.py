@@ -19,7 +19,9 @@ from common.library.terms import sought
 _MOST_WORDS = 64  # of a question that are searched for, the rarest of it
 _MOST_COUNTED = 512  # terms of a question of which it is found how rare they are: a page of text has as many
 _FEW = 256  # chunks up to which words are counted before others are
-_COMMON = 6  # a word in more than one of so many chunks tells little, and takes the longest to rank
+_COMMON = 8  # a word in more than one of so many chunks tells little, and takes the longest to rank
+_COMMON_AMONG_FEW = 4  # the same up to `_QUICK` chunks
+_QUICK = 64  # chunks that are ranked in no time
 _EQUALS = 64  # chunks of one rank that are looked for at once
 _ROWS = 1024  # fetched at a time
 _CHECKED = 2**18  # chunks of an index that has a checksum: half a second
@@ -104,7 +106,7 @@ class Keywords:
         """
         if k <= 0:
             return {}
-        most = min(_RANKED, max(1, chunks // _COMMON))
+        most = min(_RANKED, max(1, chunks // _COMMON, min(_QUICK, chunks // _COMMON_AMONG_FEW)))
         counts = self._counts_of(sought(question)[:_MOST_COUNTED], most, chunks)
         rare = sorted((term for term, count in counts.items() if count <= most), key=lambda term: counts[term])
         ranked = accumulate(counts[term] for term in rare)
@@ -171,7 +173,7 @@ class Keywords:
         """Numbers of chunks that hold each of the rarest `terms`, see `_count`, in their order. A term that is nowhere
         is left out.
         """
-        few = min(most, _FEW)
+        few = min(most, _FEW if len(terms) > _MOST_WORDS else most)
         counts = {term: count for term in terms if (count := self._count(term, few))}
         common = [term for term, count in counts.items() if count > few]
         room = max(0, _MOST_WORDS - len(counts) + len(common))

@@ -27,7 +27,7 @@ _YEARS: Final = range(1000, 3000)
 _THIS_CENTURY: Final = 70  # years of two digits below that
 
 _LETTER: Final = rf"[^\W_{UNSPACED}]"  # or a digit
-_WORD: Final = re.compile(f"{_LETTER}+")
+_ASCII_WORD: Final = re.compile("[a-z0-9]+")  # quicker
 _WORD_OR_UNSPACED: Final = re.compile(f"([{UNSPACED}]+)|{_LETTER}+")
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]+")
 # Words that signs join; of digits a comma is one of these signs.
@@ -44,9 +44,10 @@ _GROUPED: Final = re.compile(
 _SHARP: Final = re.compile(rf"(?<!{_LETTER})[^\W\d_]+(?:\+\+|#)(?!{_LETTER})")
 _DOTTED: Final = re.compile(rf"\.(?<![^\s(\"']\.)[^\W\d_]{_LETTER}*")
 
+_PARTED: Final = re.compile(r"\d[-./]\d")
 _YEAR_FIRST: Final = re.compile(r"(?<!\d)(?<!\d[-./])(\d{4})([-./])(\d{1,2})\2(\d{1,2})(?!\d)")
 _YEAR_LAST: Final = re.compile(r"(?<!\d)(?<!\d[-./])(\d{1,2})([-./])(\d{1,2})\2(\d{4}|\d\d)(?![-./]?\d)")
-_TOGETHER: Final = re.compile(r"(?<![^\W_])((?:19|20)\d\d)(\d\d)(\d\d)(?![^\W_])")
+_TOGETHER: Final = re.compile(r"((?:19|20)(?<![^\W_]..)\d\d)(\d\d)(\d\d)(?![^\W_])")
 _EAST_ASIAN: Final = re.compile(r"(?:(?<!\d)(\d{4}) ?[年년] ?)?(?<!\d)(\d{1,2}) ?[月월](?: ?(\d{1,2}) ?[日号號일])?")
 _DAY: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th|er|re|de|te|a|e|o)?")
 _YEAR: Final = re.compile(r"\d{4}")
@@ -58,7 +59,7 @@ def indexed(text: str) -> str:
     prepared = _prepared(text)
     words = _words(prepared)
     numbers = _numbers(prepared)
-    codes = (run.code for piece in numbers for run in _runs(piece))
+    codes = (run.code for piece in numbers if not piece.isdecimal() for run in _runs(piece))
     return " ".join([*words, *dict.fromkeys([*filter(None, codes), *_signed(prepared), *_dates(numbers, words)])])
 
 
@@ -151,7 +152,7 @@ def _prepared(text: str) -> str:
 def _words(text: str) -> list[str]:
     """The words of a text; of scripts without spaces the pairs."""
     if text.isascii():
-        return _WORD.findall(text)
+        return _ASCII_WORD.findall(text)
     found: list[str] = []
     for word in _WORD_OR_UNSPACED.finditer(text.translate(_SHAPE)):
         whole = text[slice(*word.span())]
@@ -173,8 +174,8 @@ def _runs(text: str) -> Iterator[_Run]:
 
 
 def _numbers(text: str) -> list[str]:
-    """The pieces between blanks that have digits."""
-    return [piece for piece in text.split() if not piece.isalpha() and _DIGIT.search(piece)]
+    """The pieces between blanks that have digits, without signs around them."""
+    return [piece.strip("()[]{}<>,;:.\"'*`") for piece in text.split() if not piece.isalpha() and _DIGIT.search(piece)]
 
 
 def _signed(text: str) -> list[str]:
@@ -205,14 +206,17 @@ def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
     figures = " ".join(numbers)
     if not figures:
         return
-    for found in _YEAR_FIRST.finditer(figures):
-        yield from _date(found[1], found[3], found[4])
-    for found in _YEAR_LAST.finditer(figures):
-        first, sign, second, year = found.groups()
-        yield from _date(year, second, first)
-        if sign != ".":  # as in America
-            yield from _date(year, first, second)
-    for found in (*_TOGETHER.finditer(figures), *_EAST_ASIAN.finditer(figures)):
+    if _PARTED.search(figures):
+        for found in _YEAR_FIRST.finditer(figures):
+            yield from _date(found[1], found[3], found[4])
+        for found in _YEAR_LAST.finditer(figures):
+            first, sign, second, year = found.groups()
+            yield from _date(year, second, first)
+            if sign != ".":  # as in America
+                yield from _date(year, first, second)
+    for found in _TOGETHER.finditer(figures):
+        yield from _date(*found.groups())
+    for found in () if figures.isascii() else _EAST_ASIAN.finditer(figures):
         yield from _date(*found.groups())
     months = _months()
     if not months.keys().isdisjoint(words):
