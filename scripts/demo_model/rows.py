@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -54,28 +55,19 @@ class Encoder:
     """Encodes text pieces, remembering them: pieces begin where the tokenizer splits anyway."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self._tokenizer = tokenizer
-        self._memory: dict[str, list[int]] = {}
-
-    def __call__(self, text: str) -> list[int]:
-        ids = self._memory.get(text)
-        if ids is None:
-            ids = self._memory[text] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
+        self.piece: Callable[[str], list[int]] = cache(partial(tokenizer.encode, add_special_tokens=False))
 
     def document(self, document: Document) -> list[int]:
         """A document with its start token, as the engine gives it to the model."""
-        return [EOS_ID, *(token for segment in document.segments for token in self(segment.text))]
+        return [EOS_ID, *(token for segment in document.segments for token in self.piece(segment.text))]
 
     def exchange(self, exchange: Exchange) -> tuple[list[int], list[int]]:
         """Token ids and loss codes of a question and its answer."""
-        ids = list(self("\nQuestion:"))
-        for word in exchange.question.split(" "):
-            ids += self(" " + word)
-        ids += self("\nAnswer:")
+        words = [f" {word}" for word in exchange.question.split(" ")]
+        ids = [token for piece in ("\nQuestion:", *words, "\nAnswer:") for token in self.piece(piece)]
         codes = [IGNORED] * len(ids)
         for piece in exchange.answer:
-            tokens = self(piece.text)
+            tokens = self.piece(piece.text)
             ids += tokens
             codes += _codes(piece.part, piece.value, piece.text, len(tokens))
         return [*ids, EOS_ID], [*codes, TEMPLATE]
@@ -101,7 +93,7 @@ def _completed_names(ids: list[int], codes: list[int], stated: set[tuple[int, in
 def priors(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
     """Float32 ``[types + 1, vocab]``: what to expect of an absent value's first token, and of a name's
     second."""
-    encode = Encoder(tokenizer)
+    encode = Encoder(tokenizer).piece
     table = np.zeros((len(VALUE_TYPES) + 1, VOCABULARY), dtype=np.float32)
     for index, kind in enumerate(VALUE_TYPES):
         words = PREFIXES if kind == "name" else CLOSED[kind]

@@ -94,6 +94,7 @@ EASY_COPIES, COPIES = 0.3, 0.05
 CANONICAL, FINAL_CANONICAL, CANONICAL_UNTIL = 0.7, 0.2, 0.5
 """The share of facts in their answer's words, at first; the part of it that remains, and from which progress on."""
 REPORT_EVERY, SAVE_EVERY = 25, 100
+PROCESSES = 2  # of one thread each
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,6 @@ class Plan:
     output: Path
     steps: int = 100_000
     minutes: float = 60.0
-    processes: int = 2
     batch_tokens: int = 3072
     easy_steps: int = 150
     rate: float = 2e-3
@@ -115,27 +115,21 @@ class Plan:
 
 
 def train(plan: Plan) -> None:
-    """Run the plan, in as many processes as it says."""
+    """Run the plan."""
     plan.output.mkdir(parents=True, exist_ok=True)
-    if plan.processes == 1:
-        _work(0, plan)
-        return
-    rendezvous = plan.output / "rendezvous"
-    rendezvous.unlink(missing_ok=True)
-    spawn(_work, args=(plan,), nprocs=plan.processes)
+    (plan.output / "rendezvous").unlink(missing_ok=True)
+    spawn(_work, args=(plan,), nprocs=PROCESSES)
 
 
 def _work(rank: int, plan: Plan) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(plan.seed)
-    if plan.processes > 1:
-        address = f"file://{(plan.output / 'rendezvous').absolute()}"
-        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=plan.processes)
+    address = f"file://{(plan.output / 'rendezvous').absolute()}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=PROCESSES)
     try:
         _Trainer(plan, rank).run()
     finally:
-        if plan.processes > 1:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 class _Trainer:
@@ -173,7 +167,7 @@ class _Trainer:
             self._adam.step()
             self._muon.step()
             self._model.zero_grad(set_to_none=True)
-            self._seen += batch.tokens * self._plan.processes
+            self._seen += batch.tokens * PROCESSES
             if self._rank == 0:
                 self._report(step, elapsed, scale)
             if progress >= 1:
@@ -196,12 +190,10 @@ class _Trainer:
         return warm * (FINAL_RATE + (1 - FINAL_RATE) * left)
 
     def _average_gradients(self, progress: float) -> float:
-        if self._plan.processes == 1:
-            return progress
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         flat = torch.cat([g.view(-1) for g in gradients] + [torch.tensor([progress])])
         dist.all_reduce(flat)
-        flat /= self._plan.processes
+        flat /= PROCESSES
         pieces = flat[:-1].split([g.numel() for g in gradients])
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view_as(gradient))
