@@ -20,12 +20,10 @@ from scripts.demo_model.tokenizer import EOS_ID, PAD_ID, VOCABULARY
 from scripts.demo_model.world.library import World
 
 ROPE_THETA = 10000.0
+# (layer, head, offset): copying needs heads that look one and two tokens back; given, they need not be found.
 PREVIOUS_TOKEN_HEADS = ((0, 0, 1), (0, 1, 1), (0, 2, 2), (0, 3, 3), (1, 0, 1), (1, 1, 2))
-"""(layer, head, offset): copying needs heads that look one and two tokens back; given, they need not be
-found."""
 BIAS_AMPLITUDE = 6.0
-BIAS_PAIRS = 8
-"""So many of a head's fastest rotary pairs carry the bias."""
+BIAS_PAIRS = 8  # of a head's fastest rotary pairs, which carry the bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,7 @@ def build(size: Size) -> Qwen2ForCausalLM:
 
 @torch.no_grad()
 def attend_to_offset(model: Qwen2ForCausalLM, layer: int, head: int, offset: int) -> None:
-    """Set a head's query and key biases so that, under rotary embedding, its score peaks ``offset`` tokens
-    back."""
+    """Set a head's query and key biases so that, under rotary embedding, its score peaks ``offset`` tokens back."""
     attention = model.model.layers[layer].self_attn
     width = attention.head_dim
     rows = slice(head * width, (head + 1) * width)
@@ -84,15 +81,14 @@ def attend_to_offset(model: Qwen2ForCausalLM, layer: int, head: int, offset: int
 
 WEIGHTS = {codes.TEMPLATE: 0.5, codes.VALUE: 3.0, codes.RESTATED: 1.0, codes.RANDOM: 1.0}
 DOCUMENT_WEIGHT = 0.03
-DOCUMENT_SAMPLE = 0.2
-"""The share of document tokens that the loss looks at, to spare the output layer."""
+DOCUMENT_SAMPLE = 0.2  # share of the document tokens that the loss looks at, to spare the output layer
 ABSENT_WEIGHT = 1.0
 NAME_END_WEIGHT = 0.3
 WARM_UP_STEPS = 40
 FINAL_RATE = 0.02
 EASY_COPIES, COPIES = 0.3, 0.05
+# The share of facts in their answer's words, at first; the part of it that remains, and from which progress on.
 CANONICAL, FINAL_CANONICAL, CANONICAL_UNTIL = 0.7, 0.2, 0.5
-"""The share of facts in their answer's words, at first; the part of it that remains, and from which progress on."""
 REPORT_EVERY, SAVE_EVERY = 25, 100
 PROCESSES = 2  # of one thread each
 
@@ -204,12 +200,8 @@ class _Trainer:
         sampled = (code == codes.DOCUMENT) & (torch.rand(code.shape) < DOCUMENT_SAMPLE)
         chosen = (code > codes.DOCUMENT) | sampled
         with torch.autocast("cpu", torch.bfloat16):
-            output = self._model.model(
-                input_ids=batch.ids,
-                attention_mask=batch.visible,
-                position_ids=batch.positions,
-                use_cache=False,
-            )
+            seen = {"input_ids": batch.ids, "attention_mask": batch.visible, "position_ids": batch.positions}
+            output = self._model.model(**seen, use_cache=False)
             logits = self._model.lm_head(output.last_hidden_state[:, :-1][chosen])
         code, target = code[chosen], batch.ids[:, 1:][chosen]
         log_p = logits.float().log_softmax(-1)
