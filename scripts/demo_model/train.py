@@ -26,28 +26,18 @@ BIAS_AMPLITUDE = 6.0
 BIAS_PAIRS = 8  # of a head's fastest rotary pairs, which carry the bias
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The shape of a model."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
+SIZES = {"target": (4, 256, 704, 8), "draft": (3, 128, 352, 4)}  # layers, widths outside and inside, heads
 
 
-SIZES = {"target": Size(4, 256, 704, 8), "draft": Size(3, 128, 352, 4)}
-
-
-def build(size: Size) -> Qwen2ForCausalLM:
+def build(layers: int, hidden: int, intermediate: int, heads: int) -> Qwen2ForCausalLM:
     """A freshly initialised model."""
     config = Qwen2Config(
         vocab_size=VOCABULARY,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        intermediate_size=size.intermediate,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.heads,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        intermediate_size=intermediate,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=EOS_ID,
@@ -133,7 +123,7 @@ class _Trainer:
         self._plan, self._rank = plan, rank
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(plan.tokenizer)
         self._priors = torch.from_numpy(priors(self._tokenizer))
-        self._model = build(SIZES[plan.name])
+        self._model = build(*SIZES[plan.name])
         self._model.train()
         self._parameters = list(self._model.parameters())
         named = list(self._model.named_parameters())

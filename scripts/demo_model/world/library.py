@@ -267,20 +267,10 @@ class LibraryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The documents of both sides and the facts in them."""
+    """The documents of both sides."""
 
     private: tuple[Document, ...]
     public: tuple[Document, ...]
-
-    @property
-    def private_facts(self) -> tuple[Fact, ...]:
-        """All facts of the notes."""
-        return tuple(fact for document in self.private for fact in document.facts)
-
-    @property
-    def public_facts(self) -> tuple[Fact, ...]:
-        """All facts of the entries."""
-        return tuple(fact for document in self.public for fact in document.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +332,9 @@ def _note_facts(
 
 def draw_questions(world: World, library: Library, count: int) -> list[LibraryQuestion]:
     """``count`` questions of each type."""
-    private, public = library.private_facts, library.public_facts
+    private, public = (
+        [fact for document in side for fact in document.facts] for side in (library.private, library.public)
+    )
     by_entity: dict[tuple[str, str, str], list[Fact]] = {}
     for fact in public:
         by_entity.setdefault((_domain(fact).name, fact.kind, fact.link), []).append(fact)
