@@ -125,7 +125,7 @@ else
 endif
 
 train-policy: $(STAMP) ## train the policy of draft lengths again (minutes)
-	@$(BIN)/python -m scripts.train_policy
+	@nice $(BIN)/python -m scripts.train_policy
 
 demo-model: $(STAMP) ## train the embedded models again from nothing (hours)
 	@$(BIN)/python -m scripts.demo_model

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Final
 
 from scripts.bench.measuring import load
-from scripts.bench.rows import Row, groups, values
+from scripts.bench.rows import Row, groups
 from scripts.bench.workload import Texts
 from scripts.daemons import Pair, free_port
 from scripts.netlab.faulty_proxy import FaultyProxy, Line
-from scripts.netlab.lab import NetLab
 
 WARM_UP: Final = 16  # tokens of the first answers, which do not count: what they wait for is not their latency
 PATIENT: Final[Mapping[str, object]] = MappingProxyType(
@@ -88,18 +86,18 @@ def check_whole(report: Mapping[str, Any], name: str) -> None:
 
 
 @contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder that is removed in the end."""
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
+        yield Path(name)
+
+
+@contextmanager
 def filled(texts: Texts) -> Iterator[Path]:
     """A folder whose two libraries hold the texts' documents."""
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        texts.fill_libraries(Path(folder))
-        yield Path(folder)
-
-
-def pair_of(data: Path, device: Mapping[str, object], cloud: Mapping[str, object], lab: NetLab | None = None) -> Pair:
-    """Daemons on libraries that others may have used before."""
-    for log in data.glob("*.log"):
-        log.unlink()  # it says that the former daemons were ready
-    return Pair(data, device, cloud, lab=lab)
+    with own_folder() as folder:
+        texts.fill_libraries(folder)
+        yield folder
 
 
 @contextmanager
@@ -133,9 +131,3 @@ def check_same(rows: Sequence[Row], *by: str) -> None:
                 same = ", ".join(f"{field} {row[field]}" for field in by)
                 gave = " and ".join(f"{each['mode']} gave {each['pieces']}" for each in (those[0], row))
                 raise TokensDiffer(f"{same}: {gave}")
-
-
-def acceptance(rows: Sequence[Row]) -> str:
-    """Mean shares of right drafts of the device and of the cloud."""
-    shares = (values(rows, field) for field in ("accepted_device", "accepted_cloud"))
-    return " / ".join(f"{fmean(share):.2f}" if share else "-" for share in shares)

@@ -7,7 +7,6 @@ number that is cited is wrong unless the right answer has it, or the quote has i
 
 from __future__ import annotations
 
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from common.configuration.settings import default_model, default_models
 from device.cli.render import OWN_WORDS, footnotes
+from scripts.bench.asking import own_folder
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
 from scripts.bench.rows import Row
@@ -39,8 +39,7 @@ NOTE: Final = (
 
 def run(results: Results) -> None:
     """Ask a real pair, and count."""
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder)
+    with own_folder() as data:
         fill_library(data, "device", NOTES)
         flags = {"model": default_model(), "models": default_models(), "search": "hybrid"}
         with Pair(data, device=flags | {"unmatched": "warn"}, cloud=flags) as pair:

@@ -5,13 +5,11 @@ Two real daemons in the network lab are asked every question by every method in 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product, zip_longest
-from pathlib import Path
 from typing import Any, Final
 
 from common.figures import REFERENCE
@@ -26,7 +24,7 @@ from scripts.bench.asking import (
     filled,
     in_turn,
     make_mode,
-    pair_of,
+    own_folder,
     settle,
 )
 from scripts.bench.measuring import INTERVALS, MEDIANS, NOTHING, Spread, Table
@@ -188,13 +186,13 @@ def measured(plan: Plan, say: Callable[[str], None], quickest: bool) -> list[Row
 def _demonstration(floors: Floors, plan: Plan, say: Callable[[str], None]) -> list[Row]:
     """All legs of `plan` with the embedded model or a synthetic one."""
     texts = Texts.draw_joint(max(leg.questions for leg in plan.legs))
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        model = {} if plan.entropy is None else make_model(Path(folder), plan.entropy)
+    with own_folder() as folder:
+        model = {} if plan.entropy is None else make_model(folder, plan.entropy)
         device, cloud = ({**model, **emulated(floor)} for floor in (floors.device, floors.cloud))
         with (
             filled(texts) as data,
             NetLab(LinkSetting()) as lab,
-            pair_of(data, {**device, **PATIENT}, cloud, lab) as pair,
+            Pair(data, {**device, **PATIENT}, cloud, lab=lab) as pair,
         ):
             return list(measure(pair, lab, texts, floors, plan, say))
 

@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ import psutil
 from numpy.typing import NDArray
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model
+from scripts.bench.asking import own_folder
 from scripts.bench.results import NoText, Results
 from scripts.bench.rows import Cell, Row, grid, paired, spread, table, where
 from scripts.gguf_blocks import quantised
@@ -117,8 +117,8 @@ def run(results: Results) -> None:
     python = os.environ.get(LLAMA)
     shapes = SHORT if results.short else SHAPES
     cases = grid(model=shapes, rows=ROWS, threads=(1,) if results.short else (1, 2))
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        rows = results.measured(cases, partial(_measured, Path(folder), shapes, python))
+    with own_folder() as folder:
+        rows = results.measured(cases, partial(_measured, folder, shapes, python))
     results.table(
         "Beside llama.cpp",
         table(

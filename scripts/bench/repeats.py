@@ -7,7 +7,6 @@ before and documents that were not. The run stops where an answer differs and th
 from __future__ import annotations
 
 import random
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
 from proto.messages import Side
-from scripts.bench.asking import PATIENT, check_whole, linked
+from scripts.bench.asking import PATIENT, check_whole, linked, own_folder
 from scripts.bench.engine.pair import SIDES
 from scripts.bench.measuring import Table
 from scripts.bench.results import Results
@@ -121,12 +120,12 @@ def default(say: Callable[[str], None]) -> Material:
 def repeat(material: Material, case: Row) -> Iterator[Row]:
     """All answers of two daemons that compute in this type, and the device's word on its numbers."""
     settings = dict(TYPES[case["type"]]) | dict(material.settings)
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
+    with own_folder() as folder:
         for side in SIDES:
             texts = dict(material.documents[side])
-            fill_library(Path(folder), side, texts | {LONG: "\n\n".join(list(texts.values())[:IN_IT])})
+            fill_library(folder, side, texts | {LONG: "\n\n".join(list(texts.values())[:IN_IT])})
         with (
-            linked(Path(folder), {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy),
+            linked(folder, {**settings, **PATIENT}, settings, UP, DOWN, SEED) as (pair, proxy),
             cuts(proxy, SEED),
             ThreadPoolExecutor(AT_ONCE) as pool,
         ):

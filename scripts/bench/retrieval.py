@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from common.library.index import VectorIndex
 from common.library.library import Library, SearchKind
 from common.library.store import INDEX, FileRecord, Store
 from scripts.bench import alike
+from scripts.bench.asking import own_folder
 from scripts.bench.measuring import Table
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, over, share, spread, table, values, where
@@ -71,8 +71,7 @@ def run(results: Results) -> None:
     """
     sizes = SHORT if results.short else Sizes()
     files = files_of()[: sizes.files]
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        folder = Path(name)
+    with own_folder() as folder:
         texts = folder / "texts"
         texts.mkdir()
         for path in files:

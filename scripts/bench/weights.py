@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.gguf_conversion import convert
 from common.engine.model.packed import Feed
 from common.engine.model.tokenizer import Tokenizer
+from scripts.bench.asking import own_folder
 from scripts.bench.peers import LLAMA, llama
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, middle, paired, table, where
@@ -50,8 +50,8 @@ def run(results: Results) -> None:
     text = _text()
     windows, kinds = (SHORT_WINDOWS, KINDS[:1]) if results.short else (WINDOWS, KINDS)
     python = os.environ.get(LLAMA)
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        ask = partial(_measured, Path(folder), text, windows, python)
+    with own_folder() as folder:
+        ask = partial(_measured, folder, text, windows, python)
         rows = results.measured(grid(kind=("as it is", *kinds), read=(*READ, *(["llama.cpp"] if python else []))), ask)
     results.table(
         "Weights by type",

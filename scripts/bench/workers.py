@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from scripts.bench.asking import PATIENT, check_whole, filled, pair_of
+from scripts.bench.asking import PATIENT, ask, filled, make_mode
 from scripts.bench.measuring import MEDIANS, Spread, Table, load
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, over, paired, spread, table, where
@@ -24,8 +24,8 @@ CLOUDS: Final[Mapping[str, Mapping[str, object]]] = {
     "2 workers": {"workers": 2, "threads": THREADS // 2},
 }
 # Every token waits for a message each way, and the device has next to nothing to do.
-ALONE: Final[Mapping[str, Any]] = {"method": "token-wise", "sources": "both", "temperature": 1.0}
-TOGETHER: Final[Mapping[str, Any]] = {"sources": "cloud", "temperature": 1.0}
+ALONE: Final = make_mode("alone", method="token-wise", sources="both", temperature=1.0)
+TOGETHER: Final = make_mode("together", sources="cloud", temperature=1.0)
 AT_A_TIME: Final = 16
 ROUNDS: Final = 5
 TOKENS: Final = 64
@@ -37,30 +37,23 @@ def run(results: Results) -> None:
     rounds, tokens, answers = (1, 8, 1) if results.short else (ROUNDS, TOKENS, ANSWERS)
     texts = Texts.draw(AT_A_TIME)
     with filled(texts) as data:
-        ask = partial(measure, data, texts.questions, tokens, answers)
-        rows = results.measured(grid(round=range(rounds), cloud=CLOUDS), ask)
+        ask_cloud = partial(measure, data, texts.questions, tokens, answers)
+        rows = results.measured(grid(round=range(rounds), cloud=CLOUDS), ask_cloud)
     note = f"{MEDIANS} over {rounds} rounds; load {load()}; {THREADS} threads in all, {tokens} tokens per answer."
     results.table("Workers", shown(rows), note)
 
 
 def measure(data: Path, questions: tuple[str, ...], tokens: int, answers: int, case: Row) -> Iterator[Row]:
     """Answers one after the other, then many at a time: milliseconds per token, and tokens per second of all."""
-    with pair_of(data, PATIENT, CLOUDS[case["cloud"]]) as pair:
-        ask = partial(asked, pair, {"max_tokens": tokens, "seed": 1})
-        ask(ALONE, questions[0])  # the first one compiles, and reads documents
-        alone = [1e3 * float(ask(ALONE, question)["per_token"]) for question in questions[:answers]]
+    with Pair(data, PATIENT, CLOUDS[case["cloud"]]) as pair:
+        one, other = (partial(ask, pair, mode=mode, max_tokens=tokens, seed=1) for mode in (ALONE, TOGETHER))
+        one(questions[0])  # the first one compiles, and reads documents
+        alone = [1e3 * float(one(question)["per_token"]) for question in questions[:answers]]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            list(pool.map(partial(ask, TOGETHER), questions))  # documents are read
+            list(pool.map(other, questions))  # documents are read
             began = time.perf_counter()
-            made = sum(int(report["tokens"]) for report in pool.map(partial(ask, TOGETHER), questions))
+            made = sum(int(report["tokens"]) for report in pool.map(other, questions))
             yield {"per_token": Spread.of(alone).median, "rate": made / (time.perf_counter() - began)}
-
-
-def asked(pair: Pair, law: Mapping[str, Any], way: Mapping[str, Any], question: str) -> dict[str, Any]:
-    """The report of an answer in which the cloud had its part."""
-    report: dict[str, Any] = pair.complete(question, **law, **way)["dragon"]
-    check_whole(report, str(way))
-    return report
 
 
 def shown(rows: list[Row]) -> Table:

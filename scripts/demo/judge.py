@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-_SMALL = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
-    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_HUNDRED = 100
-_VALUES = {
-    **{word: value for value, word in enumerate(_SMALL)},
-    **{word: 10 * value for value, word in enumerate(_TENS, start=2)},
-    "hundred": _HUNDRED,
-}
+from scripts.bench.questions.judge import find, with_digits
+
 _ARTICLES = {"a", "an", "the"}
 _DENIALS = {"not", "no", "never", "cannot", "without"}
 _PRONOUN = {"of", "who", "that", "which"}  # what follows a "one" that counts nothing
@@ -58,47 +49,17 @@ class Facts:
 
 def words(text: str) -> list[str]:
     """The words of a text in lower case: numbers in digits, no articles, no hyphens, no punctuation."""
-    parts = _WORD.findall(_SHORT_DENIAL.sub(" not", text.lower()))
-    return [word for word in _with_digits(parts) if word not in _ARTICLES]
-
-
-def _with_digits(parts: Sequence[str]) -> Iterator[str]:
-    """Numbers in words as digits: twenty-one, forty seven, two hundred and five."""
-    total: int | None = None
-    for word, following in pairwise([*parts, ""]):
-        value = None if word == "one" and following in _PRONOUN else _VALUES.get(word)
-        if total is not None and total >= _HUNDRED and word == "and" and following in _VALUES:
-            continue
-        if total is not None and _continues(total, word):
-            total = total * _HUNDRED if word == "hundred" else total + _VALUES[word]
-            continue
-        if total is not None:
-            yield str(total)
-        total = value
-        if value is None:
-            yield word.removesuffix(":00").replace(",", "") if word[0].isdecimal() else word
-    if total is not None:
-        yield str(total)
-
-
-def _continues(total: int, word: str) -> bool:
-    """Whether `word` goes on with a number that is `total` so far."""
-    if word == "hundred":
-        return 0 < total < _HUNDRED
-    value = _VALUES.get(word)
-    if value is None:
-        return False
-    if total >= _HUNDRED:
-        return total % _HUNDRED == 0 or (total % 10 == 0 and total % _HUNDRED >= 20 and 0 < value < 10)
-    return total >= 20 and total % 10 == 0 and 0 < value < 10
+    parts = [
+        part.removesuffix(":00").replace(",", "") for part in _WORD.findall(_SHORT_DENIAL.sub(" not", text.lower()))
+    ]
+    left_out = [part in _ARTICLES or (part == "one" and after in _PRONOUN) for part, after in pairwise([*parts, ""])]
+    return with_digits([part for part, out in zip(parts, left_out, strict=True) if not out])
 
 
 def _says(said: Sequence[str], phrase: Sequence[str]) -> bool:
     """Whether the words of `phrase` are said one after another, and not denied."""
-    for start in range(len(said) - len(phrase) + 1):
-        if [*said[start : start + len(phrase)]] == [*phrase]:
-            return not _DENIALS.intersection(said[max(0, start - _REACH) : start])
-    return False
+    found = find(phrase, said)[:1]
+    return any(not _DENIALS.intersection(said[max(0, start - _REACH) : start]) for start in found)
 
 
 Needs = Literal["private", "public", "both"]

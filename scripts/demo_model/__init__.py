@@ -1,2 +1,1 @@
-"""Makes the embedded demonstration model: world, tokenizer, training rows, training, evaluation, sample
-libraries."""
+"""Makes the embedded demonstration model: world, tokenizer, training rows, training, sample libraries."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -26,19 +27,17 @@ from scripts.demo_model.world.library import (
 )
 from scripts.demo_model.world.relations import CLOSED, DOMAINS, PREFIXES, SUFFIXES, UNKNOWN
 
+# Kinds of tokens to the loss. RANDOM: the second half of a repeated random sequence.
 IGNORED, DOCUMENT, TEMPLATE, VALUE, RESTATED, RANDOM = range(6)
-"""Kinds of tokens to the loss. RANDOM: the second half of a repeated random sequence."""
-ABSENT = 10
-"""ABSENT + index of the value type: the first token of a value that the document does not hold."""
+ABSENT = 10  # + index of the value type: the first token of a value that the document does not hold
 VALUE_TYPES = ("name", *CLOSED)
-NAME_END = ABSENT + len(VALUE_TYPES)
-"""The second token of an absent name."""
+NAME_END = ABSENT + len(VALUE_TYPES)  # the second token of an absent name
+STATED = {Part.TEMPLATE: TEMPLATE, Part.KNOWN: VALUE, Part.RESTATED: RESTATED}
+# Probability of "unknown" for an absent value: little for one document, but all agree on it, so that a side without the
+# fact says so instead of following the small leanings of its documents.
 UNKNOWN_SHARE = 0.05
-"""Probability of "unknown" for an absent value: little for one document, but all agree on it, so that a side
-without the fact says so instead of following the small leanings of its documents."""
 LONG_NAME_SHARE = 0.06
-POOL = 256
-"""Rows that are drawn and sorted by length at a time."""
+POOL = 256  # rows that are drawn and sorted by length at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +53,27 @@ class Encoder:
     """Encodes text pieces, remembering them: pieces begin where the tokenizer splits anyway."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self._tokenizer = tokenizer
-        self._memory: dict[str, list[int]] = {}
-
-    def __call__(self, text: str) -> list[int]:
-        ids = self._memory.get(text)
-        if ids is None:
-            ids = self._memory[text] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
+        self.piece: Callable[[str], list[int]] = cache(partial(tokenizer.encode, add_special_tokens=False))
 
     def document(self, document: Document) -> list[int]:
         """A document with its start token, as the engine gives it to the model."""
-        return [EOS_ID, *(token for segment in document.segments for token in self(segment.text))]
+        return [EOS_ID, *(token for segment in document.segments for token in self.piece(segment.text))]
 
     def exchange(self, exchange: Exchange) -> tuple[list[int], list[int]]:
         """Token ids and loss codes of a question and its answer."""
-        ids = list(self("\nQuestion:"))
-        for word in exchange.question.split(" "):
-            ids += self(" " + word)
-        ids += self("\nAnswer:")
+        words = [f" {word}" for word in exchange.question.split(" ")]
+        ids = [token for piece in ("\nQuestion:", *words, "\nAnswer:") for token in self.piece(piece)]
         codes = [IGNORED] * len(ids)
         for piece in exchange.answer:
-            tokens = self(piece.text)
+            tokens = self.piece(piece.text)
             ids += tokens
             codes += _codes(piece.part, piece.value, piece.text, len(tokens))
         return [*ids, EOS_ID], [*codes, TEMPLATE]
 
 
 def _codes(part: Part, value: str, text: str, count: int) -> list[int]:
-    if part is Part.TEMPLATE:
-        return [TEMPLATE] * count
-    if part is Part.KNOWN:
-        return [VALUE] * count
-    if part is Part.RESTATED:
-        return [RESTATED] * count
+    if part in STATED:
+        return [STATED[part]] * count
     rest = [NAME_END] if value == "name" and text != " " + UNKNOWN else []
     return ([ABSENT + VALUE_TYPES.index(value), *rest] + [IGNORED] * count)[:count]
 
@@ -99,9 +85,8 @@ def _completed_names(ids: list[int], codes: list[int], stated: set[tuple[int, in
 
 
 def priors(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
-    """Float32 ``[types + 1, vocab]``: what to expect of an absent value's first token, and of a name's
-    second."""
-    encode = Encoder(tokenizer)
+    """Float32 ``[types + 1, vocab]``: what to expect of an absent value's first token, and of a name's second."""
+    encode = Encoder(tokenizer).piece
     table = np.zeros((len(VALUE_TYPES) + 1, VOCABULARY), dtype=np.float32)
     for index, kind in enumerate(VALUE_TYPES):
         words = PREFIXES if kind == "name" else CLOSED[kind]
@@ -269,8 +254,7 @@ class RowMaker:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``ids``, ``codes`` and ``positions`` are ``[rows, tokens]``, ``visible`` is ``[rows, 1, tokens,
-    tokens]``."""
+    """``ids``, ``codes`` and ``positions`` are ``[rows, tokens]``, ``visible`` is ``[rows, 1, tokens, tokens]``."""
 
     ids: torch.Tensor
     codes: torch.Tensor

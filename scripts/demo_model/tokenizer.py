@@ -1,5 +1,4 @@
-"""The tokenizer: every word of the world is one token, every invented name two, and any other text still
-encodes."""
+"""The tokenizer: every word of the world is one token, an invented name two, and any other text still encodes."""
 
 from __future__ import annotations
 
@@ -18,12 +17,10 @@ from scripts.demo_model.world.library import World
 VOCABULARY = 2048
 PAD, EOS = "<pad>", "<eos>"
 PAD_ID, EOS_ID = 0, 1
+# Equal scores per piece: the segmentation with the fewest pieces wins, single bytes only where nothing else fits.
 WORD_SCORE, BYTE_SCORE = -1.0, -10.0
-"""Equal scores per piece: the segmentation with the fewest pieces wins, single bytes only where nothing else
-fits."""
 SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?\d| ?[^\sA-Za-z\d]+|\s+(?!\S)|\s+"
-PROMPT_WORDS = "\nQuestion:\nAnswer:?."
-"""The engine puts them around every question, so they say nothing about a document."""
+PROMPT_WORDS = "\nQuestion:\nAnswer:?."  # around every question, so that they say nothing about a document
 IDF_DOCUMENTS = 4000
 IDF_SEED = 41
 
@@ -59,27 +56,19 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
     """Whole words of the world as byte symbols, most frequent first, and the two pieces of every name."""
     texts: list[str] = [*relations.FILLERS, "\nQuestion: \nAnswer: , and", "About my and my guide:", relations.UNKNOWN]
-    frames = (
-        relations.PUBLIC_FRAMES
-        + relations.PUBLIC_FRAMES_HELD_OUT
-        + relations.PRIVATE_FRAMES
-        + relations.PRIVATE_FRAMES_HELD_OUT
-    )
-    texts.extend(frames)
+    texts.extend(relations.PUBLIC_FRAMES + relations.PUBLIC_FRAMES_HELD_OUT)
+    texts.extend(relations.PRIVATE_FRAMES + relations.PRIVATE_FRAMES_HELD_OUT)
     for relation in relations.PRIVATE_RELATIONS + relations.PUBLIC_RELATIONS:
         texts.extend((*relation.nouns, *relation.verbs, *relation.questions, relation.answer))
     for domain in relations.DOMAINS:
         texts.extend((*domain.kinds, domain.full, domain.short, domain.subject, *domain.indirect))
         texts.extend(kind.capitalize() for kind in domain.kinds)
-    for topic in relations.TOPICS:
-        texts.extend(topic.kinds)
-    for values in relations.CLOSED.values():
-        texts.extend(values)
+    for listed in (*(topic.kinds for topic in relations.TOPICS), *relations.CLOSED.values()):
+        texts.extend(listed)
     counts: Counter[str] = Counter()
     for text in texts:
-        for symbol in "{}":
-            text = text.replace(symbol, " ")
-        for sentence in (text, text[0].upper() + text[1:]):
+        plain = text.replace("{", " ").replace("}", " ")
+        for sentence in (plain, plain[0].upper() + plain[1:]):
             for word, _ in splitter.pre_tokenize_str(" " + " ".join(sentence.split())):
                 counts[word] += 1
     counts.update(word for word, _ in splitter.pre_tokenize_str("\nQuestion:\nAnswer:"))
@@ -101,8 +90,7 @@ def _fragments(words: list[str]) -> list[str]:
 
 
 def inverse_document_frequencies(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
-    """Float32 ``[vocab]``: ``log(documents / documents with the token)`` over documents of the world,
-    smoothed."""
+    """Float32 ``[vocab]``: ``log(documents / documents with the token)`` of the world's documents, smoothed."""
     world = World(IDF_SEED)
     frequency = np.ones(VOCABULARY)
     for index in range(IDF_DOCUMENTS):

@@ -20,36 +20,24 @@ from scripts.demo_model.tokenizer import EOS_ID, PAD_ID, VOCABULARY
 from scripts.demo_model.world.library import World
 
 ROPE_THETA = 10000.0
+# (layer, head, offset): copying needs heads that look one and two tokens back; given, they need not be found.
 PREVIOUS_TOKEN_HEADS = ((0, 0, 1), (0, 1, 1), (0, 2, 2), (0, 3, 3), (1, 0, 1), (1, 1, 2))
-"""(layer, head, offset): copying needs heads that look one and two tokens back; given, they need not be
-found."""
 BIAS_AMPLITUDE = 6.0
-BIAS_PAIRS = 8
-"""So many of a head's fastest rotary pairs carry the bias."""
+BIAS_PAIRS = 8  # of a head's fastest rotary pairs, which carry the bias
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The shape of a model."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
+SIZES = {"target": (4, 256, 704, 8), "draft": (3, 128, 352, 4)}  # layers, widths outside and inside, heads
 
 
-SIZES = {"target": Size(4, 256, 704, 8), "draft": Size(3, 128, 352, 4)}
-
-
-def build(size: Size) -> Qwen2ForCausalLM:
+def build(layers: int, hidden: int, intermediate: int, heads: int) -> Qwen2ForCausalLM:
     """A freshly initialised model."""
     config = Qwen2Config(
         vocab_size=VOCABULARY,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        intermediate_size=size.intermediate,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.heads,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        intermediate_size=intermediate,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=EOS_ID,
@@ -65,8 +53,7 @@ def build(size: Size) -> Qwen2ForCausalLM:
 
 @torch.no_grad()
 def attend_to_offset(model: Qwen2ForCausalLM, layer: int, head: int, offset: int) -> None:
-    """Set a head's query and key biases so that, under rotary embedding, its score peaks ``offset`` tokens
-    back."""
+    """Set a head's query and key biases so that, under rotary embedding, its score peaks ``offset`` tokens back."""
     attention = model.model.layers[layer].self_attn
     width = attention.head_dim
     rows = slice(head * width, (head + 1) * width)
@@ -84,16 +71,16 @@ def attend_to_offset(model: Qwen2ForCausalLM, layer: int, head: int, offset: int
 
 WEIGHTS = {codes.TEMPLATE: 0.5, codes.VALUE: 3.0, codes.RESTATED: 1.0, codes.RANDOM: 1.0}
 DOCUMENT_WEIGHT = 0.03
-DOCUMENT_SAMPLE = 0.2
-"""The share of document tokens that the loss looks at, to spare the output layer."""
+DOCUMENT_SAMPLE = 0.2  # share of the document tokens that the loss looks at, to spare the output layer
 ABSENT_WEIGHT = 1.0
 NAME_END_WEIGHT = 0.3
 WARM_UP_STEPS = 40
 FINAL_RATE = 0.02
 EASY_COPIES, COPIES = 0.3, 0.05
+# The share of facts in their answer's words, at first; the part of it that remains, and from which progress on.
 CANONICAL, FINAL_CANONICAL, CANONICAL_UNTIL = 0.7, 0.2, 0.5
-"""The share of facts in their answer's words, at first; the part of it that remains, and from which progress on."""
 REPORT_EVERY, SAVE_EVERY = 25, 100
+PROCESSES = 2  # of one thread each
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +92,6 @@ class Plan:
     output: Path
     steps: int = 100_000
     minutes: float = 60.0
-    processes: int = 2
     batch_tokens: int = 3072
     easy_steps: int = 150
     rate: float = 2e-3
@@ -115,27 +101,21 @@ class Plan:
 
 
 def train(plan: Plan) -> None:
-    """Run the plan, in as many processes as it says."""
+    """Run the plan."""
     plan.output.mkdir(parents=True, exist_ok=True)
-    if plan.processes == 1:
-        _work(0, plan)
-        return
-    rendezvous = plan.output / "rendezvous"
-    rendezvous.unlink(missing_ok=True)
-    spawn(_work, args=(plan,), nprocs=plan.processes)
+    (plan.output / "rendezvous").unlink(missing_ok=True)
+    spawn(_work, args=(plan,), nprocs=PROCESSES)
 
 
 def _work(rank: int, plan: Plan) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(plan.seed)
-    if plan.processes > 1:
-        address = f"file://{(plan.output / 'rendezvous').absolute()}"
-        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=plan.processes)
+    address = f"file://{(plan.output / 'rendezvous').absolute()}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=PROCESSES)
     try:
         _Trainer(plan, rank).run()
     finally:
-        if plan.processes > 1:
-            dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 class _Trainer:
@@ -143,7 +123,7 @@ class _Trainer:
         self._plan, self._rank = plan, rank
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(plan.tokenizer)
         self._priors = torch.from_numpy(priors(self._tokenizer))
-        self._model = build(SIZES[plan.name])
+        self._model = build(*SIZES[plan.name])
         self._model.train()
         self._parameters = list(self._model.parameters())
         named = list(self._model.named_parameters())
@@ -173,7 +153,7 @@ class _Trainer:
             self._adam.step()
             self._muon.step()
             self._model.zero_grad(set_to_none=True)
-            self._seen += batch.tokens * self._plan.processes
+            self._seen += batch.tokens * PROCESSES
             if self._rank == 0:
                 self._report(step, elapsed, scale)
             if progress >= 1:
@@ -196,12 +176,10 @@ class _Trainer:
         return warm * (FINAL_RATE + (1 - FINAL_RATE) * left)
 
     def _average_gradients(self, progress: float) -> float:
-        if self._plan.processes == 1:
-            return progress
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         flat = torch.cat([g.view(-1) for g in gradients] + [torch.tensor([progress])])
         dist.all_reduce(flat)
-        flat /= self._plan.processes
+        flat /= PROCESSES
         pieces = flat[:-1].split([g.numel() for g in gradients])
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view_as(gradient))
@@ -212,12 +190,8 @@ class _Trainer:
         sampled = (code == codes.DOCUMENT) & (torch.rand(code.shape) < DOCUMENT_SAMPLE)
         chosen = (code > codes.DOCUMENT) | sampled
         with torch.autocast("cpu", torch.bfloat16):
-            output = self._model.model(
-                input_ids=batch.ids,
-                attention_mask=batch.visible,
-                position_ids=batch.positions,
-                use_cache=False,
-            )
+            seen = {"input_ids": batch.ids, "attention_mask": batch.visible, "position_ids": batch.positions}
+            output = self._model.model(**seen, use_cache=False)
             logits = self._model.lm_head(output.last_hidden_state[:, :-1][chosen])
         code, target = code[chosen], batch.ids[:, 1:][chosen]
         log_p = logits.float().log_softmax(-1)

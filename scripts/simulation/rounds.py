@@ -25,6 +25,7 @@ from common.draft_policy.times import (
     expected_tokens_of,
     fixed_index_bits,
 )
+from common.sampling.rejection import quantise
 
 KILOBIT: Final = 125.0  # bytes
 LOW, HIGH = 40 * KILOBIT, 400 * KILOBIT  # bytes per second: the uplinks of quantize-sample-verify's section V-A
@@ -186,13 +187,7 @@ def _nearest(confidence: float) -> int:
 def _rounded(resolution: int, place: int) -> tuple[int, float]:
     """Tokens of the lattice distribution nearest to the power law of this confidence, and its distance from it."""
     law = _power_law(place / _CONFIDENCES)
-    units = np.floor(resolution * law + 0.5)
-    surplus = int(units.sum()) - resolution
-    errors = units - resolution * law
-    if surplus > 0:
-        units[np.argsort(-errors, kind="stable")[:surplus]] -= 1
-    elif surplus < 0:
-        units[np.argsort(errors, kind="stable")[:-surplus]] += 1
+    units = quantise(law, resolution)
     return int((units > 0).sum()), float(np.abs(units / resolution - law).sum() / 2)
 
 

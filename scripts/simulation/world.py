@@ -213,34 +213,22 @@ class World:
         ahead: SpeculationLimits,
     ) -> None:
         self.clock = Clock()
-        self.device = self._side("device", config, device, policy("device"), limits, ahead)
-        self.cloud = self._side("cloud", config, cloud, policy("cloud"), limits, ahead)
-        self.up = self._link("device", self.cloud, network)
-        self.down = self._link("cloud", self.device, network)
-        self.device.send = self.up.send
-        self.cloud.send = self.down.send
+
+        def side(role: Side, model: SideModel) -> SimulatedSide:
+            session, seconds = Session(role, config, model.aggregation, policy(role), ahead), model.decode_seconds
+            return SimulatedSide(self.clock, session, model.predictor, seconds, limits, documents=model.documents)
+
+        def link(sender: Side, receiver: SimulatedSide) -> SimulatedLink[Message]:
+            return SimulatedLink(
+                self.clock, receiver.receive, lambda message: network.fate(sender), network.ordered, network.outages
+            )
+
+        self.device, self.cloud = side("device", device), side("cloud", cloud)
+        self.up, self.down = link("device", self.cloud), link("cloud", self.device)
+        self.device.send, self.cloud.send = self.up.send, self.down.send
 
     def run(self, until: float = 1e6) -> bool:
         """Run to the end of the device's answer; returns whether it came before the time `until`."""
         self.device.start()
         self.cloud.start()
         return self.clock.run(until, lambda: self.device.session.finished is not None)
-
-    def _side(
-        self,
-        role: Side,
-        config: SessionConfig,
-        model: SideModel,
-        policy: PlacementPolicy,
-        limits: WaitLimits,
-        ahead: SpeculationLimits,
-    ) -> SimulatedSide:
-        session = Session(role, config, model.aggregation, policy, ahead)
-        return SimulatedSide(
-            self.clock, session, model.predictor, model.decode_seconds, limits, documents=model.documents
-        )
-
-    def _link(self, sender: Side, receiver: SimulatedSide, network: Network) -> SimulatedLink[Message]:
-        return SimulatedLink(
-            self.clock, receiver.receive, lambda message: network.fate(sender), network.ordered, network.outages
-        )

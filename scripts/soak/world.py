@@ -279,10 +279,8 @@ def unmount(folder: Path) -> None:
 def _fill(folder: Path) -> Callable[[], None]:
     """Take all room on a disk; the result gives it back."""
     path = folder / "filler"
-    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(2**16))
-    with contextlib.suppress(OSError), path.open("ab", buffering=0) as file:
-        while True:
-            file.write(b"\0")
+    for size in (2**16, 1):  # at last byte by byte
+        with contextlib.suppress(OSError), path.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(size))
     return lambda: os.unlink(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import asdict
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import save_file
 
 from common.draft_policy.ddqn import WEIGHTS, DoubleQ, Network
 from common.draft_policy.times import RESOLUTIONS
 from scripts.simulation.rounds import HIGH, LOW
 from scripts.train_policy.learner import TIMES, VOCABULARY, Training, train
 
-NICE: Final = 10  # it runs for minutes beside other work
 CONFIDENCES: Final = (0.5, 0.7, 0.9, 0.97)
 
 
@@ -32,15 +30,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=usual.seed)
     parser.add_argument("--steps", type=int, default=usual.steps, help="of the optimiser")
     options = parser.parse_args()
-    os.nice(NICE)
     torch.set_num_threads(1)
     training = Training(seed=options.seed, steps=options.steps)
     began = time.monotonic()
     trained = train(training, say)
     say(f"trained in {time.monotonic() - began:.0f} s")
-    options.output.write_bytes(
-        save({name: value.detach().contiguous() for name, value in trained.state_dict().items()})
-    )
+    save_file(trained.state_dict(), options.output)
     record = {
         "training": asdict(training),
         "trained_for": {

@@ -99,6 +99,7 @@ def test_a_number_of_the_question_contradicts_nothing() -> None:
         ("nineteen", "19"),
         ("six seven", "6 7"),
         ("three hundred twelve", "312"),
+        ("x \N{SUBSCRIPT ONE} y", "x \N{SUBSCRIPT ONE} y"),
         ("twenty twelve", "20 12"),
         ("16:00 or 16:30", "16 or 16 30"),
         ("it isn't, it isn\N{RIGHT SINGLE QUOTATION MARK}t", "it is not it is not"),

@@ -83,7 +83,6 @@ def test_the_network_values_every_action() -> None:
 
 def test_the_command_writes_weights_and_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["train_policy", "--steps", "5", "--output", str(tmp_path / "w.safetensors")])
-    monkeypatch.setattr("os.nice", lambda increment: increment)  # it would hold for the tests behind this one
     main()
     record = json.loads((tmp_path / "w.json").read_text())
     shipped = json.loads(WEIGHTS.with_suffix(".json").read_text())

@@ -7,16 +7,14 @@ give is predicted by the formulas of rounds: from the true link, both models alo
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from common.draft_policy.times import RoundTimes, ahead_seconds, expected_tokens, round_seconds
 from common.figures import REFERENCE, line_style
-from scripts.bench.asking import PATIENT, WARM_UP, Mode, answered, ask, check_same, in_turn, linked, settle
+from scripts.bench.asking import PATIENT, WARM_UP, Mode, answered, ask, check_same, in_turn, linked, own_folder, settle
 from scripts.bench.measuring import INTERVALS, MEDIANS, NOTHING, Spread, Table
 from scripts.bench.methods import plan as plans
 from scripts.bench.methods.plan import AHEAD, DRAFT, EAGER, FAST, NO_NETWORK, SLOW, TARGET, Part, Plan
@@ -119,10 +117,10 @@ def measure(part: Part, plan: Plan, say: Callable[[str], None]) -> list[Row]:
         law = {"temperature": temperature, "seed": seed, "max_tokens": tokens, "documents": 1}
         return ask(pair, texts.questions[0], mode, **law)
 
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        models = make_pair(Path(name), part.overlap)
+    with own_folder() as folder:
+        models = make_pair(folder, part.overlap)
         say(f"overlap {part.overlap:g}: measured {models.measured.overlap:.3f}, {models.measured.entropy:.2f} nats")
-        alone, data = Path(name) / "alone", Path(name) / "data"
+        alone, data = folder / "alone", folder / "data"
         if part.alone:  # the drafter as the model of a device whose cloud takes no part
             texts.fill_libraries(alone)
             own = models.cloud | {"model": models.drafter}

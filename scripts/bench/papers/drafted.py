@@ -97,13 +97,8 @@ def _table_2(results: Results, case: Row) -> Iterator[Row]:
         network, link = Network(wait / 2, 1e3 * rate), (1e6 * rate, 1e-3 * wait)
         seconds = dsd_round(length, bits, *link), dssd_round(ALPHA, length, bits, *link)
         for place, name in enumerate(("DSD", "DSSD")):
-            fields: dict[str, Any] = {
-                "method": name.lower(),
-                "top_k": 0,
-                "draft_policy": "fixed",
-                "draft_length": length,
-            }
-            mode = make_mode(f"{name} γ {length}", family=name, **fields)
+            law: dict[str, Any] = {"top_k": 0, "draft_policy": "fixed", "draft_length": length}
+            mode = make_mode(f"{name} γ {length}", family=name, method=name.lower(), **law)
             modes[network] = (*modes.get(network, (TARGET,)), mode)
             told[network.name, mode.name] = {
                 "link": f"{wait} ms, {rate} Mb/s, γ {length}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL
 from common.figures import REFERENCE
-from scripts.bench.asking import Mode, answered, make_mode
+from scripts.bench.asking import Mode, answered, make_mode, own_folder
 from scripts.bench.papers.figure import Claim, Figure, mean, times
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, pivot, where
@@ -71,8 +70,7 @@ def _cases(short: bool) -> Sequence[Row]:
 def _answers(results: Results, case: Row) -> Iterator[Row]:
     """Answers of a device whose target does not fit its memory; all ways give the target's tokens."""
     texts = Texts.draw_joint(case["questions"])
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        folder = Path(name)
+    with own_folder() as folder:
         target = inflate(folder / "target", case["layers"], case["inner"])
         (folder / "data").mkdir()
         texts.fill_libraries(folder / "data")
@@ -82,8 +80,6 @@ def _answers(results: Results, case: Row) -> Iterator[Row]:
         seen: dict[tuple[str, int], str] = {}
         pairs = ((False, (STD, *WAYS)),) if case["most"] else ((False, (STD,)), (True, WAYS))
         for read_ahead, ways in pairs:
-            for log in (folder / "data").glob("*.log"):
-                log.unlink()
             with Pair(folder / "data", device | {"read_ahead": read_ahead}, model) as pair:
                 pair.complete(texts.questions[0], max_tokens=2, **SP.fields)
                 for way in ways:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -14,7 +13,7 @@ from typing import Any, Final
 from common.configuration.settings import EMBEDDED_DRAFT, EMBEDDED_MODEL, default_model, default_models
 from common.engine.model.gguf import imported
 from common.figures import REFERENCE
-from scripts.bench.asking import PATIENT, Mode, answered, ask, make_mode
+from scripts.bench.asking import PATIENT, Mode, answered, ask, make_mode, own_folder
 from scripts.bench.papers.figure import Claim, Figure, curves, labelled, mean
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, pivot, share, where
@@ -103,10 +102,10 @@ def _which(case: Row) -> Iterator[tuple[int, int]]:
 @contextmanager
 def _reading(texts: Mapping[str, str], device: Mapping[str, object], cloud: Mapping[str, object]) -> Iterator[Pair]:
     """A pair of daemons whose cloud has these documents; the device has a note that tells nothing."""
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as folder:
-        fill_library(Path(folder), "cloud", texts)
-        fill_library(Path(folder), "device", {"note": "The kettle is blue."})
-        with Pair(Path(folder), device, cloud, patience=PATIENCE) as pair:
+    with own_folder() as folder:
+        fill_library(folder, "cloud", texts)
+        fill_library(folder, "device", {"note": "The kettle is blue."})
+        with Pair(folder, device, cloud, patience=PATIENCE) as pair:
             yield pair
 
 

@@ -48,7 +48,7 @@ def words(text: str) -> list[str]:
 
     Articles, punctuation and the possessive are left out. A year follows its day.
     """
-    return _numbers([_singular(word) for word in plain(_dates(text)) if word not in _LEFT_OUT])
+    return with_digits([_singular(word) for word in plain(_dates(text)) if word not in _LEFT_OUT])
 
 
 def plain(text: str) -> list[str]:
@@ -80,7 +80,7 @@ def _dates(text: str) -> str:
     return text
 
 
-def _numbers(found: Sequence[str]) -> list[str]:
+def with_digits(found: Sequence[str]) -> list[str]:
     """`found` with numbers in words as digits; "twenty-one" and "two hundred and forty" are one number."""
     result: list[str] = []
     place = 0
@@ -97,11 +97,11 @@ def _number(found: Sequence[str], start: int) -> tuple[int, int]:
     place = start
     while place < len(found):
         word = found[place]
-        value = int(word) if word.isdigit() and place == start else _COUNTED.get(word)
+        value = int(word) if word.isdecimal() and place == start else _COUNTED.get(word)
         if value is not None and (place == start or last >= 100 or (last in range(20, 100, 10) and 0 < value < 10)):
-            part, last = part + value, value
-        elif word in _LARGE and place > start:
-            scale = _LARGE[word]
+            part, last = part + value, 0 if word.isdecimal() else value  # "5560 four" are two numbers
+        elif word in _LARGE:
+            scale, part = _LARGE[word], part if place > start else 1  # "a hundred": articles are left out
             total, part = (total, part * scale) if scale == 100 else (total + part * scale, 0)
             last = scale
         elif not (word == "and" and last >= 100 and found[place + 1 : place + 2] and found[place + 1] in _COUNTED):

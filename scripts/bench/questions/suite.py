@@ -7,7 +7,6 @@ enhancement proposals: the folder that `DRAGON_BENCH_TEXT` names holds `peps/pep
 from __future__ import annotations
 
 import os
-import tempfile
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,14 @@ from typing import Any, Final, Literal, get_args
 
 from common.configuration.settings import EMBEDDED_MODEL, default_model, default_models
 from proto.messages import Side
-from scripts.bench.asking import check_whole, pair_of
+from scripts.bench.asking import check_whole, own_folder
 from scripts.bench.citations import doubted
 from scripts.bench.measuring import Table, grouped, mean_interval
 from scripts.bench.questions.judge import abstains, right
 from scripts.bench.results import TEXT_FOLDER, NoText, Results
 from scripts.bench.rows import Cell, Row, grid, middle, paired, share, where
 from scripts.bench.rows import table as tabulate
-from scripts.daemons import fill_library
+from scripts.daemons import Pair, fill_library
 
 Kind = Literal["device", "cloud", "both", "nobody"]
 ALTERNATIVE: Final = "|"
@@ -137,8 +136,7 @@ def run(results: Results) -> None:
     if results.short:
         asked, chosen, tokens = first_of_each(SHORT_QUESTIONS), SHORT, SHORT_TOKENS
     public = read(folder, {each.pep for each in asked} & ASKED if results.short else PEPS)
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        data = Path(name)
+    with own_folder() as data:
         fill_library(data, "device", NOTES)
         fill_library(data, "cloud", public, ".rst")
         results.say(f"{len(NOTES)} notes and {len(public)} public texts in the libraries")
@@ -157,7 +155,7 @@ def measure(data: Path, asked: Sequence[Question], tokens: int, case: Row) -> It
     fields, settings = WAYS[case["way"]]
     law = {"temperature": 0, "documents": DOCUMENTS, "unmatched": "warn"}
     given = {"model": default_model(), "models": default_models(), "search": "hybrid", **settings}
-    with pair_of(data, given | {"patience": NO_WAIT}, given) as pair:
+    with Pair(data, given | {"patience": NO_WAIT}, given) as pair:
         for question in asked:  # reads the documents of every question once
             pair.complete(question.text, **law, max_tokens=1)
         for number, question in enumerate(asked):

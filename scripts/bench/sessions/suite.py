@@ -7,22 +7,22 @@ passes, which is what any server of it starts from.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from common.answer.request import Request
 from common.configuration.settings import EMBEDDED_MODEL
 from common.daemon.start import SWITCH_INTERVAL
+from scripts.bench.asking import own_folder
 from scripts.bench.engine.suite import Plain
 from scripts.bench.measuring import INTERVALS, MEDIANS, Spread, Table, load
 from scripts.bench.results import Results
@@ -34,36 +34,20 @@ from scripts.bench.workload import Texts
 WARM = 2  # passes before those that count: the first ones touch fresh memory
 
 
-class BareBatch:
-    """A model in float32, with `rows` rows of `prompt` tokens in one preallocated cache.
+def bare_pass(model: PreTrainedModel, rows: int, prompt: int, room: int, passes: int) -> float:
+    """Seconds of a pass of the bare model over `rows` rows of `prompt` tokens, the mean of `passes` passes.
 
     The cache has places for `room` tokens more, and every pass reads all of its columns, whatever they hold.
     """
-
-    def __init__(self, model: Path, rows: int, prompt: int, room: int) -> None:
-        maker: Any = AutoModelForCausalLM
-        self._model = maker.from_pretrained(model, dtype=torch.float32).eval()
-        self.parameters: int = self._model.num_parameters()
-        generator = torch.Generator().manual_seed(rows)
-        vocabulary = self._model.config.vocab_size
-        self._rows = torch.randint(2, vocabulary, (rows, prompt), generator=generator).tolist()
-        self._room = room
-        self._left = 0
-        self._plain: Plain | None = None
-
-    def seconds(self, passes: int) -> float:
-        """Seconds of a pass, the mean of `passes` of them; they must fit into the room with two more."""
-        if WARM + passes > self._room:
-            raise ValueError(f"there is room for {self._room} passes, not for {WARM + passes}")
-        if self._plain is None or self._left < WARM + passes:
-            self._plain, self._left = Plain(self._model, self._rows, self._room), self._room
-        self._left -= WARM + passes
-        for token in range(2, 2 + WARM):
-            self._plain.step(token)
-        started = time.perf_counter()
-        for token in range(2, 2 + passes):
-            self._plain.step(token)
-        return (time.perf_counter() - started) / passes
+    generator = torch.Generator().manual_seed(rows)
+    texts = torch.randint(2, model.config.vocab_size, (rows, prompt), generator=generator).tolist()
+    plain = Plain(model, texts, room)
+    for token in range(2, 2 + WARM):
+        plain.step(token)
+    started = time.perf_counter()
+    for token in range(2, 2 + passes):
+        plain.step(token)
+    return (time.perf_counter() - started) / passes
 
 
 Kind = Literal["listening", "drafting"]  # a device without documents; one with drafts of its own
@@ -172,10 +156,10 @@ def measure(town: Town, plan: Plan, questions: Sequence[str], model: Path, say: 
     """
     say("every question alone")
     asking = Asking(town, plan, questions)
-    # As many columns as the rows have in the middle of the answer.
-    batches = {count: BareBatch(model, count * DOCUMENTS, asking.prompt, plan.tokens // 2) for count in plan.sessions}
+    bare: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    room = plan.tokens // 2  # as many columns as the rows have in the middle of the answer
     common = {
-        "parameters": next(iter(batches.values())).parameters,
+        "parameters": bare.num_parameters(),
         "idle": town.resident,  # bytes of the cloud's memory when every question had been answered alone
         "prompt": asking.prompt,
     }
@@ -186,7 +170,7 @@ def measure(town: Town, plan: Plan, questions: Sequence[str], model: Path, say: 
             yield setting | {"kind": kind, "steady": False} | asking.ask(kind, count, steady=False)
         # Next to each other, as one is the other's measure.
         yield setting | {"kind": "listening", "steady": True} | asking.ask("listening", count, steady=True)
-        rate = count / batches[count].seconds(min(plan.passes, plan.tokens // 2 - WARM))
+        rate = count / bare_pass(bare, count * DOCUMENTS, asking.prompt, room, min(plan.passes, room - WARM))
         yield setting | {"kind": "bare model", "steady": True, "rate": rate}
         yield setting | {"kind": "drafting", "steady": True} | asking.ask("drafting", count, steady=True)
 
@@ -249,8 +233,7 @@ def run(results: Results) -> None:
 def played(plan: Plan, texts: Texts, results: Results) -> Iterator[Row]:
     """All runs of a plan on a cloud of its own."""
     interval = sys.getswitchinterval()
-    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as name:
-        folder = Path(name)
+    with own_folder() as folder:
         model, place = {}, EMBEDDED_MODEL
         if plan.shape is not None:
             place = folder / "model"

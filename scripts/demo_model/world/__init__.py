@@ -1,2 +1,1 @@
-"""The synthetic world that the demonstration model lives in: invented names, relations, documents, questions,
-libraries."""
+"""The synthetic world of the demonstration model: invented names, relations, documents, questions, libraries."""

@@ -26,13 +26,11 @@ from scripts.demo_model.world.relations import (
     text_of,
 )
 
-SHORT_MENTION_SHARE = 0.6
-"""Of later sentences, that call an entity by its short name."""
-FILLER_SHARE = 0.15
-"""Of private notes, that hold a sentence without a fact."""
+SHORT_MENTION_SHARE = 0.6  # of later sentences, that call an entity by its short name
+FILLER_SHARE = 0.15  # of private notes, that hold a sentence without a fact
+# Share of the documents of training rows that begin with a heading. Documents of libraries always do: it names what the
+# document is about, which retrieval needs among many documents that are written alike.
 HEADING_SHARE = 0.75
-"""Of documents of training rows, that begin with a heading. Documents of libraries always do: it names
-what the document is about, which retrieval needs among many documents that are written alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +153,7 @@ def holder_of(relation: Relation) -> Domain | PrivateTopic:
     return (holders | {topic.relation: topic for topic in TOPICS})[relation]
 
 
-Known = Mapping[tuple[str, str, str], str]
-"""The values that a document states, by fact key."""
+Known = Mapping[tuple[str, str, str], str]  # the values that a document states, by fact key
 
 
 class Part(Enum):
@@ -208,8 +205,7 @@ def ask_public(random_: random.Random, fact: Fact, known: Known) -> Exchange:
 
 
 def ask_both(random_: random.Random, private: Fact, public: Fact, known: Known) -> Exchange:
-    """A question for a public fact about what a private fact names: the answer restates the private fact
-    first."""
+    """A question for a public fact about what a private fact names: the answer restates the private fact first."""
     domain = _domain(public)
     question = random_.choice(public.relation.questions)
     subject = render(random_.choice(domain.indirect), {"k": private.kind})
@@ -254,12 +250,10 @@ def _domain(fact: Fact) -> Domain:
 _END = AnswerPiece(".", Part.TEMPLATE)
 
 
+# Question types: one private fact, one public fact, and a public fact about what a private fact names.
 PRIVATE, PUBLIC, BOTH = "a", "b", "c"
-"""Question types: one private fact, one public fact, and a public fact about what a private fact names."""
-FACT_COUNTS = (1, 1, 2, 2, 3)
-"""Facts per public entry."""
-PAIR_SHARE = 0.4
-"""Of the notes, that hold two facts."""
+FACT_COUNTS = (1, 1, 2, 2, 3)  # per public entry
+PAIR_SHARE = 0.4  # of the notes, that hold two facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +267,10 @@ class LibraryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The documents of both sides and the facts in them."""
+    """The documents of both sides."""
 
     private: tuple[Document, ...]
     public: tuple[Document, ...]
-
-    @property
-    def private_facts(self) -> tuple[Fact, ...]:
-        """All facts of the notes."""
-        return tuple(fact for document in self.private for fact in document.facts)
-
-    @property
-    def public_facts(self) -> tuple[Fact, ...]:
-        """All facts of the entries."""
-        return tuple(fact for document in self.public for fact in document.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +332,9 @@ def _note_facts(
 
 def draw_questions(world: World, library: Library, count: int) -> list[LibraryQuestion]:
     """``count`` questions of each type."""
-    private, public = library.private_facts, library.public_facts
+    private, public = (
+        [fact for document in side for fact in document.facts] for side in (library.private, library.public)
+    )
     by_entity: dict[tuple[str, str, str], list[Fact]] = {}
     for fact in public:
         by_entity.setdefault((_domain(fact).name, fact.kind, fact.link), []).append(fact)
@@ -358,14 +344,15 @@ def draw_questions(world: World, library: Library, count: int) -> list[LibraryQu
         if note.domain is not None
         for fact in by_entity.get((note.domain.name, note.kind, note.value), [])
     ]
-    found = []
-    for fact in world.random.sample(private, count):
-        found.append(_question(PRIVATE, ask_private(world.random, fact, {}), (fact.value,)))
-    for fact in world.random.sample(public, count):
-        found.append(_question(PUBLIC, ask_public(world.random, fact, {}), (fact.value,)))
-    for note, fact in world.random.sample(pairs, count):
-        found.append(_question(BOTH, ask_both(world.random, note, fact, {}), (note.value, fact.value)))
-    return found
+    draw = world.random
+    return [
+        *(_question(PRIVATE, ask_private(draw, fact, {}), (fact.value,)) for fact in draw.sample(private, count)),
+        *(_question(PUBLIC, ask_public(draw, fact, {}), (fact.value,)) for fact in draw.sample(public, count)),
+        *(
+            _question(BOTH, ask_both(draw, note, fact, {}), (note.value, fact.value))
+            for note, fact in draw.sample(pairs, count)
+        ),
+    ]
 
 
 def _question(type_: str, exchange: Exchange, values: tuple[str, ...]) -> LibraryQuestion:

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-HELD_OUT_VERBS = 2
-"""So many of a relation's handwritten statements (the last ones) never occur in training."""
+HELD_OUT_VERBS = 2  # so many of a relation's handwritten statements (the last ones) never occur in training
 
 _SLOT = re.compile(r"\{(\w)\}")
 
@@ -72,8 +71,7 @@ Segments = tuple[Segment, ...]
 
 
 def render(template: str, slots: Mapping[str, str | Segments]) -> Segments:
-    """Fill a template. A filled slot takes the space in front of it along, so that equal values are equal
-    tokens."""
+    """Fill a template. A filled slot takes the space in front of it along, so that equal values are equal tokens."""
     pieces: list[Segment] = []
     position = 0
     for match in _SLOT.finditer(template):
@@ -107,8 +105,7 @@ def text_of(segments: Segments) -> str:
 
 FOLDER: Final = Path(__file__).parent
 NAME: Final = "name"  # the value type of invented names; the others are closed lists
-UNKNOWN = "unknown"
-"""Said by an answer where a document does not hold the value."""
+UNKNOWN = "unknown"  # said by an answer where a document does not hold the value
 
 
 def _read(name: str) -> dict[str, Any]:

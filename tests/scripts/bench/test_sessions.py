@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.configuration.settings import EMBEDDED_MODEL
 from proto.messages import Closed
 from scripts.bench.sessions.player import Played
-from scripts.bench.sessions.suite import BareBatch, gaps_within, steady_time, within
+from scripts.bench.sessions.suite import gaps_within, steady_time, within
 
 pytestmark = pytest.mark.suite
 
@@ -29,10 +28,3 @@ class TestSteadyTime:
     def test_is_nothing_where_one_begins_after_another_has_ended(self) -> None:
         with pytest.raises(RuntimeError, match="steady"):
             steady_time([played(1.0, 2.0), played(2.0, 3.0)], settling=0)
-
-
-def test_the_bare_model_starts_anew_when_its_cache_is_full() -> None:
-    batch = BareBatch(EMBEDDED_MODEL, 2, 6, 7)
-    assert all(batch.seconds(3) > 0 for _ in range(3))
-    with pytest.raises(ValueError, match="room"):
-        batch.seconds(6)
