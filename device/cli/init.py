@@ -83,7 +83,7 @@ PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
 }
 DEFAULT_MODELS: Final = "default"
 _BESIDE: Final = 1.5  # GB that a daemon takes beside its weights
-_A_CORE: Final = 1.2  # GB of weights that a core reads for a token at the speed of reading
+_A_CORE: Final = 1.2  # GB of weights that a core multiplies in about .2 s, as fast as people read
 
 MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine, as by default
 NO_DOCUMENTS: Final = "none"
