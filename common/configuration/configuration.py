@@ -1,7 +1,6 @@
 """A daemon's settings: a frozen, validated object from defaults, file, environment and flags.
 
-It also checks the folders: daemons and commands overwrite a library's folder and make it private, and a setting may
-name a user's own folder by mistake.
+It refuses a user's own folder as a library: daemons make a library's folder private and overwrite files there.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ def why_not_library(library: Path) -> str | None:
 def keep_caches(settings: Settings) -> None:
     """Makes this process and its children keep caches in the data folder.
 
-    Call it before the imports of the libraries. Numba's compiled loops stay with a writable package. The Hub's models
-    are shared with other programs unless the user chose a data folder. The Hub login always remains the user's.
-    Variables already set take precedence.
+    Call it before the imports of the libraries. Numba's compiled loops stay with a writable package. Hub models are
+    shared with other programs unless a data folder was chosen; the Hub login always is. Variables already set take
+    precedence.
     """
     chosen = settings.data_dir != default_data_dir()
     if chosen or not os.access(_PACKAGES, os.W_OK):
@@ -83,9 +82,9 @@ def load_settings(
 ) -> S:
     """Loads a role's settings from file, environment variables and `overrides`, in rising priority.
 
-    The file is `file`, else `$DRAGON_CONFIG`, else `dragon/<role>.toml` in the platform's configuration folder if it
-    exists. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are relative to it. Overrides of None
-    and empty folder variables are ignored. With `missing_ok`, a missing named file counts as empty. Raises
+    The file is `file`, else `$DRAGON_CONFIG`, else an existing `dragon/<role>.toml` in the platform's configuration
+    folder. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are relative to it. Overrides of None
+    and empty folder variables are ignored. With `missing_ok`, a missing named file is empty. Raises
     `ConfigurationError`, also for a library folder with other content.
     """
     values: dict[str, Any] = {}

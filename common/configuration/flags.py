@@ -48,7 +48,7 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
 
 
 def flags_help(kind: type[Settings]) -> str:
-    """Lists settings with values, meaning and default, wrapped to the terminal's width."""
+    """Lists settings with values, meaning and default, as wide as the terminal."""
     lines = [f"Usage: dragon {kind.role} [--config FILE] [--SETTING VALUE]...", "", "Settings:"]
     for name, field in kind.model_fields.items():
         lines.append(f"  --{name.replace('_', '-')}{_values(field)}")

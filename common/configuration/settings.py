@@ -283,8 +283,8 @@ class Settings(BaseSettings):
     def private_folders(self) -> tuple[Path, ...]:
         """Folders that a start makes private.
 
-        Keys are excluded: a key that others could read must be replaced. `data` and `models` are excluded too, since
-        they may hold other things.
+        Keys are excluded: a key that others could read must be replaced. `data` and `models` are excluded, since they
+        may hold other things.
         """
         return self.library, self.document_store, self.profiles
 

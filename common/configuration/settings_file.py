@@ -21,7 +21,6 @@ def with_setting(text: str, key: str, value: object) -> str:
     before = tomllib.loads(text)
     line = toml_line(key, value)
     if key in before:
-        # A simple value.
         place = re.compile(rf'^[ \t]*{key}[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[^\s#"\']+)', re.MULTILINE)
         changed = place.sub(lambda _: line, text, count=1)
     else:

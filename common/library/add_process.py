@@ -1,13 +1,13 @@
 """`python -m common.library.add_process`: reads watched folders for a daemon with the daemon's embedding model.
 
-The process exchanges lines of JSON and ends when stdin has ended and everything is read.
+The process exchanges lines of JSON. It ends after stdin, when everything is read.
 
 * stdin: the settings, then `{"read": {folder: [path, ...]}}` for changes and `{"vectors": ...}` for lent vectors.
 * stdout: `{"embed": [text, ...]}`, and `{"read": folder, "done": ..., "taken": ...}` after each reading. `taken` is the
-  number of `read` lines at the beginning of the reading; later lines may be about unseen changes.
+  number of `read` lines at its beginning; later lines may be about unseen changes.
 
-A saved note is read first, while answers are decoded, and the daemon embeds its few texts. A model of its own takes the
-process ten seconds of a core and half a gigabyte. It loads one only for many texts, at low priority.
+A saved note is read first, during answers, and the daemon embeds its few texts. Loading a model here takes ten seconds
+of a core and half a gigabyte, so that is for many texts, at low priority.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class DaemonLines:
         return bool(self._folders)
 
     def take(self, wait: bool) -> Folders:
-        """Returns the folders changed since the last call, each with its paths.
+        """Folders changed since the last call, with their paths; empty without any.
 
-        Returns none at the end, or at once without `wait`.
+        With `wait`, it is empty only at the end.
         """
         with self._changed:
             if wait:
@@ -74,7 +74,6 @@ class DaemonLines:
             return taken
 
     def tell(self, **line: object) -> None:
-        """Sends a line."""
         print(json.dumps(line), file=self._answers, flush=True)
 
     def embed(self, texts: list[str]) -> NDArray[np.float32] | None:
@@ -115,7 +114,7 @@ class LentEmbedder:
 
     @property
     def identity(self) -> str:
-        """Identity of both models, which have the same settings."""
+        """Identity of both models: they have the same settings."""
         return self._own.identity
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
@@ -199,7 +198,6 @@ def step_back() -> None:
 
 
 def main() -> None:
-    """Runs the process."""
     os.nice(NICENESS)
     wait_passively()
     from common.configuration.settings import Settings

@@ -28,12 +28,10 @@ _faiss: Any = faiss  # its type stubs lack the parameters of a search
 
 
 def list_count(vectors: int) -> int:
-    """Returns the number of lists for `vectors` vectors."""
     return max(1, min(vectors, int(LISTS * math.sqrt(vectors))))
 
 
 def is_approximate(index: object) -> bool:
-    """Whether `index` is an approximate index."""
     return isinstance(index, faiss.IndexIVFScalarQuantizer)
 
 
@@ -68,8 +66,7 @@ def candidates(
 ) -> NDArray[np.int64]:
     """Ids of several times `k` vectors near `query` [dimension], or all ids.
 
-    `among` are the permitted ids, all of them in the index; None permits all. A smaller `among` makes the search look
-    into more lists. A small one is returned whole.
+    `among` are the permitted ids, all in the index; None permits all. The fewer they are, the more lists are searched.
     """
     if among is not None and len(among) <= max(_WHOLE, CANDIDATES_PER_HIT * k):
         return among
@@ -120,10 +117,10 @@ def is_sound(index: Any) -> bool:
 
 
 def selector(chosen: NDArray[np.int64]) -> Any:
-    """Returns a selector of the ids `chosen` [n], ascending, at least one.
+    """Selector of the ids `chosen` [n], ascending, at least one.
 
-    Every search asks its selector about every vector. Bits take a fraction of the time of a hash set. The hash set
-    serves few ids among many, and ids of a foreign database too large for a bitmap in memory.
+    Every search asks it about every vector, and bits are much faster than a hash set. The hash set serves few ids among
+    many, and foreign databases with ids too large for a bitmap.
     """
     if chosen[0] < 0 or chosen[-1] >= _SPREAD * len(chosen):
         return faiss.IDSelectorBatch(chosen)

@@ -19,10 +19,9 @@ _OTHER_ENGINES = frozenset({"onnx", "openvino"})
 
 
 def find_checkpoint(model: str, what: str) -> Path:
-    """The folder of `model`: a local one, or a Hub model's cached files.
+    """The folder of `model`: a local one, or a Hub model's, fetched if uncached.
 
-    A Hub model outside the cache is fetched. Raises `FileNotFoundError`, and `ModelError` for forbidden files. The
-    error text calls the model `what`.
+    Raises `FileNotFoundError`, and `ModelError` for forbidden files. Error texts call the model `what`.
     """
     folder = expanded(model)
     if not os.path.isdir(folder):

@@ -42,8 +42,7 @@ class Chunk:
 class Chunker:
     """Cuts documents into chunks of at most `tokens` tokens, without overlap.
 
-    `tokenizer_file` is a `tokenizer.json` of the tokenizers library, from the embedding or the language model. Special
-    tokens are not counted.
+    `tokenizer_file` is a `tokenizer.json` of the embedding or the language model. Special tokens are not counted.
     """
 
     def __init__(self, tokenizer_file: Path, tokens: int = DEFAULT_TOKENS) -> None:
@@ -62,7 +61,7 @@ class Chunker:
         self.identity = f"{tokens}:{hashlib.sha256(content).hexdigest()[:16]}"
 
     def chunks_of(self, content: Content) -> list[Chunk]:
-        """Returns the chunks of a document in order. A chunk never spans two sections."""
+        """Chunks of a document in order; none spans two sections."""
         chunks: list[Chunk] = []
         start = 0
         for section in content.sections:
@@ -105,9 +104,9 @@ class Chunker:
         return TextSplitter(self._most_characters)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:
-        """Cuts very long lines, and unbroken runs too long for a chunk.
+        """Cuts runs too long for a chunk, and long lines; yields starts and parts.
 
-        Yields each part with its start. The splitters look at the whole run or line again for every piece.
+        The splitters look at the whole run or line again for every piece.
         """
         for start, part in self._cut_runs(text):
             done = 0
@@ -133,7 +132,7 @@ class Chunker:
 
 
 def title_of(path: Path, content: Content) -> str:
-    """Returns the document's title, else its first heading, else the file's name without suffix."""
+    """The document's title, else its first heading, else the file's name without suffix."""
     texts = (section.text for section in content.sections if section.unit == "heading")
     found = (heading for text in texts for _, heading in headings(text) if heading)
     return (content.title or next(found, "") or path.stem)[:LONGEST_TITLE]

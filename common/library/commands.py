@@ -64,9 +64,11 @@ def add_documents(
 ) -> int:
     """Brings the library up to date with folders or documents.
 
-    `rebuild` first embeds the existing chunks again. `watch` lets daemons repeat the reading after every change. `tags`
-    replace those of the folders or documents; None keeps them. `encoding` is for texts that do not state theirs; empty
-    detects it, None keeps the earlier choice.
+    Args:
+        rebuild: embed the existing chunks again first.
+        watch: daemons repeat the reading after every change.
+        tags: replace those of the folders or documents; None keeps them.
+        encoding: for texts that do not state theirs; empty detects it, None keeps the earlier choice.
     """
     try:
         given = None if tags is None else [checked_tag(tag) for tag in tags]
@@ -192,7 +194,7 @@ def remove_documents(
 ) -> int:
     """Forgets all documents, or documents named by shown path or path on disk.
 
-    The name of an upload means that upload alone. Its file in the folder `uploads` is deleted.
+    An upload's name means that upload alone. Its file in the folder `uploads` is deleted.
     """
     if everything == bool(paths):
         return _refuse("say which documents to remove, or all of them")

@@ -45,7 +45,6 @@ WORDS = "words"  # the sum of the keyword index, see `Keywords`
 
 
 def _triggers(table: str, columns: str) -> Iterator[str]:
-    """Yields the statements that keep a table's sum up to date."""
     new, old = (f"checksum({', '.join(f'{row}.{name}' for name in columns.split(', '))})" for row in ("new", "old"))
     for event, change in (("INSERT", f"+ {new}"), ("DELETE", f"- {old}"), ("UPDATE", f"+ {new} - {old}")):
         yield (
@@ -117,17 +116,17 @@ _SCHEMA = (
 
 
 def checksum(*values: object) -> int:
-    """Returns the CRC-32 of a row's values; damage may even change their types."""
+    """CRC-32 of a row's values; damage may even change their types."""
     return zlib.crc32(repr(values).encode("utf-8", "replace"))
 
 
 def _indexed(text: object) -> str:
-    """Returns the terms of a column; damage may even change its type."""
+    """Terms of a column; damage may even change its type."""
     return indexed(text) if isinstance(text, str) else ""
 
 
 def damaged(path: Path, what: str) -> LibraryDamaged:
-    """Returns the error for a database with changed content."""
+    """The error for a database with changed content."""
     return LibraryDamaged(
         f"the library's database {path} is damaged ({what}): move the folder away and add the documents again, or"
         " restore it from a backup"
@@ -135,9 +134,9 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
 
 
 def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
-    """Returns a connection; with `durable`, every commit reaches the disk.
+    """Opens a connection; with `durable`, every commit reaches the disk.
 
-    A published database is opened as immutable, without locks: shared file systems may lack them.
+    A published database is opened without locks, which shared file systems may lack.
     """
     published = is_published(path.parent)
     place = f"file:{quote(str(path))}?immutable=1" if published else path
@@ -156,7 +155,7 @@ def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         connection.execute("PRAGMA secure_delete = ON")  # removed content never stays in the file
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA recursive_triggers = ON")  # for rows that others replace
+        connection.execute("PRAGMA recursive_triggers = ON")  # fires the triggers of replaced rows
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
@@ -186,7 +185,7 @@ def writer_lock(folder: Path) -> Iterator[None]:
 
 
 def is_published(folder: Path) -> bool:
-    """Whether the library in `folder` is a published one, which never changes."""
+    """Whether the library in `folder` is published and never changes."""
     return (folder / PUBLISHED).exists()
 
 
@@ -269,17 +268,15 @@ class Database:
             raise
 
     def run(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Executes a statement and returns the id of the inserted row; 0 without one."""
+        """Executes a statement; returns the id of the inserted row, or 0."""
         with self._translated():
             return self._connection.execute(statement, values).lastrowid or 0
 
     def run_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """Executes a statement for every row."""
         with self._translated():
             self._connection.executemany(statement, rows)
 
     def all(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Returns every row of a query."""
         with self._translated():
             return self._connection.execute(statement, values).fetchall()
 
@@ -306,7 +303,7 @@ class Database:
                 self._connection.create_function(name, 1, None)
 
     def damaged(self, what: str) -> LibraryDamaged:
-        """Returns the error for changed content."""
+        """The error for changed content."""
         return damaged(self.path, what)
 
     def check(self, pages: bool) -> None:
@@ -375,7 +372,7 @@ class Database:
 
 
 def _fullest(folder: Path) -> Path:
-    """Returns the fuller disk's folder: the library's, or that of SQLite's temporary files."""
+    """The fuller disk's folder: the library's, or that of SQLite's temporary files."""
     named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
     temporary = Path(named or "/var/tmp")
     try:

@@ -83,10 +83,10 @@ class UnusableDocument(Exception):
 
 
 def scan(root: Path) -> Scan:
-    """Returns the documents under `root`, a folder or one file, in a fixed order.
+    """Finds the documents under `root`, a folder or one file, in a fixed order.
 
-    Hidden files and folders of `is_passed_over` are passed over, except `root`. Symbolic links are never followed. A
-    link is reported if its target is not found under `root` anyway. Raises `PathError` when `root` cannot be read.
+    Hidden files and folders of `is_passed_over` are skipped, except `root`. Symbolic links are not followed, but
+    reported if their target is not found under `root`. Raises `PathError` for an unreadable `root`.
     """
     result = Scan()
     try:
@@ -135,7 +135,7 @@ def has_content(record: FileRecord) -> bool:
 
 
 def read_content(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
-    """Returns the text of a document; `reader` parses formats beyond plain text.
+    """Reads a document's text; `reader` parses formats beyond plain text.
 
     `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument`.
     """
@@ -170,7 +170,6 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
 
 
 def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
-    """Records one entry and returns a folder's entries; None for a file."""
     try:
         suffix = suffix_of(entry.name)
         document = suffix in SUFFIXES
@@ -211,10 +210,9 @@ def _not_found_at(target: str, root: Path) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Returns a number that changes whenever a file's content may have changed.
+    """A number that changes whenever a file's content may have changed.
 
-    It includes the change time and the inode: a program that sets back a file's times, or replaces the file, cannot set
-    these.
+    Setting back a file's times, or replacing it, changes its change time or inode.
     """
     told = f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
     return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8]) >> 1 | 1  # never 0, and within SQLite's range

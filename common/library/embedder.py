@@ -44,18 +44,18 @@ class Embedder(Protocol):
         ...
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Returns unit vectors [texts, dimension] of documents, in order; equal texts give equal vectors."""
+        """Unit vectors [texts, dimension] of documents, in order; equal texts give equal vectors."""
         ...
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """Returns unit vectors of queries; many models read another instruction before a query."""
+        """Unit vectors [texts, dimension] of queries; many models read an instruction before these."""
         ...
 
 
 class SentenceTransformerEmbedder:
     """A sentence-transformers model: bundled, from a local folder or the Hugging Face Hub.
 
-    The first `encode` loads the model, for a bundled or local one without network. Safe for several threads. Raises
+    The first `encode` loads the model, without network unless from the Hub. Safe for several threads. Raises
     `EmbedderError`.
 
     Args:
@@ -89,8 +89,8 @@ class SentenceTransformerEmbedder:
     def identity(self) -> str:
         """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
-        The folder's name is not part of it: two machines may name the same model differently. The number type is not
-        either: not every CPU has bfloat16, and cosines differ by thousandths at most.
+        It leaves out the folder's name, which differs between machines, and the number type: not every CPU has
+        bfloat16, and cosines differ by thousandths at most.
         """
         if self._identity is None:
             self._identity = checkpoint.identity(self.folder)
@@ -99,7 +99,7 @@ class SentenceTransformerEmbedder:
     def max_tokens(self, queries: bool = False) -> int:
         """Tokens that the model reads after its instruction, special ones included.
 
-        The model cuts off the end of a longer document, or query with `queries`.
+        It cuts off the end of longer documents, or with `queries` of longer queries.
         """
         with self._lock:
             model = self._model()
@@ -111,22 +111,21 @@ class SentenceTransformerEmbedder:
         return int(length) - taken
 
     def token_counts(self, texts: list[str]) -> list[int]:
-        """Returns each text's number of tokens without truncation, special ones included."""
+        """Tokens of each text without truncation, special ones included."""
         with self._lock:
             tokenizer = self._model().tokenizer
             return [len(ids) for ids in tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Returns unit vectors [texts, dimension] of documents.
+        """Unit vectors [texts, dimension] of documents.
 
-        On a CPU every text is encoded alone: batch neighbours would change a vector's last bits, and padding costs
-        time.
+        On a CPU every text is encoded alone: batch neighbours change a vector's last bits, and padding costs time.
         """
         with self._lock:
             return _encode(self._model(), texts)
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """Returns unit vectors [texts, dimension] of queries, after the model's own query instruction."""
+        """Unit vectors [texts, dimension] of queries, after the model's own query instruction."""
         with self._lock:
             return _encode(self._model(), texts, queries=True)
 
@@ -140,7 +139,7 @@ class SentenceTransformerEmbedder:
 
 
 def chunker_for(embedder: SentenceTransformerEmbedder, tokens: int) -> Chunker:
-    """Returns the model's chunker, with at most `tokens` tokens per chunk."""
+    """The model's chunker, with at most `tokens` tokens per chunk."""
     tokenizer = embedder.tokenizer_file
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
@@ -162,7 +161,7 @@ def _pack(model: SentenceTransformer, dtype: DtypeName) -> bool:
     from common.library.packing import pack_layers
 
     if not torch.backends.cpu.get_cpu_capability().startswith(_QUICK_CPUS):
-        return True  # stays as it is
+        return True
     bfloat16 = cpu_has_bfloat16() if dtype == "auto" else dtype == "bfloat16"
     return pack_layers(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
 
@@ -230,7 +229,7 @@ def _check_whole(folder: Path) -> None:
 
 
 def unit_vectors(embedder: Embedder, texts: list[str], queries: bool = False) -> NDArray[np.float32]:
-    """Returns vectors [texts, dimension] of documents or `queries`, checked for shape and length 1.
+    """Vectors [texts, dimension] of documents or `queries`, checked for shape and length 1.
 
     Raises `EmbedderError`.
     """

@@ -41,7 +41,7 @@ class LibraryDamaged(LibraryError):
 
 
 class LibraryFull(LibraryError):
-    """The disk is full. What was committed before is kept."""
+    """The disk is full; earlier commits are kept."""
 
 
 class EmbedderChanged(LibraryError):

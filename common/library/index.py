@@ -1,8 +1,8 @@
 """The FAISS index: a cache of the store's vectors, in memory or a file.
 
-Only an approximate index has a file. An index in memory applies the removals and additions since its commit. An index
-from the file is compared with the store once, id by id. The store keeps the file's SHA-256 and commit. A missing,
-damaged or foreign file is ignored. The file can be deleted at any time.
+Only an approximate index has a file. In memory, the index follows removals and additions since its commit. From the
+file, it is compared with the store once, id by id. The store knows the file's SHA-256 and commit, so a missing, damaged
+or foreign file is ignored.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _log = logging.getLogger(__name__)
 class VectorIndex:
     """Inner-product search over a library's chunks, for one thread at a time.
 
-    Search is exhaustive (`IndexFlatIP`) below `approximate_from` vectors; 0 makes it always exhaustive. Above, a search
-    looks into some of many lists (`IndexIVFScalarQuantizer`) and ranks candidates by exact vectors. It may miss a
-    neighbour. The lists are trained in the background, and searches are exhaustive until then. Above `EXHAUSTIVE`
-    vectors, searches use a few long lists until then.
+    Search is exhaustive (`IndexFlatIP`) below `approximate_from` vectors, or always if that is 0. Above, it looks into
+    some of many lists (`IndexIVFScalarQuantizer`) and ranks candidates by exact vectors, so it may miss a neighbour.
+    The lists are trained in the background. Until then search is exhaustive, or above `EXHAUSTIVE` vectors uses a few
+    long lists.
     """
 
     def __init__(self, folder: Path, approximate_from: int = 0, trains: bool = True) -> None:
@@ -68,7 +68,7 @@ class VectorIndex:
         self._trainer.close()
 
     def finish_training(self) -> None:
-        """Waits for the training in progress; the next `refresh` takes its result."""
+        """Waits for the training; the next `refresh` takes its result."""
         self._trainer.wait()
 
     def refresh(self, store: Store) -> None:
@@ -102,10 +102,10 @@ class VectorIndex:
     def search(
         self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
     ) -> list[int]:
-        """Ids of up to `k` chunks nearest to the unit vector `query` [dimension].
+        """Ids of up to `k` chunks nearest to the unit vector `query` [dimension], sorted.
 
-        The nearest comes first. Call it after `refresh`, in the same snapshot. `among` are the permitted ids,
-        ascending; None permits all. If it has `k` ids, the search finds `k`.
+        Call it after `refresh`, in the same snapshot. `among` are the permitted ids, ascending; None permits all. If it
+        has `k` ids, `k` are found.
         """
         if self._untrained and self._trains:
             self._trainer.start()
@@ -164,7 +164,6 @@ class VectorIndex:
         return index
 
     def _compared(self, index: Any, store: Store, dimension: int, large: bool) -> Any:
-        """Returns the index, or a new one, with the vectors of the present content."""
         present = store.chunk_ids()
         if index is not None:
             own = _ids(index)
@@ -185,7 +184,7 @@ class VectorIndex:
         return index
 
     def _begun(self, store: Store, dimension: int, large: bool) -> Any:
-        """Starts an empty index; with many vectors, an exhaustive one is too costly."""
+        """An exhaustive index of many vectors would be too large and slow."""
         if large:
             return approximate.train(sample(store, _FEW, dimension), _FEW, lambda: False)
         return faiss.IndexIDMap2(faiss.IndexFlatIP(dimension))
@@ -204,7 +203,7 @@ def _size(folder: Path) -> int:
 
 
 def _read(folder: Path, store: Store) -> Any:
-    """Returns the file's index of a present or former content; None without one."""
+    """The file's index of a present or former content, or None."""
     label, path = store.index_label(), folder / INDEX
     if label is None or not store.descends_from(label.commit):
         return None

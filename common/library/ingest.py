@@ -1,8 +1,7 @@
 """Brings a library up to date with a folder of documents.
 
-Documents are committed in batches, so an interruption loses at most one. A document of many chunks stages its vectors
-and appears, or changes, at once. A file with known content becomes another path of it. A moved file is a new path and a
-removed one.
+Documents are committed in batches, so an interruption loses at most one. A long document stages its vectors and
+appears, or changes, at once. A file with known content becomes another path of it.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ class AddReport:
     """Result of an `add` in documents; `chunks` counts the written ones.
 
     * `skipped`: (path, reason) of documents not taken in.
-    * `duplicates`: (path, first path) of documents with another one's content.
+    * `duplicates`: (path, first path) of repeated contents.
     * `remarks`: (path, remark) of read documents.
-    * `ignored`: number of files of other types, by suffix.
-    * `passed_over`: number of unvisited folders, by name.
+    * `ignored`: files of other types, by suffix.
+    * `passed_over`: unvisited folders, by name.
     """
 
     added: int
@@ -78,7 +77,7 @@ def quiet(done: int, total: int, path: str) -> None:
 
 
 def check_embedder(store: Store, embedder: Embedder) -> None:
-    """Raises `EmbedderChanged` when another model made the vectors; call inside `store.reading()`."""
+    """Raises `EmbedderChanged` for another model's vectors; call inside `store.reading()`."""
     stored = store.state().embedder
     if stored is not None and stored != embedder.identity and store.count() > 0:
         raise EmbedderChanged(
@@ -92,9 +91,8 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
 class Order:
     """Options for reading a folder.
 
-    `first` has absolute paths of documents or folders to read first. `watch`, `tags` and `encoding` are recorded before
-    the reading, see `Library.add`. `written` is a former folder that is now a link to this one: its documents and those
-    added inside move here.
+    Documents or folders in `first` (absolute paths) are read first. `watch`, `tags` and `encoding` are recorded before
+    the reading, see `Library.add`. `written` is a former folder, now a link to this one: its documents move here.
     """
 
     first: Collection[str] = ()
@@ -174,7 +172,7 @@ class Ingestion:
         return is_within(path, str(self._root)) and not any(is_within(path, root) for root in self._named)
 
     def _begin(self) -> None:
-        """Records the options, so that the reading after an interruption need not repeat them."""
+        """Records the options for a continuation after an interruption."""
         name, order = self._writer.name, self._order
         self._store.readings.begin(name, self._writer.total)
         if order.watch:
@@ -312,8 +310,6 @@ class Ingestion:
 
 
 class _Writer:
-    """Writes documents, several in one transaction."""
-
     def __init__(self, store: Store, embedder: Embedder, name: str, progress: Progress) -> None:
         self.embedder = embedder
         self.name = name  # of the folder or document
@@ -340,7 +336,6 @@ class _Writer:
             self.commit()
 
     def commit(self) -> None:
-        """Writes the batch."""
         batch, self._batch = self._batch, []
         if not batch:
             return
@@ -372,7 +367,7 @@ class _Writer:
         self.chunks += start
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
-        """Returns vectors [chunks, dimension] of a long document, staging them as they are made."""
+        """Vectors [chunks, dimension] of a long document, staged as they are made."""
         work = self._work_on(record)
         with self._store.reading():
             ready = self._store.staged_count(work)
@@ -387,7 +382,6 @@ class _Writer:
             return np.stack([vector for _, vector in self._store.staged(work)])
 
     def _work_on(self, record: FileRecord) -> str:
-        """Returns the name of the work on a long document."""
         what = f"{record.sha256}/{record.chunking}/{self.embedder.identity}"
         return self.work + hashlib.sha256(what.encode()).hexdigest()
 

@@ -40,7 +40,6 @@ class Keywords:
         self._database = database
 
     def add(self, content: int) -> None:
-        """Adds the chunks of a content."""
         self._put_sum(None)
         self._database.run(
             "INSERT INTO keywords (rowid, title, text) SELECT id, title, text FROM passages WHERE content = ?",
@@ -98,11 +97,11 @@ class Keywords:
         return found
 
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> Mapping[int, float]:
-        """Up to `k` of all `chunks` with the words most like the question's.
+        """The `k` of all `chunks` with words most like the question's, best first.
 
-        The best comes first. Likeness is relative to the best, from 0 to 1. `among` are the permitted ids, ascending;
-        None permits all. Common words count only without rare ones, and only if there are few enough chunks to rank. A
-        long question counts by its rarest words.
+        Likeness is relative to the best, from 0 to 1. `among` are the permitted ids, ascending; None permits all.
+        Common words count only without rare ones, and only among few enough chunks. A long question counts by its
+        rarest words.
         """
         if k <= 0:
             return {}
@@ -130,10 +129,9 @@ class Keywords:
             return self._best(f"{query} AND among(rowid)", wanted, k)
 
     def _best(self, query: str, wanted: str, k: int) -> Mapping[int, float]:
-        """Returns up to `k` chunks of the lowest, best rank, with their likeness.
+        """The up to `k` best chunks, of lowest rank, with their likeness.
 
-        Among equals, e.g. notes of one form, the document digests decide, then the order of chunks: never the order of
-        addition.
+        Ties are decided by document digests, then by the order of chunks: never by the order of addition.
         """
         ranked = self._database.all(f"{query} ORDER BY rank, rowid LIMIT ?", (wanted, k + _EQUALS))
         if len(ranked) == k + _EQUALS and ranked[-1][1] == ranked[k - 1][1]:  # more may have this rank
@@ -157,7 +155,7 @@ class Keywords:
         return found
 
     def _counts_of(self, terms: Sequence[str], most: int, chunks: int) -> dict[str, int]:
-        """Returns how many chunks hold each of the rarest `terms`, see `_counts`.
+        """Counts the chunks with each of the rarest `terms`, see `_counts`.
 
         In a large library a phrase needs a rare word: it takes time for each chunk with its words.
         """
@@ -184,14 +182,13 @@ class Keywords:
         return {term: count for term, count in counts.items() if term in rarest}
 
     def _count(self, term: str, most: int) -> int:
-        """Returns the number of chunks with a term, at most `most` + 1."""
+        """Number of chunks with a term, at most `most` + 1."""
         query = "SELECT count(*) FROM (SELECT 1 FROM keywords WHERE keywords MATCH ? LIMIT ?)"
         ((count,),) = self._database.all(query, (term, most + 1))
         return int(count)
 
 
 def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
-    """Returns a membership test for `ids`, ascending."""
     listed = array("q", ids.astype(np.int64).tobytes())  # compared in C, as Python's integers
 
     def among(identifier: int) -> bool:
@@ -202,10 +199,10 @@ def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
 
 
 def fused(dense: Sequence[int], by_words: Mapping[int, float]) -> list[int]:
-    """Returns chunks of both searches, best first; among equals the better by words.
+    """Fuses both searches, best first; among equals the better by words.
 
     Vectors count by reciprocal rank (Cormack et al. 2009), since similarities differ between models. Words count by
-    likeness: among notes that differ in one number, only one has the best words.
+    likeness: of notes that differ in one number, only one has the best words.
     """
     scores = {chunk: _WORDS * likeness for chunk, likeness in by_words.items()}
     for rank, chunk in enumerate(dense, 1):

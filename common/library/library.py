@@ -43,8 +43,8 @@ _FORGOTTEN_AT_ONCE = 50_000  # chunks up to which a change also removes old word
 class Library:
     """Documents, chunks and vectors in one folder, safe for several threads and processes.
 
-    One process at a time may change it and any number may search it. The next search sees a change. A published
-    snapshot can only be searched. A missing folder is made. Every failure is a `LibraryError`.
+    One process at a time may change it; any number may search it. The next search sees a change. A published snapshot
+    can only be searched. Every failure is a `LibraryError`.
     """
 
     def __init__(
@@ -115,7 +115,6 @@ class Library:
 
     @property
     def count(self) -> int:
-        """Number of chunks."""
         return self.counts.chunks
 
     def count_to(self, most: int) -> int:
@@ -158,12 +157,11 @@ class Library:
     ) -> AddReport:
         """Brings the library up to date with a folder or one document.
 
-        Unchanged documents are not read again. Changed ones are replaced, deleted ones removed. After an interruption
-        the next `add` continues.
+        Changed documents are replaced, deleted ones removed. After an interruption the next `add` continues.
 
         Args:
             watch: daemons repeat the reading whenever something changes.
-            tags: replace the tags of the folder or document; None keeps them.
+            tags: replace those of the folder or document; None keeps them.
             first: absolute paths to read before all others.
             again: raise `NotWatched` unless the folder is watched.
             encoding: for texts that do not state theirs, from now on; empty detects it.
@@ -202,7 +200,7 @@ class Library:
     def remove(self, paths: Named, but: Collection[str] = ()) -> int:
         """Forgets documents, in the index file too, and returns their number.
 
-        A path is a document's or folder's, absolute or relative as `files` shows it. A copy elsewhere takes the place
+        Paths are absolute, or relative as `files` shows them, of documents or folders. A copy elsewhere takes the place
         of a removed document. The added folders in `but` stay. Raises `PathError` for a document that would come back;
         see `removal`.
         """
@@ -267,8 +265,8 @@ class Library:
         patterns of permitted documents (`proto.patterns`); empty permits all. If these have `k` chunks, a vector search
         finds `k`. Raises `NoDocumentFits` for a pattern without documents.
 
-        A keyword search finds only chunks with a word of the query. Similarity is computed from the stored vector in
-        float64, so it depends on query and chunk alone.
+        A keyword search needs a common word. Similarity is computed from the stored vector in float64, so it depends on
+        query and chunk alone.
         """
         if k < 0:
             raise ValueError(f"the number of hits can't be negative: {k}")

@@ -1,7 +1,7 @@
 """Checks the parts of a sentence-transformers model before the library imports them by name.
 
-`modules.json` names classes, and their settings name functions, methods, files and models. The library imports and
-calls them. These checks admit only parts known to compute vectors from text.
+`modules.json` names classes, and their settings name functions, methods, files and models, which the library calls.
+Only parts known to compute vectors from text pass.
 """
 
 from __future__ import annotations

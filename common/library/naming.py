@@ -19,8 +19,8 @@ _COMPARED: Final = 2000  # documents compared with a name: a peer may send any n
 def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
     """The one of `files` with this title, path or last parts of a path.
 
-    Raises `UnknownDocument` with one sentence for none or several. The sentence suggests documents and never repeats
-    `name`, which comes from a request.
+    Raises `UnknownDocument` for none or several. Its sentence suggests documents and never repeats `name`, which comes
+    from a request.
     """
     written, name = Path(name).parts, normalised(name)
     wanted = Path(name).parts

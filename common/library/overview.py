@@ -43,7 +43,6 @@ class Overview:
         self._final = self._count() if published else None
 
     def close(self) -> None:
-        """Releases the connection."""
         with self._lock:
             self._store.close()
 

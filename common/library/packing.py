@@ -1,8 +1,8 @@
 """Quicker linear layers for an encoder on a CPU.
 
-Weights are laid out once for oneDNN, in bfloat16 where the hardware has it. PyTorch would lay them out at every call
-and use a float32 library that is slow on some processors. Norms, attention and residuals stay float32, so a vector's
-direction hardly changes.
+Weights are laid out once for oneDNN, in bfloat16 if the hardware has it. PyTorch lays them out at every call, and its
+float32 library is slow on some processors. Norms, attention and residuals stay float32, so directions of vectors hardly
+change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class PackedLinear(nn.Module):
         self._bias = None if linear.bias is None else linear.bias.detach().to(dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Computes the layer; see the class."""
         product: Tensor = _operators._linear_pointwise(inputs.to(self._dtype), self._weight, self._bias, *self._then)
         return product if self._then[0] == "gelu" else product.float()
 

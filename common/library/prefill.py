@@ -25,8 +25,7 @@ class PrefillReport:
 def prefill_chunks(decoder: Decoder, form: PromptFormat, texts: Sequence[str], told: ReportProgress) -> PrefillReport:
     """Stores every chunk's keys and values, as far as they fit together.
 
-    Entries never displace each other. After an interruption the next run skips finished chunks. Raises `ValueError` for
-    a decoder without a store.
+    A run skips finished chunks, e.g. after an interruption. Raises `ValueError` for a decoder without a store.
     """
     store = decoder.document_cache.store
     if store is None:

@@ -1,6 +1,6 @@
 """The daemon's side of the process that reads watched folders, started on demand.
 
-Reading parses, splits and embeds. In daemon threads it would slow down decoding, which waits for the interpreter.
+Reading in daemon threads would slow down decoding, which waits for the interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ReadingProcess:
-    """Reads changed folders with few texts at a time lent to the daemon's model.
+    """Reads changed folders in another process; `embed` lends the daemon's model for few texts.
 
     See `add_process`. One lasting thread calls all methods: the process ends with it.
     """
@@ -97,7 +97,7 @@ class ReadingProcess:
             self._process.stdin.write(f"{self._settings}\n")
 
     def _send(self, line: dict[str, object]) -> None:
-        """A process that has ended is reported by its listener."""
+        """The listener reports the end of the process."""
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.write(f"{json.dumps(line)}\n")
@@ -125,7 +125,6 @@ class ReadingProcess:
                 self._give_up(code)
 
     def _lend(self, texts: list[str]) -> str | None:
-        """Encoded vectors of texts; None if the daemon's model fails."""
         try:
             parts = [self._embed(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
         except Exception as error:
@@ -152,7 +151,6 @@ class ReadingProcess:
             self._process.stdin.close()
 
     def _give_up(self, code: int) -> None:
-        """Records all unfinished readings as failed."""
         if not self._closed:
             log.warning("the process that reads watched folders ended (exit code %d); it is started again", code)
         for folder, paths in self._reading.items():

@@ -35,8 +35,8 @@ def removal(
 ) -> Removal:
     """Chooses from `records`, see `Store.paths`, and added `roots`, except folders in `but`.
 
-    A document in a `watched` folder would come back. If the path names an added root, that root is forgotten and such
-    documents stay. Otherwise such a document raises `PathError`, and so does an empty path.
+    A document in a `watched` folder would come back. If the path names an added root, the root is forgotten and such
+    documents stay; otherwise they raise `PathError`. So does an empty path.
     """
     shown = {record.content: record for record in reversed(records)}
     files = sorted(shown.values(), key=lambda file: file.path)
@@ -107,6 +107,5 @@ class PathArgument:
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:
-    """The watched folder that would take a document in again, or None."""
     roots = (root for root in watched if is_within(file.path, root))
     return next((root for root in roots if is_gone(root) or not is_gone(file.path)), None)

@@ -40,8 +40,6 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """Documents of one folder: names and content ids."""
-
     path: str  # relative to the added folder with a final slash; empty for that folder
     tags: tuple[str, ...]
     files: list[tuple[str, int]]
@@ -87,7 +85,6 @@ class _Catalogue:
         return Selection(frozenset(found), chunks, lacking)
 
     def _by_path(self, patterns: Sequence[str], found: set[int]) -> int:
-        """Adds documents that fit path patterns to `found`; returns bits of fitting patterns."""
         automaton = PathPatterns(patterns)
         states: dict[str, PatternState] = {"": automaton.start}
         fits = 0
@@ -136,8 +133,8 @@ class Selections:
     ) -> None:
         """Computes the choice of `patterns` for `of`, without blocking other searches.
 
-        This takes time in a large library. Call it outside of `reading()`, which locks this object and the `store`. If
-        the library changes too fast, `of` computes it and others wait.
+        Call it outside of `reading()`, which locks this object and the `store`. If the library changes too fast, `of`
+        computes it and others wait.
         """
         if not patterns:
             return

@@ -1,8 +1,7 @@
 """Snapshots of a library for processes on other machines.
 
-SQLite's write-ahead log works on one machine only. So each content is copied to its own folder below the library's,
-named after commit, format and index. A snapshot never changes: any number of processes may read it over a shared file
-system.
+SQLite's write-ahead log works on one machine only. So each content is copied to a folder below the library's, named
+after commit, format and index. It never changes, so any number of processes may share it.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def forget_unread(settings: Settings) -> None:
 
 
 def _made(store: Store, library: Path, folder: Path) -> Path:
-    """Makes the copy unless it exists; returns its folder. Call inside `store.reading()`."""
+    """Makes the copy unless it exists. Call inside `store.reading()`."""
     label, made, former = store.index_label(), folder / _MADE, find_newest_snapshot(library)
     if former is not None and former.name == _name(store, label):
         return former

@@ -1,9 +1,9 @@
 """The library's SQLite database: contents by hash, their paths, chunks and vectors.
 
 The first path of a content is a document, the others are copies. A copy replaces a removed document. Chunk ids are
-never reused, and their texts and vectors never change, so ids identify vectors. Every change is a commit with a random
-name. Names are kept until all vectors are replaced. They distinguish an index of a former state from a foreign one, or
-one newer than a restored backup.
+never reused, and their texts and vectors never change. Every change is a commit with a random name, kept until all
+vectors are replaced. Names distinguish an index of a former state from a foreign one, or one newer than a restored
+backup.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ class IndexLabel:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Size of a library."""
-
     documents: int
     chunks: int
 
@@ -130,7 +128,6 @@ class Store:
         self.keywords = Keywords(self._database)
 
     def close(self) -> None:
-        """Releases the connection."""
         self._database.close()
 
     def check(self, everything: bool = False) -> None:
@@ -248,9 +245,9 @@ class Store:
     def put_files(self, files: Sequence[Intake], is_same: IsSame = lambda record: True) -> bool:
         """Takes in files at their paths; None as chunks means known content.
 
-        Returns whether anything but sizes and times changed. A copy becomes a document only if `is_same` confirms that
-        it still has the known content. The records' ids are ignored. A path with new content gets a new id, so an id
-        always means one content. When a content appears elsewhere, files that left their paths are forgotten.
+        Returns whether anything but sizes and times changed. A copy becomes a document only if `is_same` confirms its
+        content. The records' ids are ignored. New content at a path gets a new id, so an id always means one content.
+        When a content appears elsewhere, files that left their paths are forgotten.
         """
         left: dict[int, FileRecord | None] = {}  # documents of contents with changed paths
         changed = False
@@ -290,8 +287,8 @@ class Store:
     def relocate(self, folder: str, place: str, base: str, is_same: IsSame) -> None:
         """Moves everything added as `folder` or in it to `place`, with its tags.
 
-        A file is dropped if its new path is taken or its new name is read differently. `base` becomes the root of files
-        with a root around `folder`.
+        A file is dropped if its new path is taken or its new name is read differently. Files with a root around
+        `folder` get the root `base`.
         """
         records = self.paths()
         taken = {record.path for record in records}
@@ -335,7 +332,7 @@ class Store:
         return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
-        # Ordering by (content, id) needs only the narrow index; the tables are full of text and vectors.
+        # Only the narrow index is needed for the order (content, id); the tables are full of text and vectors.
         return np.sort(self._database.integers("SELECT id FROM chunks INDEXED BY chunks_of_content")[:, 0])
 
     def chunk_contents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -477,7 +474,6 @@ class Store:
         return next(iter(self._records(f"{_FILES} WHERE content = ? ORDER BY paths.id LIMIT 1", (content,))), None)
 
     def _put_path(self, identifier: int | None, values: Sequence[object]) -> None:
-        """Writes a row of paths; None as identifier adds one."""
         columns = "path, root, content, size, stamp, checksum"
         row = (*values, checksum(*values))
         if identifier is None:
@@ -507,7 +503,6 @@ class Store:
                 self.keywords.add(content)
 
     def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
-        """Writes a content, replacing its earlier reading."""
         known = replace(record, chunks=len(chunks))
         shown = self.document_of(record.sha256)
         if shown is not None and not is_read_alike(shown.path, record.path):
@@ -537,7 +532,6 @@ class Store:
         )
 
     def _remove_chunks(self, content: int) -> None:
-        """Forgets the chunks and vectors of a content."""
         self.keywords.remove(content)
         self._database.run(
             "INSERT INTO removed (generation, chunk)"
@@ -547,7 +541,6 @@ class Store:
         self._database.run("DELETE FROM chunks WHERE content = ?", (content,))
 
     def _forget_removed(self, last: int) -> None:
-        """Forgets removals up to number `last`, and their commits."""
         past = "generation <= (SELECT generation FROM removed WHERE number = ?)"
         for table in ("commits", "removed"):
             self._database.run(f"DELETE FROM {table} WHERE {past}", (last,))

@@ -22,7 +22,6 @@ class Tags:
         return True
 
     def forget(self, root: str) -> None:
-        """Removes all tags of a folder or document."""
         self._database.run("DELETE FROM tags WHERE root = ?", (root,))
 
     def of_all(self) -> Mapping[str, tuple[str, ...]]:

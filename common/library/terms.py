@@ -1,7 +1,7 @@
 """Texts as terms of the keyword index, and questions as its search terms.
 
-Both go through the same steps. The index has a text's folded words in order. Scripts without spaces have pairs of
-characters in place of words. Terms for combinations that identify something follow:
+Both go through the same steps. The index has a text's folded words in order; scripts without spaces have pairs of
+characters. Terms for identifying combinations follow:
 
 * a number or a code: `kx.88123` for "KX-88123" and "KX88123"
 * a name with signs: `c#`, `c++`, `.net`
@@ -55,7 +55,7 @@ _IN_DATES: Final = frozenset({"a", "d", "de", "del", "den", "der", "di", "do", "
 
 
 def indexed(text: str) -> str:
-    """Returns the terms of a text, separated by blanks."""
+    """The terms of a text, separated by blanks."""
     prepared = _prepared(text)
     words = _words(prepared)
     numbers = _numbers(prepared)
@@ -64,10 +64,9 @@ def indexed(text: str) -> str:
 
 
 def sought(question: str) -> list[str]:
-    """Returns a question's search terms, as FTS5 writes them.
+    """A question's search terms, as FTS5 writes them.
 
-    Names and dates come first, then words, phrases and codes in order. Grammatical words are omitted if there are
-    others.
+    Names and dates come first, then words, phrases and codes in order. Grammatical words count only alone.
     """
     prepared = _prepared(question)
     runs = list(_runs(prepared))
@@ -96,7 +95,6 @@ class _Run:
 
     @property
     def segments(self) -> list[str]:
-        """The words, divided between letters and digits."""
         return [segment for word in self.words for segment in _SEGMENT.findall(word)]
 
     @property
@@ -109,13 +107,11 @@ class _Run:
 
     @property
     def whole_words(self) -> list[str]:
-        """The words without letters cut off by an apostrophe."""
         if "'" not in self.text and "\u2019" not in self.text:
             return list(self.words)
         return [word for word in self.words if len(word) > _SHORT]
 
     def telling(self, grammar: frozenset[str]) -> list[str]:
-        """The words outside grammar."""
         if self.unspaced:
             return [
                 pair for part in _unspaced_grammar().split(self.text) for pair in _pairs(part)[: max(1, len(part) - 1)]
@@ -123,7 +119,6 @@ class _Run:
         return [] if _NEGATION.search(self.text) else [word for word in self.whole_words if word not in grammar]
 
     def phrases(self) -> list[str]:
-        """Phrases of its words, or of three characters, and its code."""
         if self.unspaced:
             telling = _telling(self.text)
             starts = [at for at in range(len(self.text) - 2) if telling[at] and telling[at + 2]]
@@ -176,7 +171,6 @@ def _runs(text: str) -> Iterator[_Run]:
 
 
 def _numbers(text: str) -> list[str]:
-    """Pieces between blanks with digits, without surrounding signs."""
     return [piece.strip("()[]{}<>,;:.\"'*`") for piece in text.split() if not piece.isalpha() and _DIGIT.search(piece)]
 
 
@@ -186,7 +180,6 @@ def _signed(text: str) -> list[str]:
 
 
 def _telling(text: str) -> list[bool]:
-    """For each character of an unspaced script, whether it is outside grammatical words."""
     telling = [True] * len(text)
     for word in _unspaced_grammar().finditer(text):
         telling[slice(*word.span())] = [False] * len(word[0])
@@ -203,7 +196,6 @@ def _unspaced_grammar() -> re.Pattern[str]:
 
 
 def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
-    """Terms of dates in a text's words and pieces with digits."""
     figures = " ".join(numbers)
     if not figures:
         return
@@ -227,7 +219,6 @@ def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
 
 
 def _date_around(words: Sequence[str], at: int, month: str) -> Iterator[str]:
-    """Terms of a date with its month at word `at`."""
     *_, before = ["", *(word for word in words[max(0, at - 2) : at] if word not in _IN_DATES)]
     first, second, *_ = [*(word for word in words[at + 1 : at + 5] if word not in _IN_DATES), "", ""]
     if _YEAR.fullmatch(before):  # the Hungarian order

@@ -64,7 +64,6 @@ class Trainer:
         return result
 
     def wait(self) -> None:
-        """Waits for the training in progress."""
         if self._thread is not None:
             self._thread.join()
 

@@ -41,7 +41,7 @@ def compute_rest_end(first: float, last: float) -> float:
 class FolderWatcher:
     """Reads the library's watched folders at the start and after changes, until closed.
 
-    Another process reads, and receives further changes meanwhile. The library's next search sees the commits.
+    Another process reads, and receives further changes meanwhile.
     """
 
     def __init__(self, settings: Settings, library: Library) -> None:

@@ -1,7 +1,7 @@
 """Counts and times of answers in both daemons, recorded once per answer.
 
-Names are vLLM's where it has one, with `dragon_` in place of `vllm:`. Labels come from a fixed set of words, never from
-a client or peer. So the number of series is bounded.
+Names are vLLM's where it has one, with `dragon_` for `vllm:`. Labels are from a fixed set of words, never a client's,
+so the number of series is bounded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AnswerMetrics:
         """Registers the metrics.
 
         Args:
-            first_token: meaning of the first token in this daemon.
+            first_token: meaning of the first token here.
             methods, reasons, kinds: all words of the labels.
             sides: sides with known draft results.
         """
@@ -101,21 +101,17 @@ class AnswerMetrics:
         self._prompt.inc(tokens)
 
     def generated(self, tokens: int) -> None:
-        """Records the tokens of an answer."""
         self._generated.inc(tokens)
 
     def ended(self, reason: str, seconds: float, method: str, placement: str) -> None:
-        """Records an answer that ended normally."""
         self._whole.observe(seconds)
         self._success.labels(reason).inc()
         self._answers.labels(method if method in self._methods else OTHER, placement).inc()
 
     def failed(self, kind: str) -> None:
-        """Records a failed or refused answer."""
         self._failures.labels(kind if kind in self._kinds else OTHER).inc()
 
     def drafts(self, side: Side, of: SideReport) -> None:
-        """Records the results of one side's drafts."""
         self._drafted.labels(side).inc(of.drafted)
         self._accepted.labels(side).inc(of.accepted)
         self._rollbacks.labels(side).inc(of.rollbacks)

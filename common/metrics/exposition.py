@@ -27,7 +27,6 @@ class MetricValue:
     counts: bool = False  # whether it only grows
 
     def family(self) -> Metric:
-        """The metric in the library's form."""
         kind = CounterMetricFamily if self.counts else GaugeMetricFamily
         if isinstance(self.value, tuple):
             family = kind(self.name, self.meaning, labels=[self.label or "of"])
@@ -63,7 +62,7 @@ def make_registry(process: bool = False) -> CollectorRegistry:
 def merged(own: bytes, others: Mapping[str, bytes], label: str) -> bytes:
     """Merges texts in Prometheus' format: each family once, with all samples.
 
-    Samples of `others` get `label` with their name as value, which must need no quoting.
+    Samples of `others` get `label` with their name, which must need no quoting.
     """
     headers: dict[str, list[str]] = {}  # HELP and TYPE lines by family
     samples: dict[str, list[str]] = {}

@@ -1,8 +1,7 @@
 """A thread that answers scrapes, for a daemon without other HTTP.
 
 The metrics library's server uses a thread per connection and waits for silent clients forever. Here uvicorn serves all
-connections on one thread. Idle clients cannot block others: every connection is cut after `PATIENCE` seconds, and the
-oldest one above `MOST_CONNECTIONS`.
+on one thread. Every connection is cut after `PATIENCE` seconds, and the oldest above `MOST_CONNECTIONS`.
 """
 
 from __future__ import annotations
@@ -74,7 +73,6 @@ class MetricsServer:
 
     @property
     def connections(self) -> int:
-        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def __enter__(self) -> Self:
@@ -108,8 +106,6 @@ class MetricsServer:
 
 
 class _Connection(H11Protocol):
-    """A connection with a time limit."""
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.began = self.loop.time()

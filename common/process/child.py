@@ -31,8 +31,8 @@ def main() -> None:
 def end_with(parent: int) -> None:
     """Kills this process when its starter `parent` ends, or has ended.
 
-    On Linux the kernel does this, even if a library holds the interpreter, and already at the end of the starting
-    thread. Elsewhere a thread polls.
+    On Linux the kernel does this, even if a library blocks the interpreter, and already when the starting thread ends.
+    Elsewhere a thread polls.
     """
     if not _told_by_the_kernel():
         threading.Thread(target=_watch, args=(parent,), name="parent watch", daemon=True).start()

@@ -1,7 +1,7 @@
 """Atomic files, private files, and paths.
 
-A reader, a crash or a power cut finds the whole old file or the whole new one. For this a file is written under another
-name, flushed to disk and renamed. Its folder is flushed too, else a power cut may undo the renaming.
+A reader, a crash or a power cut finds the whole old or new file. A file is written under another name, flushed to disk
+and renamed. Its folder is flushed too, else a power cut may undo the renaming.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def replacing(
 ) -> Iterator[IO[bytes]]:
     """Yields a file that replaces `path` at the block's end, unless it raises.
 
-    The file can be read and written. A single writer may name the `temporary` file: leftovers of a killed writer are
-    overwritten. Otherwise several writers may work at once, and the last one wins. With `keep`, an existing file at
-    `path` stays. Raises `OSError`.
+    The file can be read and written. A single writer may name the `temporary` file and overwrites a killed one's.
+    Otherwise several may write at once, and the last one wins. With `keep`, an existing file at `path` stays. Raises
+    `OSError`.
     """
     if temporary is None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
@@ -82,8 +82,8 @@ def _folder_to_disk(folder: Path) -> None:
 
 
 # --- private_files
-# Private files: new files are private from the start, and older ones are repaired. Many writers, such as SQLite and
-# FAISS, make private data. So the process sets the rights once for all new files.
+# Private from the start, or repaired. Many libraries write private data, SQLite and FAISS among them, so the process
+# sets the rights for all new files.
 
 _OTHERS: Final = 0o077  # the rights of group and others
 _USUAL: Final = 0o666  # rights of a new file before the umask
@@ -139,7 +139,6 @@ def make_private(folders: Iterable[Path]) -> None:
 
 
 def _close(folder: int, names: Iterable[str]) -> int:
-    """Returns the number of repaired items: the folder of this descriptor, and its files."""
     mended = 0
     found = os.fstat(folder)
     if _is_open(found):

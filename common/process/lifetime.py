@@ -51,8 +51,8 @@ class Stopped(BaseException):
 def exit_on_stop() -> Iterator[None]:
     """Ends the process after the block, or at a signal; for the main thread.
 
-    The exit code is 0, or that of a `SystemExit`. If the end takes longer than `LONGEST` seconds, or a second signal
-    comes, the process is forced to end. Its exit code then is that of a signal in shells. Other exceptions propagate.
+    The exit code is 0, or that of a `SystemExit`. After `LONGEST` seconds, or a second signal, the process is forced to
+    end with the exit code of a signal in shells. Other exceptions propagate.
     """
     told = False
 
@@ -86,7 +86,6 @@ def exit_on_stop() -> Iterator[None]:
 
 
 def wait_until_stopped() -> NoReturn:
-    """Waits for `Stopped`."""
     while True:
         threading.Event().wait()
 
@@ -119,7 +118,6 @@ def _watch(reader: int) -> None:
 
 
 def _told(reader: int, seconds: float | None) -> int | None:
-    """Number of the next signal; None after `seconds` without one."""
     while select.select([reader], [], [], seconds)[0]:
         if (number := os.read(reader, 1)[0]) in SIGNALS:
             return number
@@ -195,9 +193,8 @@ def last_start(file: Path) -> list[tuple[str, float]]:
 
 
 # --- service_manager
-# Messages to the service manager: systemd's protocol, see sd_notify(3).
-#
-# Each message is a datagram of lines NAME=VALUE to the socket in NOTIFY_SOCKET. Without the variable nothing is sent.
+# Systemd's protocol, see sd_notify(3). Each message is a datagram of lines NAME=VALUE to the socket in NOTIFY_SOCKET.
+# Without the variable nothing is sent.
 
 _PATIENCE: Final = 1.0  # seconds; a manager that does not read must not block the daemon
 _LONGEST: Final = 512  # characters of a status
@@ -230,8 +227,7 @@ class ServiceManager:
     def ready(self, text: str) -> None:
         """Reports that the daemon serves, with a status.
 
-        If a busy manager does not accept it, `alive` repeats it. Otherwise the manager would end a daemon that seems to
-        start forever.
+        If a busy manager misses it, `alive` repeats it. Otherwise the manager would end the daemon.
         """
         lines = ("READY=1", _status(text))
         self._untold = () if self._tell(*lines) else lines
@@ -246,7 +242,6 @@ class ServiceManager:
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> bool:
-        """Whether the manager accepted the lines."""
         if self._address is None:
             return False
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -307,7 +302,6 @@ def _locked(file: Path) -> int:
 
 
 # --- together
-# Child processes that start and end together, with their output passed on line by line.
 
 PATIENCE: Final = 1.8  # seconds for an orderly end of all; supervisors may rely on 2
 _READ_ON: Final = 0.1  # seconds for the last lines of an ended child: its own child may hold the pipe
@@ -317,7 +311,7 @@ class ChildProcesses:
     """Children by name; a context manager that ends all of them.
 
     They have their own process groups, so that Ctrl-C reaches only the parent, which signals each once. For the main
-    thread: on Linux children end with the thread that started them.
+    thread: on Linux they end with their starting thread.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]], tell: Callable[[str, str], None]) -> None:
@@ -386,7 +380,6 @@ class ChildProcesses:
 
 
 # --- presence
-# A sign of work in progress, visible to other processes until the last worker ends.
 
 
 @contextmanager
@@ -422,7 +415,6 @@ def anybody_present(file: Path) -> bool:
 
 
 def _opened(file: Path) -> int | None:
-    """Descriptor that holds the lock; None if locking fails."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)

@@ -1,7 +1,7 @@
 """The machine: memory, neighbours, streams, the interpreter.
 
-A process's memory is the machine's, or less under a container's or systemd unit's limit. The system kills a process
-beyond its limit, even with free memory elsewhere.
+A process's memory is the machine's, or a container's or systemd unit's limit. The system kills a process beyond it,
+even with free memory elsewhere.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Kernel file names for a control group's memory."""
-
     folder: str  # below /sys/fs/cgroup
     limit: str
     used: str
@@ -67,7 +65,6 @@ def groups_of(text: str) -> Iterator[tuple[_Files, PurePosixPath]]:
 
 
 def _within(memory: Memory, group: Path, files: _Files) -> Memory:
-    """The part of `memory` that the group permits."""
     limit = _number(_text(group / files.limit))
     if limit is None:
         return memory
@@ -90,7 +87,6 @@ def _text(file: Path) -> str:
 
 
 # --- neighbours
-# Processor time of other processes during a measurement.
 
 _SLACK: Final = 0.25  # cores of an idle desktop
 
@@ -135,7 +131,6 @@ def _others() -> float:
 
 
 # --- garbage
-# Exempts permanent objects from garbage collection: modules and library data.
 
 
 @contextmanager
@@ -174,8 +169,8 @@ def keep_loaded() -> None:
 def open_closed_streams() -> None:
     """Opens closed standard streams to nowhere, for this process and its children.
 
-    Otherwise the next opened file, e.g. a database, gets the stream's number and receives libraries' output. Call this
-    before opening anything.
+    Otherwise the next opened file, e.g. a database, takes the stream's number and receives output. Call this before
+    opening anything.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -185,7 +180,6 @@ def open_closed_streams() -> None:
 
 
 # --- python
-# Python processes of this installation.
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -211,7 +205,7 @@ def child_command(module: str, *arguments: str, writes: bool = False) -> list[st
 def wait_passively() -> None:
     """Lets this process's OpenMP threads sleep while waiting, unless configured otherwise.
 
-    By default they spin, even on a core that the last thread needs: two threads on two busy cores embed at a twentieth
-    of the speed. Effective only before torch and faiss are imported.
+    By default they spin, even on a core that another of them needs: embedding on two busy cores is 20 times slower.
+    Effective only before torch and faiss are imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

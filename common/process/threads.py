@@ -1,7 +1,6 @@
 """Vital threads of a daemon, and fair queues for tenants.
 
-An exception in a vital thread ends the process with a message. A daemon that runs without serving is worse than an
-ended one, which is restarted.
+An exception in a vital thread ends the process: a daemon that runs without serving is not restarted.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ def vital_thread(run: Callable[[], None], name: str, died: Died | None = None) -
 
 
 # --- by_turns
-# A queue with turns for tenants.
 
 Item = TypeVar("Item")
 
@@ -70,14 +68,12 @@ class ByTurns(Generic[Item]):
         self._waiting: dict[Hashable, deque[Item]] = {}  # next turn first, without empty queues
 
     def __iter__(self) -> Iterator[Hashable]:
-        """Tenants with waiting items, next turn first."""
         return iter(self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, tenant: Hashable, item: Item) -> None:
-        """Appends an item to its tenant's queue."""
         self._waiting.setdefault(tenant, deque()).append(item)
 
     def keep(self, tenant: Hashable, wanted: Callable[[Item], bool]) -> int:
@@ -107,8 +103,8 @@ TENANTS: Final = 1024  # accounts kept before even ones are forgotten
 class TokenBucket:
     """Allows `rate` per second on average and `burst` at once, by the caller's clock.
 
-    Seconds; for one thread. `take` asks before refusable work. `charge` books known costs afterwards: it may overdraw
-    the bucket, and the tenant waits until it is even.
+    Seconds; for one thread. `take` asks before refusable work. `charge` books known costs: it may overdraw the bucket,
+    and the tenant waits until it is even.
     """
 
     __slots__ = ("_burst", "_level", "_rate", "_updated")
@@ -166,14 +162,16 @@ class Accounts:
 
 
 # --- quiet_log
-# Rate limit for log lines caused by peers, so that they cannot fill the disk.
 
 _LINES_PER_SECOND: Final = 0.2
 _LINES_AT_ONCE: Final = 5.0
 
 
 class QuietLog:
-    """Limits the lines to `log`, and reports the number of omitted ones."""
+    """Limits the rate of lines to `log`, so that peers cannot fill the disk.
+
+    The next line reports the number of omitted ones.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """Attributes the time between two tokens to causes, from a trace.
 
-From each commit on the device it goes back along dependencies until the commit before: the later draft, its message,
-its decode step, that step's prerequisite, and so on. Each stretch has one cause, and the stretches add up to the whole
-time.
+From each commit on the device it follows prerequisites back to the previous commit: the later draft, its message, its
+decode step, and so on. Each stretch has one cause, and the stretches add up to the whole time.
 """
 
 from __future__ import annotations
@@ -170,7 +169,6 @@ class _Walk:
                 return self._enabling(span)
 
     def _inputs(self, span: Interval) -> Interval | None:
-        """Later of an aggregation's inputs."""
         own = self._index.done(span.side, span.start, ("decode",), span.position)
         told = self._index.arrived(span.side, span.start, ("draft", "resolved"), span.position)
         return own if span.detail == "alone" else _later(own, told)
@@ -229,7 +227,6 @@ class _Walk:
         return "cloud recomputation" if again else "cloud decode"
 
     def _spend(self, cause: Cause, start: int) -> None:
-        """Books the time back to `start`, at most to the previous commit."""
         start = max(start, self._since)
         if start < self._at:
             self.stretches.append(Stretch(cause, start, self._at))

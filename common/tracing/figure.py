@@ -91,7 +91,7 @@ def accumulated_acceptance(trace: Trace, side: Side) -> tuple[list[float], list[
 
 
 def _decisions(trace: Trace) -> list[Interval]:
-    """Aggregation of each position, the device's if both sides have one."""
+    """The device's aggregation of a position counts if both sides have one."""
     found: dict[int, Interval] = {}
     for span in trace.of("aggregate"):
         if span.position not in found or span.side == "device":
@@ -138,7 +138,6 @@ def _bar(span: Interval, lane: str) -> str:
 
 
 def _add_key(axis: Axes) -> None:
-    """Explains all bars and lines of the pipelines, even unused ones."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

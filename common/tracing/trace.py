@@ -61,9 +61,9 @@ class Probed:
 class Trace:
     """Both sides' spans in order of beginning.
 
-    The cloud's times are known up to `uncertainty`. The shortest probe estimates how far its clock is `ahead` of the
-    device's. This is wrong by half the difference between the two directions. Without a probe or the cloud's half,
-    there are only the device's spans, and `notes` says why.
+    The cloud's times are known up to `uncertainty`. The shortest probe estimates how far its clock is `ahead`, wrong by
+    half the difference between the two directions. Without a probe or the cloud's half, there are only the device's
+    spans, and `notes` says why.
     """
 
     ahead: int | None  # nanoseconds
@@ -117,8 +117,6 @@ class Notes:
 
 @dataclass(slots=True)
 class _Ends:
-    """Both ends of all messages with equal keys."""
-
     sent: list[Interval] = field(default_factory=list)
     received: list[Interval] = field(default_factory=list)
 
@@ -133,8 +131,8 @@ def merge(
 ) -> Trace:
     """Merges the trace of a request from `started` to `ended`, device nanoseconds.
 
-    `clock` is the lead of the cloud's clock, which is subtracted. Cloud spans further outside the request than the
-    uncertainty permits are dropped: the clock is wrong, or the cloud invents them.
+    `clock` is the lead of the cloud's clock, which is subtracted. Cloud spans outside the request by more than the
+    uncertainty are dropped: the clock is wrong, or the cloud invents them.
     """
     spans = _placed("device", judged("device", device.spans), started)
     dropped = device.dropped
@@ -186,8 +184,8 @@ def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
 def joined(spans: Iterable[Interval]) -> list[Interval]:
     """Joins the two ends of each message into one span.
 
-    Messages with equal keys are paired in order. If the numbers of ends differ (lost and resent, or still in transit),
-    the pairs are unknown and the ends stay single.
+    Messages with equal keys are paired in order. If their numbers of ends differ (lost and resent, or in transit), the
+    ends stay single.
     """
     rest: list[Interval] = []
     messages: Mapping[tuple[Side, _Key], _Ends] = defaultdict(_Ends)
@@ -296,7 +294,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _way(number: int, span: Interval) -> Iterator[dict[str, Any]]:
-    """A message in transit as an asynchronous slice, since several overlap."""
+    """An asynchronous slice, since messages in transit overlap."""
     event = {
         "name": f"{span.detail} {span.position}",
         "cat": "transmission",

@@ -27,7 +27,6 @@ def of_chart(root: Any) -> Iterator[str]:
 
 
 def _of_plot(plot: Any) -> Iterator[str]:
-    """Yields a table per group of series that share their points."""
     series = list(plot.iterchildren(CHART + "ser"))
     categories = next(filter(None, (_points(each, "cat") for each in series)), {})
     for first, several in groupby(series, lambda each: _points(each, "xVal") or categories):

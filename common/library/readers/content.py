@@ -171,7 +171,7 @@ def _words_of_heading(text: str) -> str:
 def outside_code(lines: Iterable[str]) -> Iterator[bool]:
     """For each line of Markdown, whether it is outside fenced code.
 
-    The code of a list item also ends with the item: at a line left of it after a blank one.
+    A list item's code also ends at a line left of the item after a blank one.
     """
     fence, deepest, item, above = "", 0, 0, ""
     for line in lines:
@@ -212,7 +212,7 @@ def front_title(markdown: str) -> str:
 def as_typed(text: str) -> str:
     """Text as people type it: plain hyphens and spaces, composed accents, no ligatures.
 
-    Invisible characters such as soft hyphens are removed. Each of these makes a word differ for search and models.
+    Invisible characters such as soft hyphens are removed. Each of these would change a word for search and models.
     """
     return text if text.isascii() else in_normal_form("NFC", text.translate(_TYPESET))
 

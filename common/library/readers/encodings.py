@@ -1,7 +1,7 @@
 """Decodes files that do not state their encoding.
 
-UTF-8 is recognised even with some damaged bytes. Other encodings are guessed. A note of forty bytes fits many equally
-well, and the most common one wins. Pages and mails state their encoding and are read as browsers and mail programs do.
+UTF-8 is recognised even with some damaged bytes. Other encodings are guessed: a note of forty bytes fits many, and the
+most common one wins. Pages and mails state their encoding and are read as browsers and mail programs do.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _ALSO_CALLED: Final = {
 _CALLED: Final = {name: encoding for encoding, names in _ALSO_CALLED.items() for name in names.split()}
 _NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis", "utf-7")
 _OF_ASCII_BYTES: Final = ("iso2022", "hz", "utf-7")  # prefixes of encodings with bytes that are also valid UTF-8
-_STRAY: Final = 16  # most NULs are one in this many bytes if a text is not UTF-16
+_STRAY: Final = 16  # bytes per NUL, at least, in text other than UTF-16
 _WHOLE: Final = 4  # non-ASCII characters per invalid byte in damaged UTF-8
 _ALONE: Final = 1.5  # average run of bytes beyond ASCII
 _SHORT: Final = 32  # too few characters to measure a text's disorder
@@ -224,7 +224,7 @@ def _narrow(content: bytes) -> tuple[str, str]:
 def _is_big5(sample: bytes) -> bool:
     """Whether bytes that decode as half-width kana are frequent characters of Big5.
 
-    Every second one of these ends with an ASCII byte, which rarely follows in a row of kana.
+    Half of these end with an ASCII byte, which rarely follows in a row of kana.
     """
     if _BIG5.fullmatch(sample) is None:
         return False

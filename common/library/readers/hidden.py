@@ -48,7 +48,6 @@ def _is_hidden(element: Tag) -> bool:
 
 
 def _hidden_by_rules(page: BeautifulSoup, elements: Sequence[Tag]) -> list[Tag]:
-    """Elements hidden by their last rule, among rules naming the page's classes and ids."""
     sheets = (element.get_text()[:_LONGEST_SHEET] for element in elements if element.name == "style")
     rules = [rule for sheet in sheets for rule in _rules(sheet)]
     if not any(hides for _, hides in rules):

@@ -1,7 +1,7 @@
 """Reads documents in a separate process, so that a crash costs only that document.
 
-Contents and texts pass over pipes. The process limits itself and ends with its parent. It may write no file and no core
-dump, which would hold private content.
+The process limits itself and ends with its parent. It may write no file and no core dump, which would hold private
+content.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LONGEST_ANSWER = 2**28  # bytes; a character may take twelve
 
 
 class IsolatedReader:
-    """Reads documents in a process, started by the first one; one thread only.
+    """Reads documents in a process that the first one starts; for one thread.
 
-    The user closes it.
+    Close it at the end.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class IsolatedReader:
         return answer
 
     def close(self) -> None:
-        """Ends the process."""
         if self._process is None:
             return
         self._process.kill()

@@ -1,7 +1,7 @@
 """Distinguishes Western from Central European text by the letters of languages.
 
-Both use the same bytes for letters, so most Western text also decodes as letters of Central Europe. But each language
-has only a few letters beyond ASCII, and a text's letters are of one language.
+Both encodings use the same bytes for letters. But each language has only a few letters beyond ASCII, and a text's
+letters are of one language.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ _OPENING: Final = frozenset("¿¡")  # Spanish signs that count as letters
 
 @dataclass(frozen=True, slots=True)
 class _Likeness:
-    """Likeness of a text to its most similar language."""
-
     letters: int  # beyond ASCII, of that language
     others: int  # characters foreign to it
 

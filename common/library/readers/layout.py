@@ -1,7 +1,6 @@
 """Puts the words of a page into reading order: columns, tables, paragraphs.
 
-Programs write words in any order: tables row by row, columns sequentially or line by line. Position therefore decides,
-and order of writing only between several readings.
+Programs write words in any order, so position decides. The order of writing decides only between several readings.
 """
 
 from __future__ import annotations
@@ -163,7 +162,6 @@ def _alike(columns: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _few(words: Iterable[Word]) -> bool:
-    """Whether words are no more than a header or footer."""
     return len(rows_of(runs_of(words))) <= _MARGIN
 
 
@@ -294,7 +292,6 @@ def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
 def _edges(
     band: list[list[Run]], gutter: float, usual: float
 ) -> tuple[list[list[Run]], list[list[Run]], list[list[Run]]]:
-    """Separates detached rows at a band's ends, such as headers and footers."""
     above, below = list[list[Run]](), list[list[Run]]()
     rows = list(band)
     while len(rows) > _FEW_ROWS and _distance(rows[0], rows[1]) > 1.5 * usual:
@@ -309,7 +306,6 @@ def _distance(row: Sequence[Run], below: Sequence[Run]) -> float:
 
 
 def _in_columns(sides: Sequence[Sequence[Run]]) -> bool:
-    """Whether the left was written before the right, in several lines each."""
     left, right = sides
     if min(len(left), len(right)) < 2:
         return False
@@ -317,7 +313,6 @@ def _in_columns(sides: Sequence[Sequence[Run]]) -> bool:
 
 
 def _is_prose(side: Sequence[Run]) -> bool:
-    """Whether lines are prose: most are nearly as long as the longest."""
     lines = [run for run in side if not run.is_table]
     if len(lines) < _FEW_ROWS:
         return False
@@ -387,7 +382,6 @@ def _is_heading(row: Sequence[Run], usual: float) -> bool:
 
 
 def _end_of_table(rows: Sequence[Sequence[Run]], start: int, usual: float) -> int:
-    """End of a table without lines that begins at `start`; `start` if none does."""
     if len(rows[start]) < _FEW_COLUMNS:
         return start
     columns, end = list[tuple[float, float]](), start
@@ -432,7 +426,6 @@ def _places(row: Sequence[Run], columns: Sequence[tuple[float, float]]) -> list[
 
 
 def _without_lines(rows: Sequence[Sequence[Run]]) -> str:
-    """A table with columns separated by blanks alone."""
     columns = _merged((run.box.left, run.box.right) for row in rows for run in row)
     cells = list[list[str]]()
     for row in rows:
@@ -480,7 +473,6 @@ def _origins(grid: Grid) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _lines_of_cells(cells: Sequence[Sequence[Word]]) -> list[list[str]]:
-    """Texts of a row's cells, as several rows if the cells' words align."""
     lines = [rows_of(runs_of(words)) for words in cells]
     counts = {len(each) for each in lines if each}
     if len(counts) == 1 and min(counts) >= _FEW_ROWS and sum(map(bool, lines)) > 1:
@@ -510,15 +502,12 @@ def grids(rules: Sequence[Box]) -> list[Grid]:
 
 
 def _places_of_lines(along: Sequence[tuple[float, float]], at: Sequence[float]) -> list[float]:
-    """Positions of lines, and crossing lines' ends where a table's sides are open."""
     ends = min(start for start, _ in along), max(end for _, end in along)
     first, last = min(at), max(at)
     return _clustered([*at, *(end for end in ends if not first - 3 * _SNAP <= end <= last + 3 * _SNAP)])
 
 
 def _joined(rules: Sequence[Box], upright: bool) -> list[Box]:
-    """Joins lines that continue each other."""
-
     def along(box: Box) -> tuple[float, float]:
         return (box.bottom, box.top) if upright else (box.left, box.right)
 
@@ -539,7 +528,6 @@ def _joined(rules: Sequence[Box], upright: bool) -> list[Box]:
 
 
 def _crossing(level: Sequence[Box], upright: Sequence[Box]) -> Iterator[tuple[list[Box], list[Box]]]:
-    """Groups of lines that cross or touch, directly or through others."""
     left = set(range(len(upright)))
     unseen = set(range(len(level)))
     while unseen:
@@ -573,7 +561,6 @@ def _clustered(values: Iterable[float]) -> list[float]:
 
 
 def _flowing(text: str) -> str:
-    """Joins the lines of a paragraph and the halves of words."""
     return _WITHIN_PARAGRAPH.sub(" ", _HYPHEN.sub(_joined_word, text))
 
 

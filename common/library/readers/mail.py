@@ -172,7 +172,6 @@ def _is_invitation(part: MIMEPart) -> bool:
 
 
 def _richest(alternatives: list[list[str]]) -> list[str]:
-    """Alternative with the most words; the first, simplest, of about equal ones."""
     words = [len(_WORD.findall(" ".join(texts))) for texts in alternatives]
     enough = _AS_RICH * max(words, default=0)
     return next((texts for count, texts in zip(words, alternatives, strict=True) if count and count >= enough), [])
@@ -187,7 +186,6 @@ def _is_file(part: MIMEPart) -> bool:
 
 
 def _attached(message: MIMEPart) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, without the pictures of a page."""
     for part in message.iter_parts() if message.is_multipart() else [message]:
         if not _is_file(part):
             yield from _attached(part) if part.is_multipart() else ()
@@ -200,7 +198,6 @@ def _attached(message: MIMEPart) -> Iterator[tuple[str, bytes]]:
 
 
 def _name(part: MIMEPart, suffix: str = "") -> str:
-    """Decoded name of a file, with the `suffix` of its kind."""
     kind = part.get_content_type()
     name = part.get_filename() or f"without a name{_SUFFIXES.get(kind, f' ({kind})')}"
     name = name if name.endswith(suffix) else name + suffix

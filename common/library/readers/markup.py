@@ -101,7 +101,6 @@ class _Converter(MarkdownConverter):
 
 
 def markdown(page: BeautifulSoup) -> str:
-    """A page as Markdown."""
     remove_hidden(page)
     _show_fields(page)
     _show_pictures(page)
@@ -130,7 +129,6 @@ def markdown(page: BeautifulSoup) -> str:
 
 
 def _show_formulas(page: BeautifulSoup) -> None:
-    """Puts formulas into their lines and removes their drawings."""
     for drawn in page(True, {"aria-hidden": "true"}):
         if not drawn.decomposed and _shows_formula(drawn):
             drawn.decompose()
@@ -162,7 +160,6 @@ def _show_fields(page: BeautifulSoup) -> None:
 
 
 def _show_pictures(page: BeautifulSoup) -> None:
-    """Replaces pictures, drawings and frames by their texts."""
     drawn = _named(page, "img", "area", "svg", "iframe")
     for picture in (each for each in drawn if each.name in ("img", "area")):
         words = " ".join(str(picture.get("alt", "")).split())
@@ -180,7 +177,6 @@ def _show_pictures(page: BeautifulSoup) -> None:
 
 
 def _put_words(element: Tag, words: str) -> None:
-    """Replaces an element by words, separated from their neighbours."""
     before, after = element.previous_sibling, element.next_sibling
     left = " " if isinstance(before, Tag) or (before and not before.get_text()[-1:].isspace()) else ""
     right = " " if isinstance(after, Tag) or (after and after.get_text()[:1].isalnum()) else ""
@@ -196,7 +192,6 @@ def _shows_formula(drawn: Tag) -> bool:
 
 
 def _is_formula(part: PageElement | None) -> bool:
-    """Whether a part of a page is a formula and nothing else."""
     while isinstance(part, Tag) and part.name != "math":
         inner = list(_shown(part.children))
         part = inner[0] if len(inner) == 1 else None
@@ -253,7 +248,6 @@ def _lays_out(table: Tag, rows: Sequence[Sequence[Tag]]) -> bool:
 
 
 def _is_part_of(heading: Tag, cell: Tag | None) -> bool:
-    """Whether a cell has more than a heading."""
     return cell is not None and cell.get_text(strip=True) != heading.get_text(strip=True)
 
 
@@ -272,7 +266,6 @@ def _write_out(table: Tag, rows: Sequence[Sequence[Tag]], page: BeautifulSoup, c
 
 
 def _grid(rows: Iterable[Iterable[Tag]], converter: MarkdownConverter) -> Iterator[list[str]]:
-    """Texts of cells by row; a tall cell's text is in all its rows."""
     below: dict[int, tuple[int, str]] = {}  # remaining rows of a text, by column
     for row in rows:
         values: list[str] = []
@@ -311,7 +304,6 @@ def _package_of(archive: ZipFile) -> str:
 
 
 def _encrypted(archive: ZipFile) -> set[str]:
-    """Names of encrypted parts, often only fonts."""
     if _ENCRYPTION not in archive.namelist():
         return set()
     return {unquote(each.get("URI", "")) for each in parsed(archive, _ENCRYPTION).iter("{*}CipherReference")}

@@ -74,7 +74,6 @@ def _text_in(section: str, value: str) -> Iterator[str]:
 
 @lru_cache(maxsize=512)
 def _tokens(section: str) -> tuple[tuple[str, str], ...]:
-    """Kind and text of a section's tokens, without invisible ones."""
     found = list[tuple[str, str]]()
     for match in _TOKEN.finditer(section):
         kind = str(match.lastgroup)
@@ -217,7 +216,6 @@ def _with_exponent(number: Decimal, pattern: str) -> str:
 
 
 def _fraction(number: Decimal, pattern: str, fixed: re.Match[str] | None) -> str:
-    """A whole number and a fraction, or only a fraction, as the format demands."""
     upper, _, lower = pattern.partition("/")
     mixed = len(upper.split()) > 1
     whole = int(number) if mixed else 0

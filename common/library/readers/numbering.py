@@ -90,7 +90,6 @@ class Numbering:
             properties.addnext(run)
 
     def _number(self, properties: Any) -> str | None:
-        """The number of a paragraph; None without one, e.g. with a bullet."""
         name, depth = self._place(properties)
         found = self._lists.get(name)
         if found is None or depth not in found.levels or found.levels[depth].form == "bullet":
@@ -103,7 +102,6 @@ class Numbering:
         return found.next_text(depth)
 
     def _place(self, properties: Any) -> tuple[str, int]:
-        """Number id and depth of a paragraph, from itself or its style."""
         own = next(properties.iterchildren(WORDS + "numPr"), None)
         name, depth = _said(own, "numId"), _said(own, "ilvl")
         for style in self._based(_said(properties, "pStyle")):
@@ -118,7 +116,6 @@ class Numbering:
         return name, parse_whole_number(depth, 0)
 
     def _based(self, name: str) -> Iterator[Any]:
-        """A style and its ancestors."""
         for _ in range(_MOST_STYLES):
             if name not in self._styles:
                 return
@@ -171,6 +168,5 @@ def _levels(element: Any) -> dict[int, Level]:
 
 
 def _said(element: Any, *path: str) -> str:
-    """Value of a nested element; empty if there is none."""
     found = None if element is None else element.find("/".join(WORDS + name for name in path))
     return "" if found is None else found.get(_VALUE) or ""

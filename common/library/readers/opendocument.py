@@ -103,7 +103,6 @@ def _unread(body: Any) -> tuple[str, ...]:
 
 
 def _opened(content: bytes) -> ZipFile:
-    """Opens the document's archive, which the caller closes."""
     archive = open_archive(content)
     if _is_encrypted(archive):
         raise Unreadable(NEEDS_PASSWORD)
@@ -156,7 +155,6 @@ def _is_encrypted(archive: ZipFile) -> bool:
 
 
 def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
-    """Headings, paragraphs, list items and tables below an element, as Markdown."""
     for child in element:
         if child.tag in _SILENT:
             continue
@@ -183,7 +181,6 @@ def _comment(element: Any) -> str:
 
 
 def _framed(element: Any) -> Iterator[str]:
-    """Blocks in the frames and shapes anchored in a paragraph."""
     for child in element:
         if child.tag == _DRAWING + "text-box" or (_is_drawn(child) and any(each.tag in _PARAGRAPHS for each in child)):
             yield from _blocks(child)
@@ -208,7 +205,6 @@ def _list(element: Any, depth: int) -> str:
 
 
 def _rows(table: Any) -> Iterator[list[str]]:
-    """Rows of a table up to its last value, within a sheet's limit."""
     empty, left = 0, _MOST_ROWS
     for row in _own_rows(table):
         values = _cells(row)
@@ -283,5 +279,4 @@ def _write(element: Any, out: io.StringIO) -> None:
 
 
 def _number(element: Any, name: str) -> int:
-    """A count stated by an element, at least 1."""
     return max(1, parse_whole_number(element.get(name, ""), 1))

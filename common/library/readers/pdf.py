@@ -163,7 +163,6 @@ class _Page:
         return found
 
     def _paths(self) -> Iterator[tuple[Any, Any]]:
-        """The paths on the page, each with its form's matrix."""
         for number in range(min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)):
             each = raw.FPDFPage_GetObject(self._page, number)
             kind = raw.FPDFPageObj_GetType(each)
@@ -192,7 +191,6 @@ class _Page:
                 raw.FPDFPage_CloseAnnot(annotation)
 
     def _note(self, annotation: Any, kind: int, words: Sequence[Word]) -> str:
-        """A note with its author and marked words; empty without text."""
         said = _string(annotation, b"Contents").strip()
         if kind == raw.FPDF_ANNOT_STAMP and not said:
             said = _string(annotation, b"Name").strip()
@@ -244,7 +242,6 @@ def _letters(page: Any, count: int) -> str:
 
 
 def _text_of(letters: str) -> str:
-    """A word with real hyphens and whole characters beyond 16 bits."""
     if letters.isascii() and letters.isprintable():
         return letters
     return letters.translate(_HYPHENS).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -257,7 +254,6 @@ def _turn(angle: float) -> int:
 
 
 def _turned(left: float, bottom: float, right: float, top: float, turn: int) -> Box:
-    """A box on the page turned so that its text is upright."""
     if turn == 1:
         return Box(bottom, -right, top, -left)
     if turn == 2:
@@ -268,7 +264,6 @@ def _turned(left: float, bottom: float, right: float, top: float, turn: int) -> 
 
 
 def _lines_of(path: Any, outer: Any) -> Iterator[tuple[float, float, float, float]]:
-    """Straight lines of a path; the sides of a frame."""
     count = raw.FPDFPath_CountSegments(path)
     fill, stroke = c_int(), c_int()
     if not 2 <= count <= _MOST_POINTS or not raw.FPDFPath_GetDrawMode(path, byref(fill), byref(stroke)):
@@ -391,7 +386,6 @@ def _filled_in(page: Any) -> Iterator[str]:
 
 
 def _field(field: Any) -> str:
-    """A field with its name; empty for other objects and empty fields."""
     kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
     if field.get("/Subtype") != "/Widget" or kind not in ("/Tx", "/Ch", "/Btn"):
         return ""
@@ -403,7 +397,6 @@ def _field(field: Any) -> str:
 
 
 def _inherited(field: Any, key: str) -> Any:
-    """A field's entry, its own or an ancestor's."""
     for _ in range(_MOST_PARTS):
         if key in field:
             return field[key]

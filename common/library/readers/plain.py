@@ -52,7 +52,6 @@ def read_rtf(content: bytes) -> Content:
 
 
 def _rich_with_rows_named(text: str) -> str:
-    """Rewrites tables of RTF text, with barred cells, as lines that name columns."""
     parts = []
     for is_table, lines in groupby(text.split("\n"), lambda line: line.endswith("|") and line.count("|") > 1):
         block = list(lines)

@@ -60,14 +60,11 @@ def read_rst(content: bytes) -> Content:
 
 
 class _Any(dict[str, Any]):
-    """Accepts any option of a directive."""
-
     def __missing__(self, name: str) -> Any:
         return directives.unchanged
 
 
 def _with_any_option(name: str) -> Any:
-    """A directive of docutils that accepts other programs' options."""
     known, _ = directives.directive(name, en, None)
     if not known.option_spec or isinstance(known.option_spec, _Any):
         return known
@@ -83,8 +80,6 @@ def _with_any_option(name: str) -> Any:
 
 
 class _Unknown(Directive):  # type: ignore[misc]
-    """A directive of another program: its name, argument and content."""
-
     optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
@@ -101,6 +96,5 @@ class _Unknown(Directive):  # type: ignore[misc]
 
 
 def _unknown_role(name: str, raw: str, text: str, *others: Any) -> tuple[list[Any], list[Any]]:
-    """The words of another program's role, without its target."""
     shown = _TARGET.sub("", text).lstrip("~!") or text
     return [nodes.inline(raw, shown)], []

@@ -96,13 +96,11 @@ def _workbook(content: bytes, archive: ZipFile, formulas: bool) -> Any:
 
 
 def _without_looks(archive: ZipFile) -> bytes:
-    """Reduces a workbook's styles to number formats."""
     name = related(archive, related(archive, "", "officeDocument", _WORKBOOK), "styles", "xl/styles.xml")
     return _with_part(archive, name, etree.tostring(_bare(parsed(archive, name))))
 
 
 def _with_part(archive: ZipFile, name: str, content: bytes) -> bytes:
-    """Replaces one part's content and drops the description."""
     changed = io.BytesIO()
     with ZipFile(changed, "w", ZIP_STORED) as written:
         for part in archive.namelist():
@@ -160,7 +158,6 @@ def _collect(comments: Any, said: dict[str, list[str]]) -> None:
 
 
 def _with_notes(rows: Iterator[list[str]], notes: Notes) -> Iterator[list[str]]:
-    """Appends notes to the values of their cells."""
     if not notes:
         yield from rows
         return

@@ -48,7 +48,6 @@ def read_pptx(content: bytes) -> Content:
 
 
 def _comments(slide: Any) -> Iterator[str]:
-    """Comments on a slide, from new and old programs."""
     for each in slide.part.rels.values():
         if each.reltype.endswith("/comments") and not each.is_external:
             for comment in parsed_part(each.target_part.blob).iter("{*}cm"):

@@ -57,8 +57,8 @@ def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
 def _delimiter(sample: str) -> str:
     """Chooses the delimiter; a comma if none divides the rows.
 
-    The winner gives most rows as many values as the row above. Among equals it tears the fewest quoted values, then
-    comes first. A comma that divides more beats a semicolon before blanks, as in prose.
+    The winner gives most rows as many values as the row above. Ties: the fewest torn quoted values, then the order. A
+    comma that divides more beats a semicolon before blanks, as in prose.
     """
     found, most, values = ",", (0.0, 0), 0.0
     of_commas = sample if _BY_COMMAS.search(sample) else _DECIMAL.sub(r"\1.", sample)
@@ -136,10 +136,10 @@ def _start_of_wider(rows: Sequence[Sequence[str]]) -> int:
 def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False, most: int = MOST_TEXT) -> str:
     """One line for each row, also empty ones, with each value after its heading.
 
-    Headings are in the first row with several values. They must be `stated`, or at least `columns` values must look
-    like headings. The next row may name their parts. Another table below an empty row has its own headings.
+    The headings are the first row with several values, if `stated`, or if at least `columns` values look like headings.
+    The next row may name their parts. Another table below an empty row has its own headings.
 
-    Raises `TooMuchText` for more than `most` characters: a small file has room for long headings and many rows.
+    Raises `TooMuchText` for more than `most` characters: long headings times many rows may be huge.
     """
     return "\n".join(_no_more_than(most, _lines(rows, columns, stated))).rstrip()
 
@@ -169,7 +169,7 @@ def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterato
 
 
 def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
-    """Passes on `texts` up to `most` characters with separators. Raises `TooMuchText`."""
+    """Raises `TooMuchText` for more than `most` characters with separators."""
     size = 0
     for text in texts:
         size += len(text) + 1
@@ -202,13 +202,11 @@ def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], i
 
 
 def _are_headings(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row names the columns of the row `below`, each differently."""
     filled = [value for value in values if value]
     return len(set(filled)) == len(filled) and _are_names(values, below)
 
 
 def _are_names(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether values are words, or years, days and times above other kinds."""
     kinds = _kinds(values, below)
     moments = [(kind, under) for kind, under in kinds if kind in ("year", "moment")]
     return (
@@ -243,7 +241,6 @@ def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:
 
 
 def _kinds(values: Sequence[str], below: Sequence[str]) -> list[tuple[_Kind, _Kind]]:
-    """Kinds of the values, and of the values below."""
     return [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
 
 

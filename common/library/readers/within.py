@@ -19,10 +19,9 @@ _level: Final = ContextVar("level", default=0)
 
 
 def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment") -> Content:
-    """Reads the inner documents by (name, content); remarks on the others.
+    """Sections of inner documents, given as (name, content), and remarks on unread ones.
 
-    Places begin with `kind` and name. Raises `MemoryError` and `RecursionError`, which then concern the outer document
-    too.
+    Places begin with `kind` and name. Raises `MemoryError` and `RecursionError`, which concern the outer document too.
     """
     sections, remarks = list[Section](), list[str]()
     listed = iter(documents)

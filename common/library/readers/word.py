@@ -85,7 +85,6 @@ class _Chunks:
             self._texts.append("\n\n".join(section.text for section in found.sections))
 
     def put_into(self, text: str) -> str:
-        """Replaces the signs by their documents."""
         for number, chunk in enumerate(self._texts):
             text = text.replace(_SIGN.format(number), chunk, 1)
         return text
@@ -98,7 +97,6 @@ def _paragraph(text: str) -> Any:
 
 
 def _comments(archive: ZipFile, body: str) -> Iterator[str]:
-    """Comments with the words that they are about."""
     name = related(archive, body, "comments", "")
     if name not in archive.NameToInfo:
         return
@@ -113,7 +111,6 @@ def _comments(archive: ZipFile, body: str) -> Iterator[str]:
 
 
 def _commented(root: Any) -> dict[str | None, str]:
-    """Commented words by number of comment."""
     found, open_now = dict[str | None, str](), set[str | None]()
     for element in root.iter(*(WORDS + name for name in ("commentRangeStart", "commentRangeEnd", "t", "p"))):
         number = element.get(WORDS + "id")
@@ -184,7 +181,6 @@ def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
 
 
 def _begin_later(properties: Any, columns: int) -> None:
-    """Inserts an empty cell over `columns` columns at a row's beginning."""
     if columns:
         cell = etree.Element(WORDS + "tc")
         wide = etree.SubElement(etree.SubElement(cell, WORDS + "tcPr"), WORDS + "gridSpan")
@@ -206,7 +202,6 @@ def _show_boxes(root: Any) -> None:
 
 
 def _show_drawings(root: Any, archive: ZipFile, parts: Mapping[str, tuple[str, str]]) -> None:
-    """Puts charts and diagrams as text after their paragraphs."""
     for kind, attribute, text_of in (
         (CHART + "chart", _REFERENCE, of_chart),
         (DIAGRAM + "relIds", OF_OUTLINE, _outline),
@@ -230,7 +225,6 @@ def _outline(root: Any) -> Iterator[str]:
 
 
 def _join_initials(root: Any) -> None:
-    """Joins a drop cap to its word."""
     for frame in list(root.iter(WORDS + "framePr")):
         paragraph = next(frame.iterancestors(WORDS + "p"), None)
         if paragraph is None or frame.get(WORDS + "dropCap") not in ("drop", "margin"):
