@@ -3,11 +3,11 @@
 The process exchanges lines of JSON. It ends after stdin, when everything is read.
 
 * stdin: the settings, then `{"read": {folder: [path, ...]}}` for changes and `{"vectors": ...}` for lent vectors.
-* stdout: `{"embed": [text, ...]}`, and `{"read": folder, "done": ..., "taken": ...}` after each reading. `taken` is the
-  number of `read` lines at its beginning; later lines may be about unseen changes.
+* stdout: `{"embed": [text, ...]}`, and after each reading `{"read": folder, "done": ..., "taken": ...}`. `taken` counts
+  the `read` lines at its beginning; later ones may be about unseen changes.
 
 A saved note is read first, during answers, and the daemon embeds its few texts. Loading a model here takes ten seconds
-of a core and half a gigabyte, so that is for many texts, at low priority.
+of a core and half a gigabyte: only for many texts, at low priority.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 LISTS = 4  # times the square root of the number of vectors: FAISS's guidelines say 4 to 16
 PROBES = 32  # least number of lists that a search looks into
 VECTORS_PER_LIST = 40  # training vectors per list; FAISS warns below 39
-CANDIDATES = 64  # least number of candidates that exact vectors rank
+CANDIDATES = 64  # least number of candidates ranked by exact vectors
 CANDIDATES_PER_HIT = 2  # four found no more at 100,000 vectors: the missed ones are in other lists
-_WHOLE = 1024  # a selection up to this size is all candidates; reading it takes milliseconds
+_WHOLE = 1024  # a selection up to this size is all candidates: milliseconds to read
 _SPARE = 4  # least ratio of vectors looked at to candidates
 _ROUNDS = 10  # of k-means, FAISS's default for this index
 _SEED = 1234
-_SPREAD = 16  # a selector has bits for at most this many times as many ids as are chosen
+_SPREAD = 16  # most bits of a selector per chosen id
 
 _faiss: Any = faiss  # its type stubs lack the parameters of a search
 
@@ -87,7 +87,7 @@ def _probe(index: Any, query: NDArray[np.float32], count: int, probes: int, chos
 
 
 def ids_of(index: Any) -> NDArray[np.int64]:
-    """Returns the ids of all vectors, ascending."""
+    """Ids of all vectors, ascending."""
     lists = index.invlists
     ids = [faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)) for number in range(lists.nlist)]
     return np.sort(np.concatenate(ids).astype(np.int64))

@@ -47,9 +47,9 @@ def configuration(folder: Path, name: str = "config.json") -> Any:
 
 
 def identity(folder: Path) -> str:
-    """Returns `<architecture>-<dimension>:<hash of weights and configuration>`.
+    """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
-    The folder's name is not part of it: two machines may name the same model differently.
+    The folder's name is left out: two machines may name the same model differently.
     """
     return f"{_architecture(folder)}:{_content_hash(folder)}"
 

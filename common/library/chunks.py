@@ -42,7 +42,7 @@ class Chunk:
 class Chunker:
     """Cuts documents into chunks of at most `tokens` tokens, without overlap.
 
-    `tokenizer_file` is a `tokenizer.json` of the embedding or the language model. Special tokens are not counted.
+    `tokenizer_file` is the embedding or language model's `tokenizer.json`. Special tokens are not counted.
     """
 
     def __init__(self, tokenizer_file: Path, tokens: int = DEFAULT_TOKENS) -> None:

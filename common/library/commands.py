@@ -1,6 +1,6 @@
 """The commands `dragon library add|list|prefill|remove|search`. Results go to stdout, everything else to stderr.
 
-Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 impossible (one line).
+Exit codes: 0 done, 1 nothing found or something skipped, 2 impossible (one line).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
 
 _EXCERPT = 200  # characters shown of a hit
-_KINDS = 8  # largest number of ignored file types, or of passed-over folder names, in a message
+_KINDS = 8  # most ignored file types, or passed-over folder names, in a message
 
 
 def open_library(settings: Settings, lent: Callable[[Embedder], Embedder] = lambda own: own) -> Library:

@@ -24,7 +24,7 @@ from common.library.terms import SIGNS, indexed
 LOCK = "writer.lock"
 PUBLISHED = "published"  # this file marks a database that never changes again
 
-FORMAT = 10  # of the tables
+FORMAT = 10
 _MOST_COLUMN = 2**28  # bytes of a value; a document has at most 10 MB
 _COPIED = 4096  # database pages copied at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -56,9 +56,9 @@ def _triggers(table: str, columns: str) -> Iterator[str]:
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
-    # A random name for every state of the library since its vectors were last replaced.
+    # A random name for every state since the vectors were last replaced.
     "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
-    # Each file content once. `named`: the title is the shown file's name. `remarks`: lines for the user, see `Content`.
+    # Each file content once. `named`: its title is the shown file's name. `remarks`: lines for the user, see `Content`.
     (
         "CREATE TABLE contents (id INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL UNIQUE,"
         " chunking TEXT NOT NULL, title TEXT NOT NULL, named INTEGER NOT NULL, chunks INTEGER NOT NULL,"

@@ -1,4 +1,4 @@
-"""A chunk that a search found."""
+"""Search hits."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from common.library.terms import sought
 _MOST_WORDS = 64  # the rarest words of a question that are searched
 _MOST_COUNTED = 512  # counted terms of a question, about a page of text
 _FEW = 256  # chunks up to which words are counted first
-_COMMON = 8  # a word in more than 1 / 8 of the chunks says little and takes longest to rank
+_COMMON = 8  # a word in more than 1 / 8 of the chunks says little and ranks slowly
 _COMMON_AMONG_FEW = 4  # the same up to `_QUICK` chunks
 _QUICK = 64  # chunks that are ranked at once
 _EQUALS = 64  # spare chunks fetched to find equal ranks
@@ -97,11 +97,11 @@ class Keywords:
         return found
 
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> Mapping[int, float]:
-        """The `k` of all `chunks` with words most like the question's, best first.
+        """Up to `k` chunks with words most like the question's, best first.
 
-        Likeness is relative to the best, from 0 to 1. `among` are the permitted ids, ascending; None permits all.
-        Common words count only without rare ones, and only among few enough chunks. A long question counts by its
-        rarest words.
+        Likeness is relative to the best, from 0 to 1. `chunks` is the number of all. `among` are the permitted ids,
+        ascending; None permits all. Common words count only without rare ones, and only among few enough chunks. A long
+        question counts by its rarest words.
         """
         if k <= 0:
             return {}

@@ -200,7 +200,7 @@ class Library:
     def remove(self, paths: Named, but: Collection[str] = ()) -> int:
         """Forgets documents, in the index file too, and returns their number.
 
-        Paths are absolute, or relative as `files` shows them, of documents or folders. A copy elsewhere takes the place
+        Paths are of documents or folders: absolute, or relative as `files` shows them. A copy elsewhere takes the place
         of a removed document. The added folders in `but` stay. Raises `PathError` for a document that would come back;
         see `removal`.
         """

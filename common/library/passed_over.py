@@ -1,6 +1,6 @@
-"""Folders passed over inside a folder: hidden ones, and ones filled by programs.
+"""Folders that are passed over: hidden ones, and ones filled by programs.
 
-A name alone decides only if no person would choose it: a `build` folder may be about a house.
+A name alone decides only if no person would choose it: `build` may be about a house.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def on_disk(path: str | Path) -> str:
 def as_written(path: str | Path) -> str:
     """The absolute path with links kept after the last `..`.
 
-    A link may have replaced a folder. Up to the last `..` links are resolved, because `..` refers to their targets.
+    A link may have replaced a folder. Earlier links are resolved, because `..` refers to their targets.
     """
     written = expanded(path)
     parts = written.parts

@@ -145,7 +145,6 @@ class ReadingProcess:
                 self._leave()
 
     def _leave(self) -> None:
-        """Closes the input, so that the process ends."""
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

@@ -89,7 +89,7 @@ class PathArgument:
         self._relative = normalised(os.path.normpath(path))
 
     def documents(self, files: Sequence[FileRecord]) -> list[FileRecord]:
-        """Named documents; among names that differ only in accents, the exact one."""
+        """Named documents; the exact one if others differ only in accents."""
         return [file for file in files if file.path in self.places] or [file for file in files if self.names(file)]
 
     def names(self, file: FileRecord) -> bool:

@@ -30,9 +30,9 @@ from common.library.readings import IngestRuns
 from common.library.tags import Tags
 
 DATABASE = "library.sqlite"
-INDEX = "index.faiss"  # next to it
+INDEX = "index.faiss"
 READING = "reading/"  # prefix of work names for documents
-_MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to thousands
+_MOST_DIMENSIONS = 2**16  # of a vector; models have up to thousands
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
 _REMOVED = 2**20  # largest number of removed chunks that are remembered
 # Columns with paths of roots and documents, outside `paths`.
@@ -91,8 +91,8 @@ class FileRecord:
     stamp: int
     chunking: str
     chunks: int
-    content: int = 0  # id of its content
-    remarks: tuple[str, ...] = ()  # see `Content`
+    content: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
     def relative_path(self) -> str:

@@ -139,7 +139,6 @@ _SHAPE: Final = _Shape()
 
 
 def _prepared(text: str) -> str:
-    """Folds `text`, joins long numbers, and separates the v of versions."""
     found = _POSSESSIVE.sub("", folded(text))
     if not _DIGIT.search(found):
         return found

@@ -16,7 +16,7 @@ from common.library import approximate
 from common.library.errors import LibraryDamaged
 from common.library.store import Store
 
-_SEED = 40  # of the sample
+_SEED = 40
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ On SIGTERM or SIGINT a daemon ends in order within seconds, whatever it is doing
             ...
             wait_until_stopped()
 
-A signal raises `Stopped` on the main thread, so running blocks, e.g. the import of a model, are left normally. A
+A signal raises `Stopped` on the main thread, so that running blocks, e.g. a model's import, are left normally. A
 separate thread enforces a time limit: no library can hold the process.
 """
 

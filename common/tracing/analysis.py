@@ -60,7 +60,7 @@ class Step:
 
 
 def steps(trace: Trace) -> list[Step]:
-    """Returns every token committed on the device, in order."""
+    """Every token committed on the device, in order."""
     index = _Index(trace)
     found: list[Step] = []
     start = 0
@@ -154,7 +154,6 @@ class _Walk:
         return waited_for or commit.side
 
     def _waited_for(self, span: Interval) -> Interval | None:
-        """Books a span's own time and returns its predecessor."""
         match span.kind:
             case "aggregate":
                 return self._inputs(span)
@@ -174,7 +173,6 @@ class _Walk:
         return own if span.detail == "alone" else _later(own, told)
 
     def _sender(self, span: Interval) -> Interval | None:
-        """Books a message's transit; returns the span that produced the message."""
         cause: dict[str, Cause] = {
             "draft": "draft under way",
             "propose": "draft under way",

@@ -254,7 +254,7 @@ _MOMENTS: Final = ("roll back", "migrate", "send", "receive")
 
 
 def chrome_trace(trace: Trace) -> dict[str, Any]:
-    """Returns the trace as a JSON object; times are device microseconds since the request."""
+    """The trace as a JSON object; times are device microseconds since the request."""
     return {
         "displayTimeUnit": "ms",
         "otherData": {

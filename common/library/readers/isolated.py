@@ -112,7 +112,7 @@ def _answer(process: subprocess.Popen[bytes], suffix: str, content: bytes) -> Co
 
 
 def _content(answer: dict[str, Any]) -> Content:
-    """Checks the answer's types: a document may have taken over the process. Raises `Unreadable`."""
+    """Checks types: a document may have taken over the process. Raises `Unreadable`."""
     if "reason" in answer:
         raise Unreadable(str(answer["reason"]))
     sections = [Section(str(text), str(place), unit) for text, place, unit in answer["sections"] if unit in UNITS]

@@ -190,7 +190,7 @@ def runs_of(words: Iterable[Word]) -> list[Run]:
 
 
 def _follows(word: Word, last: Word) -> bool:
-    """Whether a word is beside the previous one, at either side by the script."""
+    """Whether a word is beside the previous one, right or (in some scripts) left."""
     box, other = word.box, last.box
     gap = box.left - other.right
     if gap < -last.size:
@@ -459,7 +459,6 @@ def _rows_of_table(grid: Grid, words: Sequence[Word]) -> list[list[str]]:
 
 
 def _origins(grid: Grid) -> dict[tuple[int, int], tuple[int, int]]:
-    """The first cell of each group without lines between them."""
     origin = dict[tuple[int, int], tuple[int, int]]()
     for row in range(len(grid.rows) - 1):
         for column in range(len(grid.columns) - 1):

@@ -27,7 +27,7 @@ _SIGNATURE: Final = "-- "
 _QUOTED: Final = re.compile(r">*")
 _BEGINS_MAIL: Final = re.compile(rb"(?:\A|\n\r?\n)From [^\n]*\n")
 _SUFFIXES: Final = {"text/plain": ".txt", "text/html": ".html", "text/calendar": ".ics", "application/pdf": ".pdf"}
-_MOST_MAILS: Final = 100_000  # of a mailbox
+_MOST_MAILS: Final = 100_000
 _FOLDED: Final = re.compile(r"\r?\n[ \t]")
 _PROPERTY: Final = re.compile(r"([A-Za-z-]+)((?:;[^:;=]+=(?:\"[^\"]*\"|[^\":;]*))*):(.*)")
 _PARAMETER: Final = re.compile(r";([^:;=]+)=(?:\"([^\"]*)\"|([^\":;]*))")

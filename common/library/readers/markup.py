@@ -37,7 +37,7 @@ _APART = (
     *("p", "div", *_HEADINGS, "ul", "ol", "li", "dl", "dt", "dd", "table", "tr", *_CELLS),
     *("pre", "blockquote", "section", "article"),
 )
-_PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
+_PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")
 _MOST_SPANNED = 1000  # columns or rows, the limit of browsers
 _SPACE = re.compile(r"\n{3,}")
 _FENCES = re.compile(r"`{3,}")
@@ -238,7 +238,7 @@ def _above(part: PageElement, names: Sequence[str]) -> Tag | None:
 
 
 def _lays_out(table: Tag, rows: Sequence[Sequence[Tag]]) -> bool:
-    """Whether a table is only layout: one column, or content unusual in rows."""
+    """Whether a table is only layout: one column, or content unfit for rows."""
     return (
         table.find("table") is not None
         or all(len(cells) < 2 for cells in rows)

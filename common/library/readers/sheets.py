@@ -181,7 +181,6 @@ def _drawn(archive: ZipFile, sheet: str) -> Iterator[str]:
 
 
 def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
-    """Rows of a sheet; `written` is the sheet with formulas or None."""
     if written is None:
         yield from ([_shown(cell) for cell in row] for row in sheet.iter_rows())
         return

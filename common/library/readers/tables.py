@@ -123,7 +123,6 @@ def sheet_text(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _start_of_wider(rows: Sequence[Sequence[str]]) -> int:
-    """Row of headings of the first table wider than all rows above; 0 without."""
     widths = [max((number for number, value in enumerate(row, 1) if value.strip()), default=0) for row in rows]
     before = 0
     for number in range(1, len(rows) - 1):
@@ -169,7 +168,6 @@ def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterato
 
 
 def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
-    """Raises `TooMuchText` for more than `most` characters with separators."""
     size = 0
     for text in texts:
         size += len(text) + 1
@@ -235,7 +233,7 @@ def _in_full(headings: Sequence[str], parts: Sequence[str]) -> Iterator[str]:
 
 
 def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row begins another table: the row below must have values without words."""
+    """Whether a row begins another table: words must stand above other kinds."""
     unlike = any(kind == "words" and under not in ("", "words") for kind, under in _kinds(values, below))
     return unlike and _are_headings(values, below)
 
