@@ -201,7 +201,7 @@ def _unknown(key: str, kind: type[Settings]) -> str:
 
 
 def toml_line(key: str, value: object) -> str:
-    """The line of a settings file that sets `key`."""
+    """Line of a settings file for `key`."""
     return f"{key} = {_toml(value)}"
 
 

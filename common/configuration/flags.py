@@ -18,7 +18,7 @@ LONGEST_LINE = 120  # columns; longer lines are hard to read
 
 
 class FlagError(ValueError):
-    """An unknown or incomplete flag; the text says which and why."""
+    """An unknown or incomplete flag, with a sentence for the user."""
 
 
 def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | None, dict[str, object]]:

@@ -63,7 +63,7 @@ def _file(path: Path | None) -> Path | None:
 
 
 def _named(folder: object) -> object:
-    """Refuses an empty folder, which would mean the working directory."""
+    """Refuses an empty folder: it would mean the working directory."""
     if is_unset(folder):
         raise ValueError("this folder can't be left out: name one, or leave the setting out for the usual one")
     return folder
@@ -253,7 +253,7 @@ class Settings(BaseSettings):
 
     @property
     def document_store(self) -> Path:
-        """Folder of the documents' keys and values, which can be computed again."""
+        """Folder of the documents' recomputable keys and values."""
         return self.data / "document-kv"
 
     @property
@@ -268,7 +268,7 @@ class Settings(BaseSettings):
 
     @property
     def kept(self) -> dict[str, Path]:
-        """All folders that this role writes, by content."""
+        """All folders written by this role, by description."""
         return {
             "library": self.library,
             "documents' keys and values": self.document_store,
@@ -281,7 +281,7 @@ class Settings(BaseSettings):
 
     @property
     def private_folders(self) -> tuple[Path, ...]:
-        """Folders that a start makes private.
+        """Folders made private at a start.
 
         Keys are excluded: a key that others could read must be replaced. `data` and `models` are excluded, since they
         may hold other things.
@@ -302,7 +302,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Leaves the sources to `load_settings`, which records each value's origin."""
+        """Leaves the sources to `load_settings`, to record each value's origin."""
         return (init_settings,)
 
     @field_validator("*", mode="before")

@@ -42,7 +42,7 @@ Folders = dict[str, list[str]]
 
 
 class DaemonLines:
-    """The lines to and from the process that started this one."""
+    """The lines to and from the parent process."""
 
     def __init__(self, lines: IO[str], answers: IO[str]) -> None:
         self._lines, self._answers = lines, answers

@@ -190,7 +190,7 @@ def is_published(folder: Path) -> bool:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises `LibraryError` for another format, and for tables that no library has.
+    """Raises `LibraryError` for another format, and for foreign tables.
 
     Foreign triggers and views would run at later writes.
     """
@@ -372,7 +372,7 @@ class Database:
 
 
 def _fullest(folder: Path) -> Path:
-    """The fuller disk's folder: the library's, or that of SQLite's temporary files."""
+    """Folder on the fuller disk: the library's, or SQLite's for temporary files."""
     named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
     temporary = Path(named or "/var/tmp")
     try:

@@ -42,7 +42,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that is not taken in; `unknown` content keeps the old copy."""
+    """A file not taken in; `unknown` content keeps the old copy."""
 
     path: str
     reason: str
@@ -74,7 +74,7 @@ class File:
 
 
 class UnusableDocument(Exception):
-    """A file that cannot be taken in, with the reason."""
+    """A file not taken in, with the reason."""
 
     def __init__(self, reason: str, unknown: bool = False) -> None:
         super().__init__(reason)
@@ -210,7 +210,7 @@ def _not_found_at(target: str, root: Path) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """A number that changes whenever a file's content may have changed.
+    """A number for a file's state, new whenever the content may have changed.
 
     Setting back a file's times, or replacing it, changes its change time or inode.
     """

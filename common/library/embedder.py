@@ -97,7 +97,7 @@ class SentenceTransformerEmbedder:
         return self._identity
 
     def max_tokens(self, queries: bool = False) -> int:
-        """Tokens that the model reads after its instruction, special ones included.
+        """The model's longest text after its instruction, in tokens with special ones.
 
         It cuts off the end of longer documents, or with `queries` of longer queries.
         """

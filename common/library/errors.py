@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class LibraryError(Exception):
-    """A library cannot do the request; the text states problem and remedy."""
+    """A library cannot fulfil a request; the text states problem and remedy."""
 
 
 class PathError(LibraryError):
-    """A named path has no documents: it is missing, unreadable or of another type."""
+    """A named path has no documents: missing, unreadable or of another type."""
 
 
 class NotWatched(PathError):
-    """A folder to read because it is watched is no longer watched."""
+    """A folder to be reread is no longer watched."""
 
 
 class UnknownDocument(LibraryError):

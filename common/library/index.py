@@ -102,10 +102,10 @@ class VectorIndex:
     def search(
         self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
     ) -> list[int]:
-        """Ids of up to `k` chunks nearest to the unit vector `query` [dimension], sorted.
+        """Ids of up to `k` chunks nearest to the unit vector `query` [dimension].
 
-        Call it after `refresh`, in the same snapshot. `among` are the permitted ids, ascending; None permits all. If it
-        has `k` ids, `k` are found.
+        Nearest first. Call it after `refresh`, in the same snapshot. `among` are the permitted ids, ascending; None
+        permits all. If it has `k` ids, `k` are found.
         """
         if self._untrained and self._trains:
             self._trainer.start()

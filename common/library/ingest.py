@@ -73,7 +73,7 @@ class AddReport:
 
 
 def quiet(done: int, total: int, path: str) -> None:
-    """A `Progress` that shows nothing."""
+    """A silent `Progress`."""
 
 
 def check_embedder(store: Store, embedder: Embedder) -> None:
@@ -250,7 +250,7 @@ class Ingestion:
         return shown.path not in self._unread and not has_left(shown.path)
 
     def _finish(self, known: Mapping[str, FileRecord], found: Sequence[FoundFile], skipped: Sequence[Skipped]) -> None:
-        """Removes files that are gone or no longer text; unreadable files stay."""
+        """Removes files if gone or no longer text; unreadable files stay."""
         present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
         unseen = [item.path for item in skipped if item.unknown]
         gone = {path for path in known if path not in present and not any(is_within(path, place) for place in unseen)}

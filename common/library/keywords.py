@@ -21,7 +21,7 @@ _MOST_COUNTED = 512  # counted terms of a question, about a page of text
 _FEW = 256  # chunks up to which words are counted first
 _COMMON = 8  # a word in more than 1 / 8 of the chunks says little and ranks slowly
 _COMMON_AMONG_FEW = 4  # the same up to `_QUICK` chunks
-_QUICK = 64  # chunks that are ranked at once
+_QUICK = 64  # chunks ranked instantly
 _EQUALS = 64  # spare chunks fetched to find equal ranks
 _ROWS = 1024  # fetched at a time
 _CHECKED = 2**18  # largest index with a checksum, in chunks: half a second
@@ -47,20 +47,20 @@ class Keywords:
         )
 
     def remove(self, content: int) -> None:
-        """Removes the chunks of a content, which must still be as added."""
+        """Removes the chunks of a content, which must be unchanged."""
         self._put_sum(None)
         self._database.run("DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE content = ?)", (content,))
 
     def forget(self) -> None:
-        """Rewrites the index without the words of removed chunks, which remain until then.
+        """Rewrites the index without the words of removed chunks.
 
-        Takes a second per twenty million words.
+        They remain until then. Takes a second per twenty million words.
         """
         self._put_sum(None)
         self._database.run("INSERT INTO keywords (keywords) VALUES ('optimize')")
 
     def sign(self) -> None:
-        """Stores the checksum of a changed index for `check`, unless that takes long."""
+        """Stores a changed index's checksum for `check`, unless it takes long."""
         ((chunks,),) = self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")
         if self._stated() is None and chunks <= _CHECKED:
             self._put_sum(self._sum())

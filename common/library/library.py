@@ -136,7 +136,7 @@ class Library:
             return self._store.readings.all()
 
     def watched(self) -> list[str]:
-        """The folders that daemons watch for changes."""
+        """The folders watched by daemons."""
         with self._reading():
             return self._store.readings.watched()
 
@@ -259,7 +259,7 @@ class Library:
             self._chosen(only)
 
     def search(self, query: str, k: int, earlier: str = "", only: Sequence[str] = ()) -> list[Hit]:
-        """Up to `k` chunks that fit `query` best, best first.
+        """Up to `k` chunks with the best fit to `query`, best first.
 
         The searched vector includes a share of the `earlier` query, for follow-ups that omit the topic. `only` are
         patterns of permitted documents (`proto.patterns`); empty permits all. If these have `k` chunks, a vector search
@@ -330,7 +330,7 @@ class Library:
 
     @contextmanager
     def _changing(self, thoroughly: bool = False) -> Iterator[Store]:
-        """Opens a connection of its own, so that searches continue.
+        """Opens its own connection, so searches continue.
 
         At the end it saves the index file if outdated, or if `thoroughly`.
         """

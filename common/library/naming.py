@@ -47,7 +47,7 @@ def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
 
 
 def _short(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """Shortest end of a document's path that distinguishes it from the other `paths`."""
+    """Shortest end of a document's path unique among `paths`."""
     parts, alike = 0, paths
     while len(alike) > 1 and parts < len(path):
         parts += 1

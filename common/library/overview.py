@@ -18,7 +18,7 @@ class Contents:
 
     files: tuple[FileRecord, ...]  # by path
     readings: tuple[IngestRun, ...]  # the latest of every folder, by path
-    watched: tuple[str, ...]  # folders that daemons watch for changes
+    watched: tuple[str, ...]  # folders watched by daemons
     tags: Mapping[str, tuple[str, ...]]  # own tags of folders and documents
 
 

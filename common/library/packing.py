@@ -23,9 +23,10 @@ _operators: Any = torch.ops.mkldnn  # used by torch.compile, and documented nowh
 
 
 class PackedLinear(nn.Module):
-    """A linear layer [..., in] -> [..., out] that multiplies float32 inputs in `dtype`.
+    """A linear layer [..., in] -> [..., out] with products in `dtype`.
 
-    The result is float32. With `gelu` the exact GELU follows on the exact product, and the result stays in `dtype`.
+    Inputs and result are float32. With `gelu` the exact GELU follows on the exact product, and the result stays in
+    `dtype`.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: bool = False) -> None:

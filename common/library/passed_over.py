@@ -1,4 +1,4 @@
-"""Folders that are passed over: hidden ones, and ones filled by programs.
+"""Rules for passing over folders: hidden ones, and ones filled by programs.
 
 A name alone decides only if no person would choose it: `build` may be about a house.
 """

@@ -1,7 +1,7 @@
 """Compares patterns of requests (`proto/patterns.py`) with document paths.
 
-A hostile peer may send a pattern for every document. Hence all patterns of a request form one automaton without
-backtracking, which reads each character of a path once.
+A hostile peer may send patterns, and every document is compared with them. Hence they are not regular expressions: a
+request's patterns form one automaton without backtracking, which reads each character of a path once.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def below(path: str, folder: str) -> str:
-    """The path relative to `folder`, which contains it; both absolute."""
+    """The path relative to a containing `folder`; both absolute."""
     return path[len(folder.rstrip(os.sep)) + 1 :]
 
 
@@ -41,7 +41,7 @@ def as_written(path: str | Path) -> str:
 
 
 def places(path: str | Path) -> tuple[str, str]:
-    """The absolute paths under which the library may know `path`."""
+    """The absolute paths of `path` in the library: resolved and as written."""
     return on_disk(path), as_written(path)
 
 
@@ -68,7 +68,7 @@ def is_read_alike(path: str, other: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Whether nothing exists at `path`; False if that cannot be seen."""
+    """Whether nothing exists at `path`; False without access."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Threads that publish a library's contents and open them on reading machines."""
+"""Threads for publishing a library's contents, and opening them on reading machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class _Watch(ABC):
-    """A thread that repeats `_look` until closed, and retries after errors."""
+    """A thread for repeated looks until closed; errors are retried."""
 
     def __init__(self, name: str) -> None:
         self._closing = threading.Event()

@@ -1,4 +1,4 @@
-"""The daemon's side of the process that reads watched folders, started on demand.
+"""The daemon's side of the reading process for watched folders, started on demand.
 
 Reading in daemon threads would slow down decoding, which waits for the interpreter.
 """
@@ -71,7 +71,7 @@ class ReadingProcess:
             return failed
 
     def close(self) -> None:
-        """Interrupts the reading, which continues at the next start; for any thread."""
+        """Interrupts the reading until the next start; for any thread."""
         with self._lock:
             self._closed = True
             process, listener = self._process, self._listener

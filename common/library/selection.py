@@ -1,4 +1,4 @@
-"""Selects exactly the chunks of documents that a request's patterns permit, for every search."""
+"""Selects exactly the chunks permitted by a request's patterns, for every search."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Catalogue:
         self._chunks, self._content_of = store.chunk_contents()
 
     def choose(self, patterns: Sequence[str]) -> Selection:
-        """The documents that fit at least one pattern."""
+        """Documents with a fit to at least one pattern."""
         named = [number for number, pattern in enumerate(patterns) if not pattern.startswith(TAG)]
         tags = {
             number: checked_tag(pattern.removeprefix(TAG))

@@ -70,7 +70,7 @@ def find_newest_snapshot(library: Path) -> Path | None:
 
 
 def tidy(library: Path) -> None:
-    """Removes snapshots replaced some time ago, which have no readers."""
+    """Removes snapshots replaced some time ago: nobody reads them."""
     folder, kept = library / _FOLDER, find_newest_snapshot(library)
     if kept is None or time.time() - (folder / _NEWEST).stat().st_mtime < _KEPT:
         return

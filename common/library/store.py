@@ -318,16 +318,16 @@ class Store:
         self.advance()
 
     def count(self) -> int:
-        """Number of chunks, in time linear in the documents."""
+        """Number of chunks, in time linear in the number of documents."""
         return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")[0][0])
 
     def count_to(self, most: int) -> int:
-        """Number of chunks up to `most`, in time linear in it."""
+        """Number of chunks up to `most`, in linear time."""
         query = "SELECT count(*) FROM (SELECT 1 FROM chunks INDEXED BY chunks_of_content LIMIT ?)"
         return int(self._database.all(query, (most,))[0][0])
 
     def counts(self) -> Counts:
-        """Number of documents and chunks, in time linear in the documents."""
+        """Number of documents and chunks, in time linear in the number of documents."""
         documents = self._database.all("SELECT count(*) FROM contents")[0][0]
         return Counts(int(documents), self.count())
 
@@ -418,7 +418,7 @@ class Store:
         self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
 
     def drop_staged(self, work: str) -> None:
-        """Forgets staged vectors of chunks that no longer exist; items are chunk ids."""
+        """Forgets staged vectors of missing chunks; items are chunk ids."""
         self._database.run("DELETE FROM staged WHERE work = ? AND item NOT IN (SELECT id FROM chunks)", (work,))
 
     def staged_count(self, work: str) -> int:
@@ -459,7 +459,7 @@ class Store:
         )
 
     def _records(self, query: str, values: Sequence[object] = ()) -> list[FileRecord]:
-        """Files by a query that begins as `_FILES`. Raises `LibraryDamaged` for changed rows."""
+        """Files by a query beginning as `_FILES`. Raises `LibraryDamaged` for changed rows."""
         found = []
         for *row, remarks, stated, named, content_sum in self._database.all(query, values):
             record = replace(FileRecord(*row), remarks=tuple(str(remarks).splitlines()))

@@ -79,5 +79,5 @@ def pluralise(count: int, what: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replaces characters that could steer a terminal or break a line: documents are foreign."""
+    """Replaces terminal controls and line breaks: documents are foreign."""
     return "".join("\ufffd" if steers(character) else character for character in text)

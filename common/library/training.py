@@ -68,7 +68,7 @@ class Trainer:
             self._thread.join()
 
     def close(self) -> None:
-        """Stops the training, which takes up to a tenth of its time."""
+        """Stops the training within a tenth of its time."""
         self._closing.set()
         self.wait()
 

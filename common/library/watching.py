@@ -34,14 +34,14 @@ There = Mapping[str, tuple[int, int]]
 
 
 def compute_rest_end(first: float, last: float) -> float:
-    """Time from which a folder may be read after its first and last change."""
+    """Time for reading a folder after its first and last change."""
     return min(last + QUIET, first + RESTLESS)
 
 
 class FolderWatcher:
     """Reads the library's watched folders at the start and after changes, until closed.
 
-    Another process reads, and receives further changes meanwhile.
+    Another process reads, and receives further changes meanwhile. The library's next search sees its commits.
     """
 
     def __init__(self, settings: Settings, library: Library) -> None:
@@ -152,7 +152,7 @@ class FolderWatcher:
             self._changed[root] = first, now
 
     def _read(self, there: Collection[str]) -> None:
-        """Starts reading the due folders that are quiet; retries after a pause if busy."""
+        """Starts reading the quiet due folders; retries after a pause if busy."""
         if failed := self._reading.failed():
             self._note(failed)
             self._not_before = time.monotonic() + PAUSE

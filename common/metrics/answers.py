@@ -120,7 +120,7 @@ class AnswerMetrics:
 
 
 class _Counters:
-    """Makes counters that start at 0: alerts see the first failure as rise."""
+    """Makes counters with a first value 0: alerts see the first failure."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

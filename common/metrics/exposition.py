@@ -46,7 +46,7 @@ class ValueCollector(Collector):
         return [reading.family() for reading in self._read()]
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing, so that the registry does not read values before any exist."""
+        """Returns nothing: else the registry would read values before any exist."""
         return ()
 
 

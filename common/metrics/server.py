@@ -1,4 +1,4 @@
-"""A thread that answers scrapes, for a daemon without other HTTP.
+"""A thread for scrapes, in a daemon without other HTTP.
 
 The metrics library's server uses a thread per connection and waits for silent clients forever. Here uvicorn serves all
 on one thread. Every connection is cut after `PATIENCE` seconds, and the oldest above `MOST_CONNECTIONS`.

@@ -23,7 +23,7 @@ PRIVATE: Final = 0o600
 def replacing(
     path: Path, *, mode: int = PRIVATE, temporary: Path | None = None, keep: bool = False
 ) -> Iterator[IO[bytes]]:
-    """Yields a file that replaces `path` at the block's end, unless it raises.
+    """Yields a file to replace `path` at the block's end, unless it raises.
 
     The file can be read and written. A single writer may name the `temporary` file and overwrites a killed one's.
     Otherwise several may write at once, and the last one wins. With `keep`, an existing file at `path` stays. Raises
@@ -154,7 +154,7 @@ def _close(folder: int, names: Iterable[str]) -> int:
 
 
 def _is_open(found: os.stat_result) -> bool:
-    """Whether others have rights that this user may remove."""
+    """Whether others have rights, and this user may remove them."""
     return bool(found.st_mode & _OTHERS) and found.st_uid == os.geteuid()
 
 

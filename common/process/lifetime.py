@@ -211,7 +211,7 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Self:
-        """Takes the manager from the environment, removing its variables from the children's."""
+        """Takes the manager from the environment; removes its variables, so children stay silent."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         process = environment.pop("WATCHDOG_PID", "")
@@ -225,7 +225,7 @@ class ServiceManager:
         self._tell(_status(text))
 
     def ready(self, text: str) -> None:
-        """Reports that the daemon serves, with a status.
+        """Reports readiness with a status.
 
         If a busy manager misses it, `alive` repeats it. Otherwise the manager would end the daemon.
         """
@@ -238,7 +238,7 @@ class ServiceManager:
             self._untold = ()
 
     def stopping(self) -> None:
-        """Reports that the daemon is about to end."""
+        """Reports the coming end of the daemon."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> bool:
@@ -271,7 +271,7 @@ class LockHeld(Exception):
 
 @contextmanager
 def sole_process(file: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `file`, which is created empty and stays.
+    """Holds an exclusive lock on `file`, created empty and kept.
 
     The holder may remove the file. Children do not inherit the lock. Raises `LockHeld` at once, and `OSError` if
     locking is impossible.
@@ -308,7 +308,7 @@ _READ_ON: Final = 0.1  # seconds for the last lines of an ended child: its own c
 
 
 class ChildProcesses:
-    """Children by name; a context manager that ends all of them.
+    """Children by name; a context manager for their common end.
 
     They have their own process groups, so that Ctrl-C reaches only the parent, which signals each once. For the main
     thread: on Linux they end with their starting thread.

@@ -23,7 +23,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes in total, and bytes that are free or can be freed."""
+    """Bytes in total, and bytes free or easily freed."""
 
     total: int
     available: int
@@ -108,7 +108,7 @@ class Neighbours:
         self.cores = max(0.0, _others() - self._others) / seconds if seconds > 0 else 0.0
 
     def lacked(self, threads: int) -> float:
-        """Cores that `threads` threads of this process lacked; 0 if each had one."""
+        """Cores lacked by `threads` threads of this process; 0 if each had one."""
         return max(0.0, self.cores + threads - usable_cores() - _SLACK)
 
 
@@ -194,7 +194,7 @@ def python_environment() -> dict[str, str]:
 
 
 def child_command(module: str, *arguments: str, writes: bool = False) -> list[str]:
-    """Command of a child that runs `module` and ends with this process.
+    """Command of a child for `module`; the child ends with this process.
 
     For `python_environment`. Unless it `writes`, it writes no bytecode either.
     """

@@ -37,7 +37,7 @@ def end_process(name: str, error: BaseException) -> NoReturn:
 
 
 def vital_thread(run: Callable[[], None], name: str, died: Died | None = None) -> threading.Thread:
-    """A daemon thread for `run`; `died` receives the exception that ends it.
+    """A daemon thread for `run`; `died` receives its fatal exception.
 
     Without `died` the exception is handled as in other threads. Daemons pass `end_process`.
     """
@@ -103,8 +103,8 @@ TENANTS: Final = 1024  # accounts kept before even ones are forgotten
 class TokenBucket:
     """Allows `rate` per second on average and `burst` at once, by the caller's clock.
 
-    Seconds; for one thread. `take` asks before refusable work. `charge` books known costs: it may overdraw the bucket,
-    and the tenant waits until it is even.
+    Times are in seconds. For one thread. `take` asks before refusable work. `charge` books known costs: it may overdraw
+    the bucket, and the tenant waits until it is even.
     """
 
     __slots__ = ("_burst", "_level", "_rate", "_updated")
@@ -136,7 +136,7 @@ class TokenBucket:
         return max(0.0, -self._at(now) / self._rate)
 
     def full(self, now: float) -> bool:
-        """Whether the bucket equals a new one, so that it can be forgotten."""
+        """Whether the bucket equals a new one and can be forgotten."""
         return self._at(now) >= self._burst
 
     def _at(self, now: float) -> float:
@@ -168,7 +168,7 @@ _LINES_AT_ONCE: Final = 5.0
 
 
 class QuietLog:
-    """Limits the rate of lines to `log`, so that peers cannot fill the disk.
+    """Limits the rate of lines to `log`: peers cannot fill the disk.
 
     The next line reports the number of omitted ones.
     """

@@ -73,7 +73,7 @@ def steps(trace: Trace) -> list[Step]:
 
 
 def milliseconds_per_token(steps: Iterable[Step]) -> dict[Cause, float]:
-    """Mean over tokens after the first, whose time is the TTFT, by cause.
+    """Mean time by cause over tokens after the first (its time is TTFT).
 
     The causes add up to the time per token.
     """
@@ -109,7 +109,7 @@ class _Index:
         return id(span) in self._again
 
     def done(self, side: Side, at: int, kinds: Container[str], position: int | None = None) -> Interval | None:
-        """Last useful work of these kinds that `side` finished by `at`, or None."""
+        """Last useful work of these kinds finished by `side` until `at`, or None."""
         fits = (
             span
             for span in _before(self._done[side], at)
@@ -120,7 +120,7 @@ class _Index:
         return next(fits, None)
 
     def arrived(self, side: Side, at: int, details: Container[str], position: int | None) -> Interval | None:
-        """Last message of these types that reached `side` by `at`, or None."""
+        """Last message of these types to reach `side` until `at`, or None."""
         fits = (
             span
             for span in _before(self._arrived[side], at)
@@ -236,6 +236,6 @@ def _later(one: Interval | None, other: Interval | None) -> Interval | None:
 
 
 def _before(spans: Sequence[Interval], at: int) -> Iterator[Interval]:
-    """Spans that ended by `at`, last first."""
+    """Spans with an end until `at`, last first."""
     for number in range(bisect_right(spans, at, key=lambda span: span.end) - 1, -1, -1):
         yield spans[number]

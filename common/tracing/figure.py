@@ -91,7 +91,7 @@ def accumulated_acceptance(trace: Trace, side: Side) -> tuple[list[float], list[
 
 
 def _decisions(trace: Trace) -> list[Interval]:
-    """The device's aggregation of a position counts if both sides have one."""
+    """Aggregation of each position; the device's if both sides have one."""
     found: dict[int, Interval] = {}
     for span in trace.of("aggregate"):
         if span.position not in found or span.side == "device":

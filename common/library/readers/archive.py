@@ -29,7 +29,7 @@ _PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False
 
 
 def open_archive(content: bytes) -> ZipFile:
-    """Opens an archive, which the caller closes. Raises `Unreadable`."""
+    """Opens an archive for the caller to close. Raises `Unreadable`."""
     if content.startswith(_COMPOUND_FILE):
         raise Unreadable("it needs a password, or is of a format from before 2007: save it anew, without one")
     try:
@@ -56,7 +56,7 @@ def parsed_part(content: bytes) -> Any:
 
 
 def open_office(content: bytes) -> tuple[ZipFile, bytes]:
-    """Opens an Office document; returns archive, which the caller closes, and content.
+    """Opens an Office document as archive, for the caller to close, and content.
 
     Raises `Unreadable`. «Strict Open XML» uses other namespaces: they are rewritten to the common ones.
     """
@@ -88,7 +88,7 @@ def relations(archive: ZipFile, name: str) -> dict[str, tuple[str, str]]:
 
 
 def related(archive: ZipFile, name: str, kind: str, default: str) -> str:
-    """Name of the first part of a kind that `name` refers to, else `default`.
+    """Name of the first part of a kind referred to by `name`, else `default`.
 
     An empty `name` is the document itself.
     """
@@ -106,7 +106,7 @@ def objects(archive: ZipFile) -> Iterator[tuple[str, bytes]]:
 
 
 def description(archive: ZipFile) -> str:
-    """Name of the part that describes an Office document."""
+    """Name of an Office document's descriptive part."""
     return related(archive, "", "core-properties", "docProps/core.xml")
 
 

@@ -78,7 +78,7 @@ class TooMuchText(Unreadable):
 
 
 def margin_lines(lines: Iterable[str]) -> list[str]:
-    """Distinct header or footer lines that have a letter."""
+    """Distinct header or footer lines with a letter."""
     stripped = (line.strip() for line in lines)
     return list(dict.fromkeys(line for line in stripped if any(map(str.isalpha, line))))
 
@@ -136,7 +136,7 @@ class Content:
 
 
 def unread(count: int, thing: str) -> tuple[str, ...]:
-    """The remark that `count` things are not read; empty for 0."""
+    """Remark on `count` unread things; empty for 0."""
     if not count:
         return ()
     return (f"1 {thing} is not read" if count == 1 else f"{count} {thing}s are not read",)
@@ -223,7 +223,7 @@ def in_lines(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Text without NUL, and without characters that UTF-8 cannot encode.
+    """Text without NUL and characters invalid in UTF-8.
 
     PDFs and file names may have these.
     """

@@ -1,4 +1,4 @@
-"""Decodes files that do not state their encoding.
+"""Decodes files without a stated encoding.
 
 UTF-8 is recognised even with some damaged bytes. Other encodings are guessed: a note of forty bytes fits many, and the
 most common one wins. Pages and mails state their encoding and are read as browsers and mail programs do.
@@ -222,9 +222,9 @@ def _narrow(content: bytes) -> tuple[str, str]:
 
 
 def _is_big5(sample: bytes) -> bool:
-    """Whether bytes that decode as half-width kana are frequent characters of Big5.
+    """Whether bytes of half-width kana are frequent characters of Big5 instead.
 
-    Half of these end with an ASCII byte, which rarely follows in a row of kana.
+    About half of these end with an ASCII byte, unlike a row of kana.
     """
     if _BIG5.fullmatch(sample) is None:
         return False
@@ -233,7 +233,7 @@ def _is_big5(sample: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """Lines with bytes beyond ASCII, the part that encodings do not share."""
+    """Lines with bytes beyond ASCII: the other bytes fit every encoding."""
     lines, size = list[bytes](), 0
     for line in content.splitlines(keepends=True):
         if line.isascii():

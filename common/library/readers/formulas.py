@@ -132,7 +132,7 @@ def _in_a_row(parts: Iterable[tuple[bool, str]]) -> str:
 
 
 def _marked(part: str, mark: str) -> str:
-    """A part with a combining mark, which follows its character."""
+    """A part with a combining mark after it."""
     return f"{f'({part})' if len(part) > 1 else part}{mark}"
 
 

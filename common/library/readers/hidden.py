@@ -25,7 +25,7 @@ _WORD: Final = re.compile(r"\w")
 
 
 def remove_hidden(page: BeautifulSoup) -> None:
-    """Removes hidden content, unless that is all: then a program shows it later."""
+    """Removes hidden content, unless all is hidden: a program then shows it later."""
     elements = [element for element in page.descendants if isinstance(element, Tag)]
     found = [element for element in elements if _is_hidden(element)] + _hidden_by_rules(page, elements)
     hidden = {id(element): element for element in found}

@@ -1,4 +1,4 @@
-"""Reads documents in a separate process, so that a crash costs only that document.
+"""Reads documents in a separate process: a crash costs only the document.
 
 The process limits itself and ends with its parent. It may write no file and no core dump, which would hold private
 content.
@@ -27,7 +27,7 @@ _LONGEST_ANSWER = 2**28  # bytes; a character may take twelve
 
 
 class IsolatedReader:
-    """Reads documents in a process that the first one starts; for one thread.
+    """Reads documents in a process started on demand; for one thread.
 
     Close it at the end.
     """

@@ -178,7 +178,7 @@ def heading_of(words: Sequence[Word]) -> str:
 
 
 def runs_of(words: Iterable[Word]) -> list[Run]:
-    """Words that follow each other on a line, in order of writing."""
+    """Joins consecutive words of a line, in order of writing."""
     groups = list[list[Word]]()
     for word in words:
         last = groups[-1][-1] if groups else None

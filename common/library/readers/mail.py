@@ -123,7 +123,7 @@ def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
 
 
 def _texts(part: MIMEPart) -> Iterator[str]:
-    """Texts that a mail program shows, without files.
+    """Texts shown by a mail program, without files.
 
     Of alternatives this is the richest. Messages within begin with their headers.
     """

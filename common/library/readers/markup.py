@@ -88,7 +88,7 @@ def _parsed_page(content: bytes, said: str = "") -> BeautifulSoup:
 
 
 class _Converter(MarkdownConverter):
-    """Marks exponents, and lengthens fences around code that contains fences."""
+    """Marks exponents, and lengthens the fences of code with fences."""
 
     def convert_sup(self, element: Any, text: str, parent_tags: Any) -> str:
         return f"^{text}" if text else ""
@@ -252,7 +252,7 @@ def _is_part_of(heading: Tag, cell: Tag | None) -> bool:
 
 
 def _write_out(table: Tag, rows: Sequence[Sequence[Tag]], page: BeautifulSoup, converter: MarkdownConverter) -> None:
-    """Replaces a table by lines that name their columns: chunks may separate them."""
+    """Replaces a table by lines with column names: chunks may separate them."""
     marked = bool(rows and rows[0]) and all(cell.name == "th" for cell in rows[0])
     for part in table((*_HEADINGS, "pre")):
         part.name = "div"

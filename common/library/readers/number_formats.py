@@ -166,7 +166,7 @@ def _filled(number: Decimal, tokens: Sequence[tuple[str, str]], section: str) ->
 
 
 def _whole(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
-    """Fills placeholders from the last to the first, which takes all remaining digits."""
+    """Fills placeholders from the last to the first; the first takes the rest."""
     grouped = ("other", ",") in tokens
     places = [at for at, (kind, text) in enumerate(tokens) if kind == "other" and text in _PLACEHOLDERS]
     out, left, written = list[str](), list(digits), 0
@@ -190,7 +190,7 @@ def _whole(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
 
 
 def _decimals(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
-    """The decimals, without the trailing zeros that a format omits."""
+    """The decimals, without the trailing zeros omitted by a format."""
     out, left = list[str](), list(digits)
     needed = 0
     for kind, text in tokens:

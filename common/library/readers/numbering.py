@@ -1,4 +1,4 @@
-"""Computes the numbers of lists and headings in Word, which files do not store."""
+"""Computes the numbers of lists and headings in Word: files lack them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def in_form(count: int, form: str) -> str:
 
 
 def _of_number(lists: Mapping[str | None, CountedList], number: Any) -> CountedList | None:
-    """The list of a number id with its own levels, which share the counts."""
+    """The list of a number id with its own levels and shared counts."""
     found = lists.get(_said(number, "abstractNumId"))
     if found is None:
         return None

@@ -66,7 +66,7 @@ def _number_items(
 
 
 def _levels(style: Any, kind: str, unnumbered: bool = False) -> dict[int, Level]:
-    """Numbered levels of a style by depth; `unnumbered` adds the others, which count."""
+    """Numbered levels of a style by depth; `unnumbered` adds the others for counting."""
     stated = {_stated(level, "level") - 1: level for level in style.iterchildren(TEXT + kind)}
     forms = {depth: _FORMS.get(level.get(_STYLE + "num-format", "")) for depth, level in stated.items()}
     levels = {}

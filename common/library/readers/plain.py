@@ -29,7 +29,7 @@ def read_text(content: bytes) -> Content:
 
 
 def read_markdown(content: bytes) -> Content:
-    """Markdown with headings as places and table rows that name columns. Raises `Unreadable`."""
+    """Markdown with headings as places and complete table rows. Raises `Unreadable`."""
     text, remarks = text_and_remarks(content)
     text = _PICTURE.sub("", in_lines(text))
     return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text), remarks)

@@ -62,7 +62,7 @@ def _heading(slide: Any) -> str:
 
 
 def _show_new(shapes: Any) -> None:
-    """Unwraps shapes that old programs show as pictures, and puts formulas into lines."""
+    """Unwraps new kinds of shapes, and puts formulas into lines."""
     for alternatives in list(shapes.iter(COMPATIBILITY + "AlternateContent")):
         first = alternatives.find(COMPATIBILITY + "Choice")
         for shape in () if first is None else list(first):

@@ -76,7 +76,7 @@ def _delimiter(sample: str) -> str:
 
 
 def markdown_with_rows_named(markdown: str) -> str:
-    """Rewrites Markdown tables as lines that name their columns; code stays.
+    """Rewrites Markdown tables as lines with column names; code stays.
 
     Raises `TooMuchText` as `table_text` does.
     """
@@ -177,7 +177,7 @@ def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
 
 
 def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], int]) -> Iterator[list[str]]:
-    """Repeats the value of a cell in all its rows that have any value.
+    """Repeats the value of a tall cell in all its non-empty rows.
 
     `spans` has the number of rows, by first row and column from 0.
     """

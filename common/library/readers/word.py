@@ -67,7 +67,7 @@ def read_docx(content: bytes) -> Content:
 
 
 class _Chunks:
-    """Embedded documents of other formats that Word shows in the text."""
+    """Embedded documents of other formats, shown by Word in the text."""
 
     def __init__(self, archive: ZipFile, body: str) -> None:
         self._archive = archive
@@ -76,7 +76,7 @@ class _Chunks:
         self.remarks = list[str]()
 
     def mark(self, root: Any) -> None:
-        """Replaces each document by a sign that the converter keeps."""
+        """Replaces each document by a sign; the converter keeps it."""
         for chunk in list(root.iter(WORDS + "altChunk")):
             _, name = self._parts.get(chunk.get(_REFERENCE), ("", ""))
             found = read_within([(posixpath.basename(name), self._archive.read(name))], "part") if name else Content(())
@@ -143,7 +143,7 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
 
 
 def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
-    """Adds content that the converter omits: formulas, numbers, and unknown elements' words."""
+    """Adds content omitted by the converter: formulas, numbers, unknown elements' words."""
     root = parsed(archive, body)
     for formula in list(root.iter(MATHS + "oMath")):
         run = etree.Element(WORDS + "r")
@@ -190,7 +190,7 @@ def _begin_later(properties: Any, columns: int) -> None:
 
 
 def _show_boxes(root: Any) -> None:
-    """Moves text boxes to their old form, the only one that the converter reads."""
+    """Moves text boxes to their old form: the converter reads no other."""
     for alternatives in list(root.iter(COMPATIBILITY + "AlternateContent")):
         old = alternatives.find(COMPATIBILITY + "Fallback")
         if old is None or next(old.iter(WORDS + "txbxContent"), None) is None:
