@@ -130,7 +130,7 @@ def bring_up_to_date(
 
 
 def print_documents(settings: Settings) -> int:
-    """Shows every document with its number of chunks and its tags."""
+    """Shows every document with its number of chunks and tags."""
 
     def work(library: Library) -> int:
         found = library.contents()

@@ -372,7 +372,6 @@ class Database:
 
 
 def _fullest(folder: Path) -> Path:
-    """Folder on the fuller disk: the library's, or SQLite's for temporary files."""
     named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
     temporary = Path(named or "/var/tmp")
     try:

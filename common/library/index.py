@@ -203,7 +203,6 @@ def _size(folder: Path) -> int:
 
 
 def _read(folder: Path, store: Store) -> Any:
-    """The file's index of a present or former content, or None."""
     label, path = store.index_label(), folder / INDEX
     if label is None or not store.descends_from(label.commit):
         return None

@@ -272,7 +272,6 @@ class Ingestion:
     def _report(
         self, before: Sequence[FileRecord], at: Mapping[int, str], found: Scan, skipped: Sequence[Skipped]
     ) -> AddReport:
-        """The result, from the files `before` and their paths `at` the beginning."""
         had = {record.content: record for record in reversed(before)}
         was = {at.get(record.id, record.path): record.content for record in had.values()}
         read = {file.path for file in found.files} - {item.path for item in skipped}

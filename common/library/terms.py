@@ -146,7 +146,6 @@ def _prepared(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text; pairs for scripts without spaces."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
     found: list[str] = []
@@ -230,7 +229,6 @@ def _date_around(words: Sequence[str], at: int, month: str) -> Iterator[str]:
 
 
 def _date(year: str | None, month: str, day: str | None) -> Iterator[str]:
-    """Terms of a date; none for an impossible day."""
     if not 1 <= int(month) <= 12 or (day and not 1 <= int(day) <= 31):
         return
     if year:

@@ -107,7 +107,6 @@ def _end(code: int) -> NoReturn:
 
 
 def _watch(reader: int) -> None:
-    """Ends the process at a second signal, or long after the first."""
     first = _told(reader, None)
     assert first is not None
     second = _told(reader, LONGEST)

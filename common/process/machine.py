@@ -122,7 +122,7 @@ def cores_each(processes: int, shares_machine: bool) -> int:
 
 
 def _others() -> float:
-    """Processor seconds of all other processes since an arbitrary moment."""
+    """Processor seconds of all other processes, from an arbitrary start."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # Guest time is already part of user and nice.

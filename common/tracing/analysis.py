@@ -200,7 +200,6 @@ class _Walk:
                 return self._index.done(sender, at, WORK)
 
     def _enabling(self, span: Interval) -> Interval | None:
-        """The prerequisite of a side's work: the request's arrival, earlier work or a decision."""
         if span.kind == "retrieve":
             return self._index.arrived(span.side, span.start, ("open",), None)
         proposal = self._index.arrived(span.side, span.start, ("propose",), span.position)
@@ -236,6 +235,5 @@ def _later(one: Interval | None, other: Interval | None) -> Interval | None:
 
 
 def _before(spans: Sequence[Interval], at: int) -> Iterator[Interval]:
-    """Spans with an end until `at`, last first."""
     for number in range(bisect_right(spans, at, key=lambda span: span.end) - 1, -1, -1):
         yield spans[number]

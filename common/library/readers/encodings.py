@@ -233,7 +233,7 @@ def _is_big5(sample: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """Lines with bytes beyond ASCII: the other bytes fit every encoding."""
+    """Keeps lines with bytes beyond ASCII: encodings differ in these."""
     lines, size = list[bytes](), 0
     for line in content.splitlines(keepends=True):
         if line.isascii():

@@ -225,7 +225,6 @@ def _in_row(run: Run, row: Sequence[Run]) -> bool:
 
 
 def _as_read(row: list[Run]) -> list[Run]:
-    """Sorts a line left to right, or right to left if most letters are."""
     leftwards = False
     if not all(run.text.isascii() for run in row):
         letters = [bidirectional(letter) for run in row for letter in run.text]
@@ -437,7 +436,6 @@ def _without_lines(rows: Sequence[Sequence[Run]]) -> str:
 
 
 def _rows_of_table(grid: Grid, words: Sequence[Word]) -> list[list[str]]:
-    """Rows of a table with lines; empty if it is only a frame."""
     count_of_rows, count_of_columns = len(grid.rows) - 1, len(grid.columns) - 1
     origin = _origins(grid)
     held = dict[tuple[int, int], list[Word]]()
@@ -564,6 +562,5 @@ def _flowing(text: str) -> str:
 
 
 def _joined_word(hyphen: re.Match[str]) -> str:
-    """Drops the hyphen of a divided word; names and numbers keep theirs."""
     text = hyphen.string
     return "" if text[hyphen.start() - 1].islower() and text[hyphen.end()].islower() else "-"

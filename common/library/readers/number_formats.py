@@ -190,7 +190,6 @@ def _whole(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
 
 
 def _decimals(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
-    """The decimals, without the trailing zeros omitted by a format."""
     out, left = list[str](), list(digits)
     needed = 0
     for kind, text in tokens:

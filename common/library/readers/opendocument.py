@@ -119,7 +119,6 @@ def _body(archive: ZipFile, kind: str) -> Any:
 
 
 def _with_embedded(body: Any, archive: ZipFile) -> Any:
-    """Inserts embedded documents into a body: formulas as typed, charts as tables."""
     left = {name for name in archive.namelist() if name.endswith("/content.xml")}
     for frame in list(body.iter(_DRAWING + "frame")):
         references = (each.get(_REFERENCE, "") for each in frame.iterchildren(_DRAWING + "object"))

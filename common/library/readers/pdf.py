@@ -233,7 +233,6 @@ _NOTES: Final = {
 
 
 def _letters(page: Any, count: int) -> str:
-    """A page's text in PDFium's units of 16 bits."""
     buffer = create_string_buffer(2 * (count + 1))
     written = raw.FPDFText_GetText(page, 0, count, cast(buffer, POINTER(c_ushort)))
     units = buffer.raw[: 2 * max(0, written - 1)]
@@ -349,7 +348,6 @@ def _join_cut_words(pages: list[str]) -> None:
 
 
 def _with_pypdf(content: bytes, pages: list[str], blank: Sequence[int]) -> list[str]:
-    """Adds form values to the pages' texts; remarks on damaged `blank` pages."""
     from pypdf import PdfReader
 
     damaged = list[int]()

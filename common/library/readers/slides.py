@@ -62,7 +62,6 @@ def _heading(slide: Any) -> str:
 
 
 def _show_new(shapes: Any) -> None:
-    """Unwraps new kinds of shapes, and puts formulas into lines."""
     for alternatives in list(shapes.iter(COMPATIBILITY + "AlternateContent")):
         first = alternatives.find(COMPATIBILITY + "Choice")
         for shape in () if first is None else list(first):
