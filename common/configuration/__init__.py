@@ -1,1 +1,1 @@
-"""Settings of a daemon: from a file, the environment and options."""
+"""Settings of a daemon from a file, the environment and options."""

@@ -1,7 +1,6 @@
-"""A daemon's settings: one frozen, validated object from defaults, a TOML file, the environment and flags.
+"""A daemon's settings: a frozen, validated object from defaults, file, environment and flags.
 
-Also the folders that they name: what lies in a library's folder is made private and written over by daemons and
-commands, and a setting may name a folder of a person's own by mistake.
+It refuses a user's own folder as a library: daemons make a library's folder private and overwrite files there.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from common.configuration.settings import MODEL_SETTINGS, Settings, absolute, de
 from common.process.files import expanded
 
 # --- folders
-# Folders of this program's own: a library's, told from any other folder, and the caches of other libraries.
+# Distinguishes a library's folder from others, and places the caches of dependencies.
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
-# One of them is in each library's folder, from its first use on; names of others that belong to them begin alike.
+# Every library folder has one of these from its first use; related files have the same prefixes.
 _OF_A_LIBRARY: Final = ("library.sqlite", "writer.lock")
-_CACHES: Final = frozenset({"index.faiss", "index.faiss.new", "snapshots"})  # others have such an index, too
+_CACHES: Final = frozenset({"index.faiss", "index.faiss.new", "snapshots"})  # other programs have such an index too
 _OF_A_DISK: Final = frozenset({"lost+found", "System Volume Information", "$RECYCLE.BIN", "@eaDir", "#recycle"})
 
 
 def why_not_library(library: Path) -> str | None:
-    """The reason that `library` can't be a library's folder: it is some other one. None for one that can."""
+    """Reason why `library` is some other folder; None if a library may use it."""
     names: set[str] = set()
-    with suppress(OSError):  # it is not there yet; or whoever opens it says what is wrong with it
+    with suppress(OSError):  # missing, or an error that opening it reports
         names = {name for name in os.listdir(library) if not name.startswith(".")} - _OF_A_DISK
     if names <= _CACHES or any(name.startswith(_OF_A_LIBRARY) for name in names):
         return None
@@ -47,11 +46,11 @@ def why_not_library(library: Path) -> str | None:
 
 
 def keep_caches(settings: Settings) -> None:
-    """Have this process and its children keep caches in the data folder. Before the libraries are imported.
+    """Makes this process and its children keep caches in the data folder.
 
-    Numba's compiled loops lie beside the package where that may be written. The Hub's models are shared with other
-    programs. Who has chosen a data folder wants all of it there, but for the login at the Hub, which is the user's.
-    Variables that are set already count more.
+    Call it before the imports of the libraries. Numba's compiled loops stay with a writable package. Hub models are
+    shared with other programs unless a data folder was chosen; the Hub login always is. Variables already set take
+    precedence.
     """
     chosen = settings.data_dir != default_data_dir()
     if chosen or not os.access(_PACKAGES, os.W_OK):
@@ -68,11 +67,11 @@ def keep_caches(settings: Settings) -> None:
 
 CONFIG_VARIABLE = "DRAGON_CONFIG"
 DATA_VARIABLE = "DRAGON_DATA_DIR"  # the setting data_dir of both roles
-DEFAULT = "default"  # origin of a setting that nobody set
+DEFAULT = "default"  # origin of an unset setting
 
 
 class ConfigurationError(ValueError):
-    """The settings can't be used; the text is one line that names the setting and where it came from."""
+    """The settings are invalid; the one-line text names the setting and its origin."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -81,13 +80,12 @@ S = TypeVar("S", bound=Settings)
 def load_settings(
     kind: type[S], file: Path | None = None, overrides: Mapping[str, object] | None = None, missing_ok: bool = False
 ) -> S:
-    """The settings of a role, from (in rising priority) its file, its environment variables and `overrides`.
+    """Loads a role's settings from file, environment variables and `overrides`, in rising priority.
 
-    The file is `file`, else the one that `$DRAGON_CONFIG` names, else `dragon/<role>.toml` in the platform's
-    configuration folder when it exists. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are
-    relative to it. Overrides that are None count as not given, and so do empty variables that would name a folder. With
-    `missing_ok`, a file that is named and not there counts as empty. Raises `ConfigurationError`, also where the
-    library's folder holds other things.
+    The file is `file`, else `$DRAGON_CONFIG`, else an existing `dragon/<role>.toml` in the platform's configuration
+    folder. `$DRAGON_DATA_DIR` is `data_dir` of both roles. Folders in the file are relative to it. Overrides of None
+    and empty folder variables are ignored. With `missing_ok`, a missing named file is empty. Raises
+    `ConfigurationError`, also for a library folder with other content.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -117,7 +115,7 @@ def load_settings(
 
 
 def describe(settings: Settings) -> str:
-    """The effective settings as a TOML file, each with where it came from."""
+    """The effective settings as a TOML file, each with its origin."""
     lines = []
     for key in type(settings).model_fields:
         value = getattr(settings, key)
@@ -127,13 +125,13 @@ def describe(settings: Settings) -> str:
 
 
 def settings_path(role: str, given: Path | None = None) -> Path:
-    """The settings file of `role`, whether it is there or not: `given`, else as `load_settings` says."""
+    """Path of a role's settings file, existing or not: `given`, else as in `load_settings`."""
     named = _named(given)
     return platformdirs.user_config_path("dragon") / f"{role}.toml" if named is None else absolute(named)
 
 
 def origin_of(settings: Settings, key: str) -> str:
-    """Names the source of the setting `key`: a file, `$VARIABLE`, `--flag`, or `default`."""
+    """Source of the setting `key`: a file, `$VARIABLE`, `--flag`, or `default`."""
     return settings._origins.get(key, DEFAULT)
 
 
@@ -143,7 +141,7 @@ def _named(given: Path | None) -> Path | None:
 
 def _read(path: Path, missing_ok: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8-sig"))  # some editors put a mark in front
+        return tomllib.loads(path.read_text("utf-8-sig"))  # some editors prefix a byte order mark
     except OSError as error:
         if missing_ok and isinstance(error, FileNotFoundError | NotADirectoryError):
             return {}
@@ -155,7 +153,7 @@ def _read(path: Path, missing_ok: bool) -> dict[str, Any]:
 
 
 def _relative_to(folder: Path, kind: type[Settings], key: str, value: object) -> object:
-    """Folders and files, and models written as `./x` or `../x`, are relative to the file that names them."""
+    """Resolves folders, files, and models like `./x`, relative to their settings file."""
     field = kind.model_fields.get(key)
     if field is None or not isinstance(value, str):
         return value
@@ -177,7 +175,7 @@ def _check_variables(kind: type[Settings]) -> None:
 
 
 def _explained(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> str:
-    # A default that is computed from a wrong value fails as well; only the wrong value is news.
+    # A default computed from a wrong value fails too; only the wrong value is reported.
     details = [item for item in error.errors() if item["type"] != "default_factory_not_called"]
     return "; ".join(_sentence(item, kind, origins) for item in details)
 
@@ -203,7 +201,7 @@ def _unknown(key: str, kind: type[Settings]) -> str:
 
 
 def toml_line(key: str, value: object) -> str:
-    """The line of a settings file that sets `key`."""
+    """Line of a settings file for `key`."""
     return f"{key} = {_toml(value)}"
 
 

@@ -14,15 +14,15 @@ from pydantic.fields import FieldInfo
 from common.configuration.settings import Settings
 
 CONFIG = "config"
-LONGEST_LINE = 120  # columns; longer ones are hard to read
+LONGEST_LINE = 120  # columns; longer lines are hard to read
 
 
 class FlagError(ValueError):
-    """A flag that is not understood; the text says which and why."""
+    """An unknown or incomplete flag, with a sentence for the user."""
 
 
 def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | None, dict[str, object]]:
-    """The file that `--config` names and the overrides for `load_settings`; values are checked there.
+    """Returns the file of `--config` and the unchecked overrides for `load_settings`.
 
     Raises `FlagError`.
     """
@@ -48,7 +48,7 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
 
 
 def flags_help(kind: type[Settings]) -> str:
-    """Every setting with its values, its meaning and its default, in lines as long as the terminal is wide."""
+    """Lists settings with values, meaning and default, as wide as the terminal."""
     lines = [f"Usage: dragon {kind.role} [--config FILE] [--SETTING VALUE]...", "", "Settings:"]
     for name, field in kind.model_fields.items():
         lines.append(f"  --{name.replace('_', '-')}{_values(field)}")
@@ -74,7 +74,6 @@ def _setting(flag: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def _values(field: FieldInfo) -> str:
-    """The words that a setting may be, where it is one of a few."""
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return f" {'|'.join(words)}" if words else ""
 

@@ -1,4 +1,4 @@
-"""Settings that the daemons of both roles have, with their limits and what they mean."""
+"""Settings of both roles' daemons, with limits and meanings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from common.process.files import expanded
 from common.process.log_lines import LogFormat
 from proto.messages import MOST_DOCUMENTS, MOST_TOKENS
 
-MODEL_SETTINGS: Final = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")  # name models
-MODEL_PACKAGE = "dragon_smollm2"  # holds a language model as a .gguf file, and no code
+MODEL_SETTINGS: Final = ("model", "draft_model", "local_target", "tokenizer", "embedder", "scorer_model")
+MODEL_PACKAGE = "dragon_smollm2"  # a language model as a .gguf file, without code
 EMBEDDED_MODEL = Path(__file__).resolve().parent.parent / "demo_model" / "target"
 EMBEDDED_DRAFT = EMBEDDED_MODEL.parent / "draft"
 EMBEDDED_TOKENIZER = EMBEDDED_MODEL.parent / "tokenizer"
 
-KV_SHARE = 4  # which part of the machine's memory keys and values of running answers may take: a quarter
+KV_SHARE = 4  # running answers' keys and values may take 1 / 4 of the machine's memory
 
 INSTRUCTION = "Use the text above to answer every part of the question in one sentence."
 
@@ -33,12 +33,12 @@ _ADDRESS = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
 
 def absolute(path: Path) -> Path:
-    """`path` from the root, `~` resolved, links left alone."""
+    """The absolute path with `~` resolved and links kept."""
     return Path(os.path.abspath(expanded(path)))
 
 
 def is_unset(value: object) -> bool:
-    """Whether a setting's value says that there is none: an empty text, or the word `none`."""
+    """Whether a setting's value means none: an empty text, or `none`."""
     return isinstance(value, str) and value.strip().lower() in ("", "none")
 
 
@@ -63,7 +63,7 @@ def _file(path: Path | None) -> Path | None:
 
 
 def _named(folder: object) -> object:
-    """Refuses what would be the folder in which the program happens to be started, with all that lies there."""
+    """Refuses an empty folder: it would mean the working directory."""
     if is_unset(folder):
         raise ValueError("this folder can't be left out: name one, or leave the setting out for the usual one")
     return folder
@@ -75,17 +75,17 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 def default_data_dir() -> Path:
-    """Folder of all that one user's daemons of both roles keep on this platform."""
+    """Folder of all data of one user's daemons on this platform."""
     return platformdirs.user_data_path("dragon")
 
 
 def default_models() -> Path:
-    """Folder of imported models, shared by one user's daemons of both roles."""
+    """Folder of imported models, shared by one user's daemons."""
     return default_data_dir() / "models"
 
 
 def default_model() -> str:
-    """The language model that `auto` stands for: the one of an installed package, else the embedded one."""
+    """The model of `auto`: an installed package's, else the embedded one."""
     package = importlib.util.find_spec(MODEL_PACKAGE)
     folders = package.submodule_search_locations if package is not None else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
@@ -103,12 +103,12 @@ def _model(name: str) -> str:
 
 
 def _tokenizer(model: str) -> str | None:
-    """The tokenizer that belongs to a setting `model`; None: the model's own."""
+    """Tokenizer for the setting `model`; None for the model's own."""
     return str(EMBEDDED_TOKENIZER) if model == str(EMBEDDED_MODEL) else None
 
 
 def readable_name(model: str) -> str:
-    """A short name of the setting `model`, for people: a Hub id, or what a folder or file is called."""
+    """A short display name of the setting `model`: Hub id, folder or file name."""
     if model == str(EMBEDDED_MODEL):
         return "dragon-demo"
     path = Path(model)
@@ -116,7 +116,7 @@ def readable_name(model: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a host name, an IP address or a ZeroMQ address stays on this machine."""
+    """Whether a host name, IP address or ZeroMQ address stays on this machine."""
     match = _ADDRESS.fullmatch(address)
     host = (match["host"] if match else address).strip("[]")
     try:
@@ -127,27 +127,30 @@ def is_loopback(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Choice of the draft model, and the least seconds that a step of it takes where slower hardware is emulated."""
+    """The draft model, and a least time per step to emulate slower hardware."""
 
-    name: str = "auto"  # a folder, a .gguf file or a Hub id; auto: the embedded draft, or a model of its own for others
+    name: str = "auto"  # a folder, .gguf file or Hub id; auto: the embedded draft, or a separate one for other models
     step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTarget:
-    """Choice of the model that verifies on the device, and the bytes of memory that it and its draft may take.
+    """The verifying model on the device, and memory for it and its draft.
 
-    For experiments its weights are read at `bytes_per_second` at most, and without `read_ahead` only when needed.
+    For experiments its weights are read at up to `bytes_per_second`, and only on demand without `read_ahead`.
     """
 
     name: str
-    budget: int | None = None  # all of it stays in memory
+    budget: int | None = None  # bytes; None keeps everything in memory
     bytes_per_second: float | None = None
     read_ahead: bool = True
 
 
 class Settings(BaseSettings):
-    """Settings that both roles have. `load_settings` makes them; the constructor reads neither file nor environment."""
+    """Settings of both roles, made by `load_settings`.
+
+    The constructor reads neither file nor environment.
+    """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
 
@@ -231,41 +234,41 @@ class Settings(BaseSettings):
 
     @property
     def shares_machine(self) -> bool:
-        """Whether the daemon of the other role runs on this machine, as far as these settings tell."""
+        """Whether, by these settings, the other role's daemon runs on this machine."""
         return False
 
     @property
     def lock(self) -> Path:
-        """File that the role's daemon locks while it runs, so that there is one with this data folder."""
+        """Lock file of the role's running daemon: one per data folder."""
         return self.data / f"{self.role}.lock"
 
     @property
     def starting(self) -> Path:
-        """File by which whoever starts the role's daemon is present until the daemon listens."""
+        """Presence file of the daemon's starters until it listens."""
         return self.data / f"{self.role}.starting"
 
     def last_start(self, role: Literal["device", "cloud"]) -> Path:
-        """File with the stages of the last start of the role's daemon, and their seconds."""
+        """File with stages and seconds of the role's last start."""
         return self.profiles / f"{role}-start.json"
 
     @property
     def document_store(self) -> Path:
-        """Folder of the documents' keys and values. It belongs to the data folder: it can be computed again."""
+        """Folder of the documents' recomputable keys and values."""
         return self.data / "document-kv"
 
     @property
     def profiles(self) -> Path:
-        """Folder of what was measured of models."""
+        """Folder of models' measurements."""
         return self.data / "profile"
 
     @property
     def caches(self) -> Path:
-        """Folder of what libraries keep: compiled loops, and models of the Hub where `data_dir` was chosen."""
+        """Folder of caches: compiled loops, and Hub models with a chosen `data_dir`."""
         return self.data_dir / "cache"
 
     @property
     def kept(self) -> dict[str, Path]:
-        """All folders that this role's commands and daemon write to, by what they hold."""
+        """All folders written by this role, by description."""
         return {
             "library": self.library,
             "documents' keys and values": self.document_store,
@@ -278,15 +281,15 @@ class Settings(BaseSettings):
 
     @property
     def private_folders(self) -> tuple[Path, ...]:
-        """Folders whose content is made private at a start.
+        """Folders made private at a start.
 
-        Not those of keys: a key that others could read has to be replaced. Nor all of `data`, or `models`, which may be
-        folders that hold other things, too.
+        Keys are excluded: a key that others could read must be replaced. `data` and `models` are excluded, since they
+        may hold other things.
         """
         return self.library, self.document_store, self.profiles
 
     def of_model(self, name: str) -> Self:
-        """These settings with another model, as the setting names it, and the tokenizer that belongs to it."""
+        """These settings with another model, as the setting names it, and its tokenizer."""
         model = _model(name)
         return self.model_copy(update={"model": model, "tokenizer": _tokenizer(model)})
 
@@ -299,13 +302,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load_settings` reads the sources, because it has to know which one a value came from."""
+        """Leaves the sources to `load_settings`, to record each value's origin."""
         return (init_settings,)
 
     @field_validator("*", mode="before")
     @classmethod
     def _words(cls, value: object, info: Any) -> object:
-        """`none` unsets an optional setting: TOML and the environment have no other way to say it."""
+        """Reads `none` as unset: TOML and the environment cannot express it otherwise."""
         optional = type(None) in get_args(cls.model_fields[info.field_name].annotation)
         return None if optional and is_unset(value) else value
 
@@ -316,5 +319,5 @@ class Settings(BaseSettings):
         return self
 
     def refusal(self) -> str | None:
-        """The reason that these settings don't go together, in one sentence; None when they do."""
+        """The reason why these settings contradict each other, in one sentence; None if consistent."""
         return None

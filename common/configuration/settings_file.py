@@ -1,4 +1,4 @@
-"""Changes of a settings file: one setting at a time, and all else in it, comments included, stays as it is."""
+"""Changes single settings of a file and keeps everything else, including comments."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from common.process.files import PRIVATE, replacing
 
 
 def with_setting(text: str, key: str, value: object) -> str:
-    """A settings file's `text` in which `key` is `value`: its line is changed, or there is one more.
+    """Sets `key` in a settings file's `text`: changes its line or adds one.
 
-    Raises `ValueError` for a text that is not TOML, or says it in a way that is not known here.
+    Raises `ValueError` for text that is not TOML, or an unusual form of the setting.
     """
     before = tomllib.loads(text)
     line = toml_line(key, value)
     if key in before:
-        # A simple value and what follows it, such as a comment.
         place = re.compile(rf'^[ \t]*{key}[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[^\s#"\']+)', re.MULTILINE)
         changed = place.sub(lambda _: line, text, count=1)
     else:
@@ -33,7 +32,7 @@ def with_setting(text: str, key: str, value: object) -> str:
 
 
 def set_in_file(path: Path, key: str, value: object) -> bool:
-    """Set `key` in the settings file at `path`, which is made if there is none; False where it says so already.
+    """Sets `key` in the file at `path`, creating it; False if already set.
 
     Raises `ConfigurationError`.
     """
@@ -58,9 +57,9 @@ def settings_text(values: Mapping[str, object]) -> str:
 
 
 def write_settings(path: Path, text: str) -> None:
-    """Write a settings file at once, where a link leads if it is one. A new one is its user's alone: it may hold keys.
+    """Replaces a settings file, or a link's target, in one step.
 
-    Raises `ConfigurationError`.
+    A new file is private: it may hold keys. Raises `ConfigurationError`.
     """
     place = Path(os.path.realpath(path))
     try:

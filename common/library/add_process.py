@@ -1,13 +1,13 @@
-"""`python -m common.library.add_process`: reads watched folders for a daemon, which lends it its embedding model.
+"""`python -m common.library.add_process`: reads watched folders for a daemon with the daemon's embedding model.
 
-Lines of JSON. On stdin: the settings; then `{"read": {folder: [path, ...]}}`, folders with what has changed there, and
-`{"vectors": ...}`, what was lent. On stdout: `{"embed": [text, ...]}`, and for each reading that has ended
-`{"read": folder, "done": ..., "taken": ...}`, with the number of `read` lines that had been taken when it began: those
-behind them may be about what it has not seen. It ends when stdin does and all is read.
+The process exchanges lines of JSON. It ends after stdin, when everything is read.
 
-A saved note is read while answers are decoded: it comes before what else there is to read, and its few texts are
-embedded by the daemon, whose model is there. Loading another one takes ten seconds of a core and half a gigabyte; that
-is for many texts, and for a process that everybody else goes before.
+* stdin: the settings, then `{"read": {folder: [path, ...]}}` for changes and `{"vectors": ...}` for lent vectors.
+* stdout: `{"embed": [text, ...]}`, and after each reading `{"read": folder, "done": ..., "taken": ...}`. `taken` counts
+  the `read` lines at its beginning; later ones may be about unseen changes.
+
+A saved note is read first, during answers, and the daemon embeds its few texts. Loading a model here takes ten seconds
+of a core and half a gigabyte: only for many texts, at low priority.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from common.library.embedder import Embedder
     from common.library.library import Library
 
-NICENESS: Final = 5  # a note is to be found soon, and answers come first
-MOST_NICENESS: Final = 10  # of the reading of much
-PROMPT: Final = 64  # texts that are lent after a change
-TURN: Final = 5.0  # seconds that a reading has, at least, before others have their turn
+NICENESS: Final = 5  # a note should be found soon, and answers come first
+MOST_NICENESS: Final = 10  # for long readings
+PROMPT: Final = 64  # texts lent after a change
+TURN: Final = 5.0  # least seconds of a reading before other folders get their turn
 
 Folders = dict[str, list[str]]
 
 
 class DaemonLines:
-    """The lines to and from the process that started this one."""
+    """The lines to and from the parent process."""
 
     def __init__(self, lines: IO[str], answers: IO[str]) -> None:
         self._lines, self._answers = lines, answers
@@ -50,7 +50,7 @@ class DaemonLines:
         self._folders: deque[Folders] = deque()
         self._vectors: deque[dict[str, Any]] = deque()
         self._ended = False
-        self.taken = 0  # lines with folders that were given by `take`
+        self.taken = 0
         threading.Thread(target=self._listen, name="daemon", daemon=True).start()
 
     @property
@@ -59,7 +59,10 @@ class DaemonLines:
         return bool(self._folders)
 
     def take(self, wait: bool) -> Folders:
-        """Folders in which something changed since, with the paths; none at the end, or where one does not wait."""
+        """Folders changed since the last call, with their paths; empty without any.
+
+        With `wait`, it is empty only at the end.
+        """
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self._folders or self._ended)
@@ -71,11 +74,10 @@ class DaemonLines:
             return taken
 
     def tell(self, **line: object) -> None:
-        """Send a line."""
         print(json.dumps(line), file=self._answers, flush=True)
 
     def embed(self, texts: list[str]) -> NDArray[np.float32] | None:
-        """Unit vectors [texts, dimension] of the daemon's model; None where it lends it no more."""
+        """Unit vectors [texts, dimension] from the daemon; None when it no longer lends."""
         import numpy as np
 
         with self._changed:
@@ -103,7 +105,7 @@ class DaemonLines:
 
 
 class LentEmbedder:
-    """The daemon's embedding model for the first texts after a change, one of this process for the others."""
+    """Encodes the first texts after a change in the daemon, further ones here."""
 
     def __init__(self, own: Embedder, lend: Callable[[list[str]], NDArray[np.float32] | None]) -> None:
         self._own = own
@@ -112,7 +114,7 @@ class LentEmbedder:
 
     @property
     def identity(self) -> str:
-        """See `Embedder`: both are of the same settings."""
+        """Identity of both models: they have the same settings."""
         return self._own.identity
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
@@ -128,23 +130,23 @@ class LentEmbedder:
         return self._own.encode(texts)
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """See `Embedder`. This process reads folders, and searches for nothing."""
+        """Encodes with this process's model; this process never searches."""
         return self._own.encode_queries(texts)
 
 
 class FolderReader:
-    """Reads folder after folder, those first in which something has changed last."""
+    """Reads folders one by one, the most recently changed first."""
 
     def __init__(self, daemon: DaemonLines, settings: Settings, library: Library, embedder: LentEmbedder) -> None:
         self._daemon = daemon
         self._settings = settings
         self._library = library
         self._embedder = embedder
-        self._folders: Folders = {}  # to be read, the next first, with the paths that come first
+        self._folders: Folders = {}  # to read, next first, each with the paths to read first
         self._began = 0.0
 
     def run(self) -> None:
-        """Read until nothing is left and the daemon has no more."""
+        """Reads until nothing is left and the daemon has ended."""
         from common.library.ingest import Interrupted
 
         while self._more():
@@ -167,9 +169,7 @@ class FolderReader:
         return bool(self._folders)
 
     def _read(self, folder: str) -> bool:
-        """Whether a folder was read, or is not to be; else it has to be tried again. What was merely skipped is told by
-        `status`.
-        """
+        """Returns False if the folder must be tried again. `status` reports skipped documents."""
         from common.library.commands import bring_up_to_date
         from common.library.errors import LibraryError, NotWatched
 
@@ -193,12 +193,11 @@ class FolderReader:
 
 
 def step_back() -> None:
-    """Let everybody else go first from now on."""
+    """Lowers the priority of this process for good."""
     os.nice(max(0, MOST_NICENESS - os.nice(0)))
 
 
 def main() -> None:
-    """Read what the daemon says."""
     os.nice(NICENESS)
     wait_passively()
     from common.configuration.settings import Settings

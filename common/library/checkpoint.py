@@ -1,4 +1,4 @@
-"""The files of a sentence-transformers model: where they are, and what they hold."""
+"""The files of a sentence-transformers model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from common.engine.model.files import check_files
 from common.engine.model.hub import SETTINGS, WEIGHTS, snapshot
 from common.process.files import expanded
 
-# Weights and everything that changes what they compute. Exports for other engines are never loaded.
+# Weights and the files that change what they compute. Exports for other engines are never loaded.
 _CONTENT_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
 _OTHER_ENGINES = frozenset({"onnx", "openvino"})
 
 
 def find_checkpoint(model: str, what: str) -> Path:
-    """The folder of `model`: itself, or a Hub model's files, from the cache when they are there.
+    """The folder of `model`: a local one, or a Hub model's, fetched if uncached.
 
-    Raises `FileNotFoundError`, and `ModelError` for files that must not be read; one sentence that calls the model
-    `what`.
+    Raises `FileNotFoundError`, and `ModelError` for forbidden files. Error texts call the model `what`.
     """
     folder = expanded(model)
     if not os.path.isdir(folder):
@@ -40,7 +39,7 @@ def find_checkpoint(model: str, what: str) -> Path:
 
 
 def configuration(folder: Path, name: str = "config.json") -> Any:
-    """Content of a JSON file of the model; None when it is missing or broken."""
+    """Content of a JSON file of the model; None if missing or broken."""
     try:
         return json.loads((folder / name).read_text("utf-8"))
     except (OSError, ValueError):
@@ -50,7 +49,7 @@ def configuration(folder: Path, name: str = "config.json") -> Any:
 def identity(folder: Path) -> str:
     """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
-    The folder's name is left out: two machines may keep one model under different names.
+    The folder's name is left out: two machines may name the same model differently.
     """
     return f"{_architecture(folder)}:{_content_hash(folder)}"
 

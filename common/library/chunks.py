@@ -1,4 +1,4 @@
-"""Documents to chunks: pieces of text of a bounded number of tokens, cut at the text's own joints."""
+"""Cuts documents into chunks of limited tokens, at natural boundaries of the text."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from common.library.readers.content import Content, headings
 
 DEFAULT_TOKENS = 128
 
-# A tokenizer with an "unknown" token counts an unbroken run of any length as one token (WordPiece gives up on
-# words over 100 characters); ordinary text has 3 to 6 characters per token.
+# A tokenizer with an "unknown" token counts an unbroken run of any length as one token (WordPiece gives up on words
+# over 100 characters). Ordinary text has 3 to 6 characters per token.
 MOST_CHARACTERS_PER_TOKEN = 16
 
-# The Markdown parser takes time quadratic in the depth of quotes and lists. Nobody nests as deep as this by hand.
+# The Markdown parser takes time quadratic in the depth of quotes and lists. Nobody nests this deep by hand.
 _TOO_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-*+](?=[ \t])|\d{1,9}[.)])){24}|^[ \t]{64}[ \t]*[-*+>\d]", re.MULTILINE)
-_LONGEST_LINE = 8192  # characters that are looked at together; a paragraph has some hundred to some thousand
+_LONGEST_LINE = 8192  # characters that a splitter sees at once; a paragraph has hundreds to thousands
 _LONG_LINE = re.compile(rf"(?<![^\n])[^\n]{{{_LONGEST_LINE + 1},}}")
 _LONGEST_PLACE = 50  # characters; with a title the wire allows 1,024 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document; `start` and `end` count characters of its sections' texts, one behind the other."""
+    """A piece of a document; `start` and `end` count characters in its joined sections."""
 
     start: int
     end: int
     text: str
-    place: str = ""  # where in the document it begins, e.g. «page 3»; empty where there is only one
+    place: str = ""  # start in the document, e.g. «page 3»; empty where there is only one place
 
 
 class Chunker:
-    """Cuts documents into chunks of at most `tokens` tokens of one tokenizer, without overlap.
+    """Cuts documents into chunks of at most `tokens` tokens, without overlap.
 
-    `tokenizer_file` is a `tokenizer.json` of the tokenizers library: the embedding model's or the language
-    model's own. Special tokens are not counted.
+    `tokenizer_file` is the embedding or language model's `tokenizer.json`. Special tokens are not counted.
     """
 
     def __init__(self, tokenizer_file: Path, tokens: int = DEFAULT_TOKENS) -> None:
@@ -62,7 +61,7 @@ class Chunker:
         self.identity = f"{tokens}:{hashlib.sha256(content).hexdigest()[:16]}"
 
     def chunks_of(self, content: Content) -> list[Chunk]:
-        """The chunks of a document in order, none of which spans two sections."""
+        """Chunks of a document in order; none spans two sections."""
         chunks: list[Chunk] = []
         start = 0
         for section in content.sections:
@@ -76,7 +75,7 @@ class Chunker:
         return chunks if len(chunks) > 1 else [replace(chunk, place="") for chunk in chunks]
 
     def split(self, text: str, markdown: bool = False) -> list[Chunk]:
-        """The chunks of `text` in order; a text that fits is one chunk, blank text has none."""
+        """Chunks of `text` in order: one if it fits, none if blank."""
         splitter = self._markdown if markdown and not _TOO_DEEP.search(text) else self._plain
         parts = self._parts(text)
         found = [(start + at, piece) for start, part in parts for at, piece in splitter.chunk_indices(part)]
@@ -85,12 +84,12 @@ class Chunker:
             if len(piece) <= self._most_characters:
                 pieces.append((start, piece))
                 continue
-            # Its last part may be short enough to count as many tokens, so parts are split by tokens again.
+            # The tail may be short enough to count its tokens fully, so parts are split by tokens again.
             for offset, part in self._characters.chunk_indices(piece):
                 pieces += [(start + offset + at, cut) for at, cut in self._plain.chunk_indices(part)]
         return [Chunk(start, start + len(piece), piece) for start, piece in pieces if piece.strip()]
 
-    # Each splitter takes a copy of the tokenizer, in 50 ms, and most who open a library cut nothing.
+    # Each splitter copies the tokenizer in 50 ms, and most users of a library cut nothing.
 
     @cached_property
     def _plain(self) -> TextSplitter:
@@ -105,9 +104,9 @@ class Chunker:
         return TextSplitter(self._most_characters)
 
     def _parts(self, text: str) -> Iterator[tuple[int, str]]:
-        """The text with unbroken runs that no chunk can hold, and very long lines, cut; with where each part starts.
+        """Cuts runs too long for a chunk, and long lines; yields starts and parts.
 
-        The splitters look at all of a run, and of a line, for every piece that they take from it.
+        The splitters look at the whole run or line again for every piece.
         """
         for start, part in self._cut_runs(text):
             done = 0
@@ -133,7 +132,7 @@ class Chunker:
 
 
 def title_of(path: Path, content: Content) -> str:
-    """The title that the document has, else its first heading, else the file's name without its ending."""
+    """The document's title, else its first heading, else the file's name without suffix."""
     texts = (section.text for section in content.sections if section.unit == "heading")
     found = (heading for text in texts for _, heading in headings(text) if heading)
     return (content.title or next(found, "") or path.stem)[:LONGEST_TITLE]

@@ -1,6 +1,6 @@
 """The commands `dragon library add|list|prefill|remove|search`. Results go to stdout, everything else to stderr.
 
-Every command returns its exit code: 0 done, 1 nothing found or something skipped, 2 not possible (one line).
+Exit codes: 0 done, 1 nothing found or something skipped, 2 impossible (one line).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 DONE, INCOMPLETE, IMPOSSIBLE = 0, 1, 2
 
-_EXCERPT = 200  # characters of a hit that a list shows
-_KINDS = 8  # types of ignored files, and names of folders passed over, that are told
+_EXCERPT = 200  # characters shown of a hit
+_KINDS = 8  # most ignored file types, or passed-over folder names, in a message
 
 
 def open_library(settings: Settings, lent: Callable[[Embedder], Embedder] = lambda own: own) -> Library:
-    """The library that the settings describe, cut as they say, and embedded, by what `lent` makes of their model.
+    """Opens the library of the settings; `lent` may replace their embedding model.
 
     Raises `LibraryError`.
     """
@@ -62,9 +62,13 @@ def add_documents(
     tags: Sequence[str] | None = None,
     encoding: str | None = None,
 ) -> int:
-    """Bring the library up to date with folders or documents; `rebuild` embeds what is there anew first, `watch` lets
-    daemons do the same whenever something changes. `tags` replace those of the folders or documents; None: they keep
-    theirs. `encoding` is that of texts that do not say theirs; empty: what their bytes tell, None: as before.
+    """Brings the library up to date with folders or documents.
+
+    Args:
+        rebuild: embed the existing chunks again first.
+        watch: daemons repeat the reading after every change.
+        tags: replace those of the folders or documents; None keeps them.
+        encoding: for texts that do not state theirs; empty detects it, None keeps the earlier choice.
     """
     try:
         given = None if tags is None else [checked_tag(tag) for tag in tags]
@@ -86,7 +90,7 @@ def add_documents(
                 with progress_bar("reading", in_bytes=True) as reached:
                     report = bring_up_to_date(library, settings, path, reached, watch, given, encoding=encoding)
             except PathError as error:
-                outcome = _refuse(str(error))  # the other paths are taken in all the same
+                outcome = _refuse(str(error))  # the other paths are still read
                 continue
             _tell(path, report)
             nothing = report.ignored and not (report.added or report.updated or report.unchanged or report.moved)
@@ -108,8 +112,11 @@ def bring_up_to_date(
     again: bool = False,
     encoding: str | None = None,
 ) -> AddReport:
-    """`Library.add`, and forget the keys and values of what was replaced or removed. Raises `LibraryError`."""
-    replaced = True  # as long as an interruption hides it
+    """Runs `Library.add`, then forgets the stored keys and values of replaced or removed documents.
+
+    Raises `LibraryError`.
+    """
+    replaced = True  # assumed after an interruption
     try:
         report = library.add(path, progress, watch, tags, first, again, encoding)
         replaced = bool(report.updated or report.removed)
@@ -123,7 +130,7 @@ def bring_up_to_date(
 
 
 def print_documents(settings: Settings) -> int:
-    """Show every document with its number of chunks and its tags."""
+    """Shows every document with its number of chunks and tags."""
 
     def work(library: Library) -> int:
         found = library.contents()
@@ -149,7 +156,7 @@ def print_documents(settings: Settings) -> int:
 
 
 def print_status(settings: Settings) -> int:
-    """Show what every folder holds, when it was read, what is being read, and what could not be."""
+    """Shows each folder's documents, date of reading, progress and skipped files."""
 
     def work(library: Library) -> int:
         found = library.contents()
@@ -172,7 +179,6 @@ def print_status(settings: Settings) -> int:
 
 
 def _age(reading: IngestRun, settings: Settings) -> str:
-    """The date on which a folder was read, or the share of it that has been read."""
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
         return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"
@@ -186,9 +192,9 @@ def _age(reading: IngestRun, settings: Settings) -> str:
 def remove_documents(
     settings: Settings, paths: Sequence[str], everything: bool = False, uploads: Path | None = None
 ) -> int:
-    """Forget documents, named as `print_documents` shows them or by where they are; or all of them.
+    """Forgets all documents, or documents named by shown path or path on disk.
 
-    A name of an upload stands for it alone, and its file in the folder `uploads` is deleted.
+    An upload's name means that upload alone. Its file in the folder `uploads` is deleted.
     """
     if everything == bool(paths):
         return _refuse("say which documents to remove, or all of them")
@@ -217,7 +223,6 @@ def remove_documents(
 
 
 def _delete(files: Sequence[str]) -> None:
-    """Delete files, which may be gone. Raises `PathError`."""
     for file in files:
         try:
             Path(file).unlink(missing_ok=True)
@@ -226,7 +231,7 @@ def _delete(files: Sequence[str]) -> None:
 
 
 def prefill_library(settings: Settings) -> int:
-    """Compute every chunk's keys and values ahead of its first use, as the role's daemon would."""
+    """Computes every chunk's keys and values before use, as the daemon would."""
     if not settings.document_store_bytes:
         return _refuse("document_store_bytes is 0: there is no room to keep what would be computed")
 
@@ -250,7 +255,7 @@ def prefill_library(settings: Settings) -> int:
 
 
 def search_documents(settings: Settings, query: str, k: int | None = None) -> int:
-    """Show the chunks most similar to `query`; `k` defaults to the settings' number of documents."""
+    """Shows the chunks most similar to `query`; `k` defaults to `settings.documents`."""
     if not query.strip():
         return _refuse("the query is empty")
     if k is not None and k < 1:
@@ -280,7 +285,7 @@ def _with_library(settings: Settings, work: Callable[[Library], int]) -> int:
 
 def _limit_threads(settings: Settings) -> None:
     if settings.threads is not None:
-        import torch  # takes a second to import, and listing documents doesn't need it
+        import torch  # takes a second to import, and listing documents does not need it
 
         torch.set_num_threads(settings.threads)
 
@@ -309,7 +314,6 @@ def _tell(path: Path, report: AddReport) -> None:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    """The number of each kind, most first."""
     kinds = sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
     named = ", ".join(f"{count} {kind or 'without an ending'}" for kind, count in kinds[:_KINDS])
     return f"{named}, ..." if len(kinds) > _KINDS else named

@@ -1,4 +1,4 @@
-"""The SQLite connection under a library: schema, durability, and its errors as sentences."""
+"""The SQLite connection of a library: schema, durability, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from common.library.errors import LibraryBusy, LibraryDamaged, LibraryError, Lib
 from common.library.terms import SIGNS, indexed
 
 LOCK = "writer.lock"
-PUBLISHED = "published"  # a file beside a database that nobody changes any more
+PUBLISHED = "published"  # this file marks a database that never changes again
 
-FORMAT = 10  # of the tables
-_MOST_COLUMN = 2**28  # bytes of a value; a document has 10 MB at most
-_COPIED = 4096  # pages of a database at a time: 16 MB
+FORMAT = 10
+_MOST_COLUMN = 2**28  # bytes of a value; a document has at most 10 MB
+_COPIED = 4096  # database pages copied at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
 
-# The sum of the checksums of a table's rows tells whether one is missing.
+# The sum of a table's row checksums reveals a missing row.
 _SUMMED = {
     "model": "embedder, dimension",
     "commits": "generation, name",
@@ -41,11 +41,10 @@ _SUMMED = {
     "readings": "root, process, began, ended, done, total, path",
     "skipped": "root, path, reason",
 }
-WORDS = "words"  # the sum of the index of words, see `Keywords`
+WORDS = "words"  # the sum of the keyword index, see `Keywords`
 
 
 def _triggers(table: str, columns: str) -> Iterator[str]:
-    """Statements that keep a table's sum up to date."""
     new, old = (f"checksum({', '.join(f'{row}.{name}' for name in columns.split(', '))})" for row in ("new", "old"))
     for event, change in (("INSERT", f"+ {new}"), ("DELETE", f"- {old}"), ("UPDATE", f"+ {new} - {old}")):
         yield (
@@ -57,17 +56,16 @@ def _triggers(table: str, columns: str) -> Iterator[str]:
 
 _SCHEMA = (
     "CREATE TABLE model (embedder TEXT NOT NULL, dimension INTEGER NOT NULL)",
-    # Every content that this library had, since its vectors were last replaced, by a random name.
+    # A random name for every state since the vectors were last replaced.
     "CREATE TABLE commits (generation INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
-    # What files hold, each content once; `named`: its title is the name of the file that shows it; `remarks`: what the
-    # user is told of it, in lines, see `Content`.
+    # Each file content once. `named`: its title is the shown file's name. `remarks`: lines for the user, see `Content`.
     (
         "CREATE TABLE contents (id INTEGER PRIMARY KEY AUTOINCREMENT, sha256 TEXT NOT NULL UNIQUE,"
         " chunking TEXT NOT NULL, title TEXT NOT NULL, named INTEGER NOT NULL, chunks INTEGER NOT NULL,"
         " remarks TEXT NOT NULL, checksum INTEGER NOT NULL)"
     ),
-    # Where files are. The first of those that have one content shows it: it is a document, the others are copies.
-    # AUTOINCREMENT: the id of what is deleted is never given to another document or chunk.
+    # Paths of files. The first file with a content is the document, the others are copies. AUTOINCREMENT: a deleted id
+    # is never used again.
     (
         "CREATE TABLE paths (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,"
         " content INTEGER NOT NULL REFERENCES contents, size INTEGER NOT NULL, stamp INTEGER NOT NULL,"
@@ -85,10 +83,10 @@ _SCHEMA = (
         "CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASCADE,"
         " vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
     ),
-    # Chunks that are no more, by the latest commit that had them.
+    # Removed chunks, with the last commit that had them.
     "CREATE TABLE removed (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, chunk INTEGER NOT NULL)",
     "CREATE INDEX removed_since ON removed (generation)",
-    # The file of the index: the commit of which its vectors are, and its SHA-256.
+    # The index file: the commit of its vectors, and its SHA-256.
     "CREATE TABLE indexed (name TEXT NOT NULL, sha256 TEXT NOT NULL)",
     "CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))",
     (
@@ -97,11 +95,11 @@ _SCHEMA = (
     ),
     "CREATE TABLE watched (root TEXT PRIMARY KEY) WITHOUT ROWID",
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",
-    # Tags of folders, and of documents that were added by themselves.
+    # Tags of folders, and of documents added individually.
     "CREATE TABLE tags (root TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (root, tag)) WITHOUT ROWID",
-    # Encodings, named by the user, of texts in folders, and of documents, that do not say theirs.
+    # Encodings named by the user for texts that do not state theirs, by folder or document.
     "CREATE TABLE encodings (root TEXT PRIMARY KEY, encoding TEXT NOT NULL) WITHOUT ROWID",
-    # The index of words reads the terms that it has to forget from the chunks themselves, so that it holds no text.
+    # The keyword index holds no text: it reads the terms to delete from the chunks.
     (
         "CREATE VIEW passages AS SELECT chunks.id AS id, content, indexed(title) AS title, indexed(text) AS text"
         " FROM chunks JOIN contents ON contents.id = chunks.content"
@@ -123,12 +121,12 @@ def checksum(*values: object) -> int:
 
 
 def _indexed(text: object) -> str:
-    """The terms of a column; damage may even change its type."""
+    """Terms of a column; damage may even change its type."""
     return indexed(text) if isinstance(text, str) else ""
 
 
 def damaged(path: Path, what: str) -> LibraryDamaged:
-    """The error for a database that isn't what was written."""
+    """The error for a database with changed content."""
     return LibraryDamaged(
         f"the library's database {path} is damaged ({what}): move the folder away and add the documents again, or"
         " restore it from a backup"
@@ -136,29 +134,28 @@ def damaged(path: Path, what: str) -> LibraryDamaged:
 
 
 def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
-    """A connection in which committed means on the disk, where it is to be `durable`.
+    """Opens a connection; with `durable`, every commit reaches the disk.
 
-    A published database is read as a file that never changes: without locks, which a file system of several machines
-    may lack.
+    A published database is opened without locks, which shared file systems may lack.
     """
     published = is_published(path.parent)
     place = f"file:{quote(str(path))}?immutable=1" if published else path
     connection = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=published)
-    # Text on a damaged page may not decode; its checksum then tells, instead of an exception from the driver.
+    # Text on a damaged page may not decode. Its checksum then reveals this, without a driver exception.
     connection.text_factory = lambda content: content.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_COLUMN)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
-        _recognise(connection, path)  # first: what follows would change another program's database
-        connection.execute("PRAGMA trusted_schema = ON")  # it is this program's: triggers and views may call functions
+        _recognise(connection, path)  # first: the next statements would change another program's database
+        connection.execute("PRAGMA trusted_schema = ON")  # the tables are ours: triggers and views may call functions
         connection.create_function("checksum", -1, checksum, deterministic=True)
         connection.create_function("indexed", 1, _indexed, deterministic=True)
         if not published:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-        connection.execute("PRAGMA secure_delete = ON")  # of what is removed nothing stays in the file
+        connection.execute("PRAGMA secure_delete = ON")  # removed content never stays in the file
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA recursive_triggers = ON")  # those of rows that others replace
+        connection.execute("PRAGMA recursive_triggers = ON")  # fires the triggers of replaced rows
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
@@ -168,8 +165,10 @@ def connect(path: Path, durable: bool = True) -> sqlite3.Connection:
 
 @contextmanager
 def writer_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of the library in `folder`. Raises `LibraryLocked` where another process does,
-    `LibraryError`."""
+    """Holds the writer lock of the library in `folder`.
+
+    Raises `LibraryLocked` where another process holds it, and `LibraryError`.
+    """
     lock = filelock.FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
@@ -186,16 +185,16 @@ def writer_lock(folder: Path) -> Iterator[None]:
 
 
 def is_published(folder: Path) -> bool:
-    """Whether nobody changes the library in `folder` any more."""
+    """Whether the library in `folder` is published and never changes."""
     return (folder / PUBLISHED).exists()
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise `LibraryError` for another format, and for tables that no library has.
+    """Raises `LibraryError` for another format, and for foreign tables.
 
-    Triggers and views among them would run with what is written later.
+    Foreign triggers and views would run at later writes.
     """
-    connection.execute("BEGIN")  # the version and the tables of one moment
+    connection.execute("BEGIN")  # version and tables of one snapshot
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     found = _tables(connection)
     connection.execute("COMMIT")
@@ -218,7 +217,6 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
 
 @cache
 def _library_tables() -> Set[tuple[str, str, str]]:
-    """The tables of a library."""
     connection = sqlite3.connect(":memory:")
     try:
         for statement in _SCHEMA:
@@ -236,13 +234,13 @@ def _tables(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 class Database:
-    """One connection to a library's database; not for several threads at once.
+    """One connection to a library's database, for one thread at a time.
 
     Raises `LibraryFull`, `LibraryDamaged`, `LibraryBusy` or `LibraryError` in place of SQLite's errors.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
-        """`durable` is as for `connect`."""
+        """Opens the database; `durable` is as for `connect`."""
         self.path = path
         with self._translated():
             self._connection = connect(path, durable)
@@ -253,13 +251,13 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Release the connection; using it afterwards is a `LibraryError`."""
+        """Closes the connection; later use raises `LibraryError`."""
         with self._translated():
             self._connection.close()
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[None]:
-        """One snapshot for reading, or changes that are made all or not at all and are durable at the end."""
+        """Runs one snapshot for reading, or one atomic change, durable at its end."""
         self.run("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield
@@ -270,22 +268,20 @@ class Database:
             raise
 
     def run(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Execute a statement; the id of the row it inserted."""
+        """Executes a statement; returns the id of the inserted row, or 0."""
         with self._translated():
             return self._connection.execute(statement, values).lastrowid or 0
 
     def run_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """Execute a statement for every row."""
         with self._translated():
             self._connection.executemany(statement, rows)
 
     def all(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Every row of a query."""
         with self._translated():
             return self._connection.execute(statement, values).fetchall()
 
     def integers(self, statement: str, values: Sequence[object] = ()) -> NDArray[np.int64]:
-        """Every row of a query for integers [rows, columns]: of millions, too, without an object for each."""
+        """Rows of an integer query [rows, columns], without a Python object per row."""
         with self._translated():
             found = self._connection.execute(statement, values)
             columns = len(found.description)
@@ -297,7 +293,7 @@ class Database:
 
     @contextmanager
     def function(self, name: str, call: Callable[[int], bool]) -> Iterator[None]:
-        """Let queries call a function by this name, with an integer."""
+        """Lets queries call an integer function by this name."""
         with self._translated():
             self._connection.create_function(name, 1, call, deterministic=True)
         try:
@@ -307,12 +303,13 @@ class Database:
                 self._connection.create_function(name, 1, None)
 
     def damaged(self, what: str) -> LibraryDamaged:
-        """The error for content that isn't what was written."""
+        """The error for changed content."""
         return damaged(self.path, what)
 
     def check(self, pages: bool) -> None:
-        """Raise `LibraryDamaged` where a row of a small table is missing, or is another one than was written; where
-        SQLite finds one of all `pages` damaged, too.
+        """Raises `LibraryDamaged` for missing or changed rows of the small tables.
+
+        `pages` also checks every page with SQLite.
         """
         sums = dict(self.all("SELECT name, total FROM sums"))
         for table, columns in _SUMMED.items():
@@ -324,16 +321,14 @@ class Database:
             raise self.damaged(" ".join(str(found[0][0]).split()))
 
     def gather(self) -> None:
-        """Bring all that was committed into the database's own file, unless somebody's reading keeps it from that for
-        some seconds.
-        """
+        """Moves committed content into the database file, unless readers block it for seconds."""
         self.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def copy(self, path: Path) -> None:
-        """Write all that was committed to a database at `path`, in one file without a log. Call inside of a transaction
-        for reading, else it begins again whenever somebody writes.
+        """Copies the committed content to a database at `path`, without a log.
 
-        Signals are handled between two parts of it: a large one takes minutes.
+        Call it inside a reading transaction, else it restarts at every write. Signals are handled between parts: a
+        large copy takes minutes.
         """
         with self._translated():
             copied = sqlite3.connect(path, isolation_level=None)
@@ -352,17 +347,17 @@ class Database:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Around SQLite's own work and nothing else."""
+        """Wraps SQLite's own work and nothing else."""
         try:
             yield
         except sqlite3.Error as error:
             raise self._explained(error) from error
-        # What the driver makes of sizes and texts on a damaged page.
+        # The driver's errors for sizes and texts on a damaged page.
         except (UnicodeDecodeError, MemoryError, OverflowError) as error:
             raise self.damaged(f"it can't be read: {type(error).__name__}") from error
 
     def _explained(self, error: sqlite3.Error) -> LibraryError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code, without its extension
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # primary code without its extension
         folder = self.path.parent
         if code == sqlite3.SQLITE_FULL:
             return LibraryFull(
@@ -377,7 +372,6 @@ class Database:
 
 
 def _fullest(folder: Path) -> Path:
-    """The one of two folders whose disk has less room: that of the library, or that of SQLite's temporary files."""
     named = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR")
     temporary = Path(named or "/var/tmp")
     try:

@@ -1,4 +1,4 @@
-"""Finding and reading the documents of a folder."""
+"""Finds and reads the documents of a folder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from common.library.readers.isolated import IsolatedReader
 if TYPE_CHECKING:
     from common.library.store import FileRecord
 
-MOST_TEXT_BYTES = 10_000_000  # a longer file of text is an export or a log rather than a document
-MOST_BYTES = 100_000_000  # of other formats, which hold pictures
+MOST_TEXT_BYTES = 10_000_000  # a longer text file is an export or a log rather than a document
+MOST_BYTES = 100_000_000  # for other formats, which hold pictures
 
-# A file system's clock ticks in milliseconds up to two seconds (FAT): a file changed again within a tick
-# keeps its times, so times this young prove nothing and the content is compared next time.
+# File-system clocks tick in milliseconds up to two seconds (FAT). A file changed twice within a tick keeps its times.
+# Times this young prove nothing, so the content is compared next time.
 _TICK = 2_000_000_000  # nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read; `stamp` is as of `File`."""
+    """A file to read; for `stamp` see `File`."""
 
     path: str
     size: int
@@ -42,7 +42,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that isn't taken in. `unknown` says that its content couldn't be seen, so an old copy stays."""
+    """A file not taken in; `unknown` content keeps the old copy."""
 
     path: str
     reason: str
@@ -51,8 +51,9 @@ class Skipped:
 
 @dataclass(slots=True)
 class Scan:
-    """Documents found in a folder; `ignored` counts files of other types by the endings of their names, and
-    `passed_over` has the folders that were not looked into.
+    """Documents found in a folder.
+
+    `ignored` counts files of other types by suffix. `passed_over` lists unvisited folders.
     """
 
     files: list[FoundFile] = field(default_factory=list)
@@ -63,17 +64,17 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file's bytes with what tells whether it changed."""
+    """A file's bytes with the signs of a change."""
 
     suffix: str  # in lower case
     content: bytes
     sha256: str
     size: int
-    stamp: int  # see `stamp_of`; 0 when the times are too young to be trusted
+    stamp: int  # see `stamp_of`; 0 when the times are too young
 
 
 class UnusableDocument(Exception):
-    """A file that can't be taken in, and why."""
+    """A file not taken in, with the reason."""
 
     def __init__(self, reason: str, unknown: bool = False) -> None:
         super().__init__(reason)
@@ -82,11 +83,10 @@ class UnusableDocument(Exception):
 
 
 def scan(root: Path) -> Scan:
-    """The documents under `root`, a folder or one file, in a fixed order.
+    """Finds the documents under `root`, a folder or one file, in a fixed order.
 
-    Hidden files, and folders of which `is_passed_over` says so, are passed over; `root` never is. No symbolic link is
-    followed: what it points to inside of `root` is found anyway, or the link is named, and what lies outside was not
-    asked for. Raises `PathError` when `root` can't be read.
+    Hidden files and folders of `is_passed_over` are skipped, except `root`. Symbolic links are not followed, but
+    reported if their target is not found under `root`. Raises `PathError` for an unreadable `root`.
     """
     result = Scan()
     try:
@@ -106,10 +106,10 @@ def scan(root: Path) -> Scan:
 
 
 def load(path: str) -> File:
-    """Read the bytes of one document. Raises `UnusableDocument`."""
+    """Reads the bytes of one document. Raises `UnusableDocument`."""
     suffix = suffix_of(path)
     most = most_bytes(suffix)
-    # O_NOFOLLOW: the file may have been exchanged for a link since the scan; O_NONBLOCK: or for a pipe.
+    # Since the scan the file may have become a link (O_NOFOLLOW) or a pipe (O_NONBLOCK).
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(path, flags), "rb") as file:
@@ -127,7 +127,7 @@ def load(path: str) -> File:
 
 
 def has_content(record: FileRecord) -> bool:
-    """Whether a file still has the content that the library knows."""
+    """Whether a file still has the library's content of it."""
     try:
         return load(record.path).sha256 == record.sha256
     except UnusableDocument:
@@ -135,8 +135,9 @@ def has_content(record: FileRecord) -> bool:
 
 
 def read_content(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
-    """The text of a document, read by `reader` where it is more than text; `encoding` is that of files that do not say
-    theirs, if somebody named it. Raises `UnusableDocument`.
+    """Reads a document's text; `reader` parses formats beyond plain text.
+
+    `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument`.
     """
     try:
         read = TEXT.get(file.suffix)
@@ -169,7 +170,6 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
 
 
 def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
-    """Record one entry; the entries below it when it is a folder."""
     try:
         suffix = suffix_of(entry.name)
         document = suffix in SUFFIXES
@@ -199,7 +199,7 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
 
 
 def _not_found_at(target: str, root: Path) -> str:
-    """The reason why what a link points to is not found under `root` by itself; empty where it is."""
+    """Reason why `root` does not contain a link's target; empty if it does."""
     if not Path(target).is_relative_to(root):
         return "it is a link that leads out of the folder"
     if not os.path.lexists(target):
@@ -210,11 +210,12 @@ def _not_found_at(target: str, root: Path) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """A number that is another one once a file may have another content: whoever sets back the time of a change, or
-    puts another file in its place, changes what can't be set.
+    """A number for a file's state, new whenever the content may have changed.
+
+    Setting back a file's times, or replacing it, changes its change time or inode.
     """
     told = f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8]) >> 1 | 1  # never 0, and SQLite can hold it
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8]) >> 1 | 1  # never 0, and within SQLite's range
 
 
 def _consider(path: str, status: os.stat_result, result: Scan) -> None:
@@ -236,7 +237,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def most_bytes(suffix: str) -> int:
-    """Bytes of the largest file of a type that is read; `suffix` has its dot."""
+    """Largest readable size in bytes for a suffix, given with its dot."""
     return MOST_TEXT_BYTES if suffix in TEXT else MOST_BYTES
 
 

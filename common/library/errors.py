@@ -4,23 +4,23 @@ from __future__ import annotations
 
 
 class LibraryError(Exception):
-    """A library can't do what was asked; the text says what is wrong and what to do."""
+    """A library cannot fulfil a request; the text states problem and remedy."""
 
 
 class PathError(LibraryError):
-    """A path that was named has no documents: it is not there, can't be read, or is of a type that is not read."""
+    """A named path has no documents: missing, unreadable or of another type."""
 
 
 class NotWatched(PathError):
-    """A folder that was to be read because it is watched is watched no more."""
+    """A folder to be reread is no longer watched."""
 
 
 class UnknownDocument(LibraryError):
-    """A document that was asked for by its name is not there, or there are several of this name."""
+    """No document, or more than one, has the requested name."""
 
 
 class NoDocumentFits(LibraryError):
-    """A pattern by which documents were to be chosen finds none."""
+    """A pattern of documents matches none."""
 
     def __init__(self, pattern: int) -> None:
         """`pattern` is its number, from 1 on."""
@@ -33,7 +33,7 @@ class LibraryBusy(LibraryError):
 
 
 class LibraryLocked(LibraryBusy):
-    """Another process is changing the library, so that nothing of a change was begun."""
+    """Another process is changing the library, so no change was begun."""
 
 
 class LibraryDamaged(LibraryError):
@@ -41,12 +41,12 @@ class LibraryDamaged(LibraryError):
 
 
 class LibraryFull(LibraryError):
-    """The disk is full. What was committed before is kept."""
+    """The disk is full; earlier commits are kept."""
 
 
 class EmbedderChanged(LibraryError):
-    """The library was embedded by another model: its similarities would mean nothing."""
+    """Another model embedded the library: its similarities would mean nothing."""
 
 
 class EmbedderError(LibraryError):
-    """The embedding model can't be found, loaded or trusted to give unit vectors."""
+    """The embedding model cannot be found, loaded or trusted to give unit vectors."""

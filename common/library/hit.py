@@ -1,4 +1,4 @@
-"""A chunk that a search found."""
+"""Search hits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.library.store import StoredChunk
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that a search found. `path` is relative to the folder that was added."""
+    """A chunk found by a search; `path` is relative to the added folder."""
 
     chunk: int
     title: str
@@ -24,12 +24,12 @@ class Hit:
 
     @property
     def source(self) -> str:
-        """Title and place, as a citation names them."""
+        """Title and place for a citation."""
         return f"{self.title}, {self.place}" if self.place and self.place != self.title else self.title
 
     @classmethod
     def of(cls, chunk: StoredChunk, query: NDArray[np.float32]) -> Hit:
-        """The chunk as found by the unit vector [dimension] of a query."""
+        """Makes a hit from a chunk and a query's unit vector [dimension]."""
         similarity = float(np.dot(chunk.vector.astype(np.float64), query.astype(np.float64)))
         path = below(chunk.path, chunk.root)
         return cls(chunk.id, chunk.title, path, chunk.place, chunk.text, similarity)

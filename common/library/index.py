@@ -1,8 +1,8 @@
-"""The FAISS index: a cache of the store's vectors in memory; of an approximate one also in FAISS's own file.
+"""The FAISS index: a cache of the store's vectors, in memory or a file.
 
-What a former content had is brought up to date by what was removed and added since. What a file has is compared with
-the store once, id by id. The store knows the file's SHA-256, and of which commit its vectors are: a file that is
-missing, damaged or of another library is ignored. It can be deleted at any time.
+Only an approximate index has a file. In memory, the index follows removals and additions since its commit. From the
+file, it is compared with the store once, id by id. The store knows the file's SHA-256 and commit, so a missing, damaged
+or foreign file is ignored.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from common.process.files import replacing
 
 TEMPORARY = "index.faiss.new"
 
-EXHAUSTIVE = 2**20  # vectors that are searched one by one where lists are wanted, at most: 1.5 GB of 384 dimensions
-_LARGE = 2**28  # bytes of a file that isn't written again for every change
-_BEHIND = 64  # contents that its readers catch up with
-_FEW = 1024  # lists that are chosen at once, in seconds, where there are more vectors than that
+EXHAUSTIVE = 2**20  # largest number of vectors searched one by one where lists are wanted: 1.5 GB at 384 dimensions
+_LARGE = 2**28  # a file of more bytes is not rewritten for every change
+_BEHIND = 64  # commits that readers of the file can catch up with
+_FEW = 1024  # lists chosen at once, in seconds, above EXHAUSTIVE vectors
 
-_faiss: Any = faiss  # its type stubs lack the parameters of a search, and the callback classes
+_faiss: Any = faiss  # its type stubs lack search parameters and callback classes
 _log = logging.getLogger(__name__)
 
 
 class VectorIndex:
-    """Inner-product search over every chunk of one library; not for several threads at once.
+    """Inner-product search over a library's chunks, for one thread at a time.
 
-    Exhaustive (`IndexFlatIP`) below `approximate_from` vectors, or always when that is 0. From there on a search looks
-    into some of many lists (`IndexIVFScalarQuantizer`): what it finds is ranked by the exact vectors, but it may miss a
-    neighbour. The lists are trained beside the searches, which are exhaustive until that is done; of more than
-    `EXHAUSTIVE` vectors they look into a few long lists until then.
+    Search is exhaustive (`IndexFlatIP`) below `approximate_from` vectors, or always if that is 0. Above, it looks into
+    some of many lists (`IndexIVFScalarQuantizer`) and ranks candidates by exact vectors, so it may miss a neighbour.
+    The lists are trained in the background. Until then search is exhaustive, or above `EXHAUSTIVE` vectors uses a few
+    long lists.
     """
 
     def __init__(self, folder: Path, approximate_from: int = 0, trains: bool = True) -> None:
@@ -50,10 +50,10 @@ class VectorIndex:
         self._approximate_from = approximate_from
         self._trainer = Trainer(folder)
         self._index: Any = None
-        self._commit: str | None = None  # whose vectors are in the index
-        self._last = 0  # the highest id that was in it
-        self._untrained = False  # whether lists are wanted, or others than there are
-        self.saved = True  # False while a file for the next start is to be written
+        self._commit: str | None = None  # the commit of the vectors in the index
+        self._last = 0  # highest id ever in the index
+        self._untrained = False  # whether the index needs new lists
+        self.saved = True  # False while a file for the next start is missing
 
     def __len__(self) -> int:
         return 0 if self._index is None else int(self._index.ntotal)
@@ -64,15 +64,15 @@ class VectorIndex:
         return approximate.is_approximate(self._index)
 
     def close(self) -> None:
-        """End the training, if one is under way."""
+        """Stops the training."""
         self._trainer.close()
 
     def finish_training(self) -> None:
-        """Wait for the training that a search has begun; the next `refresh` takes its result."""
+        """Waits for the training; the next `refresh` takes its result."""
         self._trainer.wait()
 
     def refresh(self, store: Store) -> None:
-        """Bring the index to the store's current snapshot; call inside `store.reading()`."""
+        """Updates the index to the store's snapshot; call inside `store.reading()`."""
         state = store.state()
         trained = self._trainer.take()
         if state.commit == self._commit and trained is None:
@@ -83,14 +83,15 @@ class VectorIndex:
             self._last = int(_ids(index).max(initial=0))
         elif commit is None or not store.descends_from(commit):
             index, commit = _read(self._folder, store), None
-        self._index, self._commit = None, None  # a failure below leaves nothing half done
+        self._index, self._commit = None, None  # a failure below leaves no half-updated index
         if state.dimension is not None:
             self._index = self._updated(index, commit, store, state.dimension)
         self._commit = state.commit
 
     def outdated(self, store: Store) -> bool:
-        """Whether the file should be written again: a small one for every change, a large one for many, since its
-        readers catch up with few.
+        """Whether the file should be written again: small after every change, large after many.
+
+        Readers catch up with few changes.
         """
         label = store.index_label()
         if label is None:
@@ -101,9 +102,10 @@ class VectorIndex:
     def search(
         self, store: Store, query: NDArray[np.float32], k: int, among: NDArray[np.int64] | None = None
     ) -> list[int]:
-        """Ids of the up to `k` chunks nearest to the unit vector `query` [dimension], nearest first; call after
-        `refresh`, in the same snapshot. `among` are the ids that may be found, ascending, None: all; where there are
-        `k` of them, `k` are found.
+        """Ids of up to `k` chunks nearest to the unit vector `query` [dimension].
+
+        Nearest first. Call it after `refresh`, in the same snapshot. `among` are the permitted ids, ascending; None
+        permits all. If it has `k` ids, `k` are found.
         """
         if self._untrained and self._trains:
             self._trainer.start()
@@ -119,10 +121,11 @@ class VectorIndex:
         return [int(identifier) for identifier in found[0] if identifier >= 0]
 
     def save(self, store: Store) -> None:
-        """Write the file, or remove it where every vector is searched; only the holder of the writer lock may. A
-        failure costs time, not content.
+        """Writes the file, or removes it for exhaustive search; needs the writer lock.
+
+        A failure costs time, not content.
         """
-        self.saved = True  # or tried: a disk that is full now is not tried again at every search
+        self.saved = True  # or tried: a search does not retry on a full disk
         label = None
         path = self._folder / INDEX
         digest = hashlib.sha256()
@@ -146,7 +149,7 @@ class VectorIndex:
             _log.warning("the index file %s was not written, it is rebuilt when needed: %s", path, error)
 
     def _updated(self, index: Any, commit: str | None, store: Store, dimension: int) -> Any:
-        """The index with the vectors of the present content. It had those of `commit`; None: unknown ones."""
+        """Updates an index with the vectors of `commit` (None: unknown) to the present content."""
         count = store.count()
         wanted = 0 < self._approximate_from <= count
         if index is not None and (index.d != dimension or (approximate.is_approximate(index) and not wanted)):
@@ -161,7 +164,6 @@ class VectorIndex:
         return index
 
     def _compared(self, index: Any, store: Store, dimension: int, large: bool) -> Any:
-        """The index with the vectors of the present content, whatever it has; another one if that can't be."""
         present = store.chunk_ids()
         if index is not None:
             own = _ids(index)
@@ -175,20 +177,20 @@ class VectorIndex:
         self._last = 0
         index = self._begun(store, dimension, large)
         if approximate.is_approximate(index):
-            self.saved = False  # no file served: there is none, or it is not what it says
+            self.saved = False  # the file is missing or wrong
         self._grow(index, store)
         if not np.array_equal(_ids(index), present):
             raise store.damaged("chunks and vectors don't belong together")
         return index
 
     def _begun(self, store: Store, dimension: int, large: bool) -> Any:
-        """An empty index; of many vectors the exhaustive one would hold too much, and a search take too long."""
+        """An exhaustive index of many vectors would be too large and slow."""
         if large:
             return approximate.train(sample(store, _FEW, dimension), _FEW, lambda: False)
         return faiss.IndexIDMap2(faiss.IndexFlatIP(dimension))
 
     def _grow(self, index: Any, store: Store) -> None:
-        """Put in the chunks that are newer than every one that was ever in the index."""
+        """Adds the chunks newer than any chunk ever in the index."""
         for ids, vectors in store.vectors_after(self._last, index.d):
             index.add_with_ids(vectors, ids)
             self._last = int(ids[-1])
@@ -201,7 +203,6 @@ def _size(folder: Path) -> int:
 
 
 def _read(folder: Path, store: Store) -> Any:
-    """The file's index when it holds the store's content or a former one, else None."""
     label, path = store.index_label(), folder / INDEX
     if label is None or not store.descends_from(label.commit):
         return None
@@ -210,7 +211,7 @@ def _read(folder: Path, store: Store) -> Any:
         return None
     try:
         with path.open("rb") as file:
-            # Sizes that are stated inside can be no larger than the file: nothing is allocated for others.
+            # Sizes stated in the file cannot exceed it, so nothing larger is allocated.
             size = file.seek(0, os.SEEK_END)
             _faiss.set_deserialization_vector_byte_limit(size)
             _faiss.set_deserialization_loop_limit(size)

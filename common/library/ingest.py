@@ -1,8 +1,7 @@
-"""Bringing a library up to date with a folder of documents.
+"""Brings a library up to date with a folder of documents.
 
-Work is committed document by document in batches, so an interruption loses at most one batch; a document of
-many chunks stages its vectors on the way and appears, or changes, all at once. A file whose content the library has
-is noted as another path of that; a file that was moved is no more than that, and a path that is gone.
+Documents are committed in batches, so an interruption loses at most one. A long document stages its vectors and
+appears, or changes, at once. A file with known content becomes another path of it.
 """
 
 from __future__ import annotations
@@ -39,23 +38,25 @@ from common.library.readers.formats import GUESSED, REVISIONS
 from common.library.readers.isolated import IsolatedReader
 from common.library.store import READING, FileRecord, Intake, Store
 
-BATCH = 32  # chunks committed together: about a second of embedding on one core
+BATCH = 32  # committed together: about a second of embedding on one core
 _MOST_PATHS = 1024  # files committed together
 
-Progress = Callable[[int, int, str], None]  # bytes done, bytes to do, the document at work
+Progress = Callable[[int, int, str], None]  # bytes done, bytes in total, present document
 
 
 class Interrupted(Exception):
-    """Raised by a `Progress` to end a reading where it is; what has been read is kept, and the next one goes on."""
+    """Raised by a `Progress` to end a reading; the next reading continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddReport:
-    """Result of an `add`, in documents; `chunks` counts those written by it.
+    """Result of an `add` in documents; `chunks` counts the written ones.
 
-    `skipped` holds (path, reason) of documents not taken in, `duplicates` (path, path of the first) of those that have
-    the content of another one, `remarks` (path, remark) of those that were read; `ignored` counts files of other types,
-    by the endings of their names, and `passed_over` folders that were not looked into, by their names.
+    * `skipped`: (path, reason) of documents not taken in.
+    * `duplicates`: (path, first path) of repeated contents.
+    * `remarks`: (path, remark) of read documents.
+    * `ignored`: files of other types, by suffix.
+    * `passed_over`: unvisited folders, by name.
     """
 
     added: int
@@ -72,11 +73,11 @@ class AddReport:
 
 
 def quiet(done: int, total: int, path: str) -> None:
-    """A `Progress` that shows nothing."""
+    """A silent `Progress`."""
 
 
 def check_embedder(store: Store, embedder: Embedder) -> None:
-    """Raise `EmbedderChanged` when the vectors come from another model; call inside `store.reading()`."""
+    """Raises `EmbedderChanged` for another model's vectors; call inside `store.reading()`."""
     stored = store.state().embedder
     if stored is not None and stored != embedder.identity and store.count() > 0:
         raise EmbedderChanged(
@@ -88,11 +89,10 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The way in which a folder is to be read.
+    """Options for reading a folder.
 
-    `first` has the absolute paths of documents or folders that are read before all others; `watch`, `tags` and
-    `encoding` are noted before anything is read, see `Library.add`. What was added as `written`, which has since become
-    a link to the folder, goes on there, with what was added in it.
+    Documents or folders in `first` (absolute paths) are read first. `watch`, `tags` and `encoding` are recorded before
+    the reading, see `Library.add`. `written` is a former folder, now a link to this one: its documents move here.
     """
 
     first: Collection[str] = ()
@@ -102,12 +102,11 @@ class Order:
     encoding: str | None = None
 
     def is_first(self, path: str) -> bool:
-        """Whether a document is read before all others."""
         return path in self.first or any(str(folder) in self.first for folder in Path(path).parents)
 
 
 class Ingestion:
-    """One run of bringing a folder into a store; the caller holds the library's writer lock."""
+    """Brings one folder into a store; the caller holds the library's writer lock."""
 
     def __init__(
         self,
@@ -124,12 +123,12 @@ class Ingestion:
         self._base = root.parent if os.path.isfile(root) else root
         self._order = order or Order()
         self._writer = _Writer(store, embedder, storable(str(root)), progress)
-        self._named: list[str] = []  # what was added by its own name, and is passed over here
+        self._named: list[str] = []  # added by its own name, and passed over here
         self._unread: set[str] = set()  # files that have changed, or may have
-        self._encodings: dict[str, str] = {}  # that were named, by folder or document
+        self._encodings: dict[str, str] = {}  # named by the user, by folder or document
 
     def run(self) -> AddReport:
-        """Read, embed and commit what changed, then forget what is gone."""
+        """Reads, embeds and commits changes, then forgets removed documents."""
         found = scan(self._root)
         with self._store.reading():
             check_embedder(self._store, self._writer.embedder)
@@ -143,7 +142,7 @@ class Ingestion:
             self._encodings = self._store.readings.encodings()
         if self._order.encoding is not None:
             self._encodings[self._writer.name] = self._order.encoding
-        # What was added by its own name stays where it is, if it would be passed over here.
+        # A document added by its own name stays if this reading would pass it over.
         self._named = [root for root in roots if self._passes_over(root, found)]
         known = {record.path: record for record in records if self._is_here(record.path)}
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
@@ -165,16 +164,15 @@ class Ingestion:
             return self._report(before, {record.id: record.path for record in records}, found, skipped)
 
     def _passes_over(self, root: str, found: Scan) -> bool:
-        """Whether what was added by its own name, and is there, is none of what this reading looks at."""
+        """Whether this reading passes over an existing root added by its own name."""
         hidden = root != self._writer.name and is_within(root, self._writer.name) and is_hidden(os.path.basename(root))
         return (hidden or any(is_within(root, folder) for folder in found.passed_over)) and not is_gone(root)
 
     def _is_here(self, path: str) -> bool:
-        """Whether a path is one at which this reading looks."""
         return is_within(path, str(self._root)) and not any(is_within(path, root) for root in self._named)
 
     def _begin(self) -> None:
-        """Note what was asked for: whoever goes on with an interrupted reading need not say it again."""
+        """Records the options for a continuation after an interruption."""
         name, order = self._writer.name, self._order
         self._store.readings.begin(name, self._writer.total)
         if order.watch:
@@ -208,15 +206,13 @@ class Ingestion:
         )
 
     def _chunking(self, path: str) -> str:
-        """Name of the way in which a document becomes chunks; by another one it is read again."""
+        """Name of a document's chunking; a change makes `add` read it again."""
         revision = REVISIONS.get(suffix_of(path))
         parts = self._chunker.identity, "" if revision is None else str(revision), self._named_encoding(path)
         return ":".join(filter(None, parts))
 
     def _named_encoding(self, path: str) -> str:
-        """The encoding that was named for a document that does not say its own, or for the innermost folder around it;
-        else empty.
-        """
+        """Encoding named for a document or its innermost folder; empty if none applies."""
         around = [root for root in self._encodings if suffix_of(path) in GUESSED and is_within(path, root)]
         return self._encodings[max(around, key=len)] if around else ""
 
@@ -241,7 +237,7 @@ class Ingestion:
         self._writer.put(replace(record, title=title, chunks=len(chunks), remarks=content.remarks), chunks)
 
     def _is_known(self, record: FileRecord) -> bool:
-        """Whether the library has the content of a file, read as this file is, or shows it elsewhere and goes on to."""
+        """Whether the library has a file's content, read alike or kept as another path."""
         if self._writer.has(record.sha256):
             return True
         with self._store.reading():
@@ -254,13 +250,13 @@ class Ingestion:
         return shown.path not in self._unread and not has_left(shown.path)
 
     def _finish(self, known: Mapping[str, FileRecord], found: Sequence[FoundFile], skipped: Sequence[Skipped]) -> None:
-        """Remove what is no longer there or no longer text; not what merely couldn't be looked at."""
+        """Removes files if gone or no longer text; unreadable files stay."""
         present = {file.path for file in found} - {item.path for item in skipped if not item.unknown}
         unseen = [item.path for item in skipped if item.unknown]
         gone = {path for path in known if path not in present and not any(is_within(path, place) for place in unseen)}
         with self._store.writing():
             self._store.clear_staged(self._writer.work)
-            # Another folder of which files were moved here may be read later, or never.
+            # Another folder, the source of moved files, may be read later or never.
             copied = self._store.copied()
             here = {record.content for record in copied if record.path in present}
             doomed = [record for record in copied if record.content in here and self._has_left(record)]
@@ -276,7 +272,6 @@ class Ingestion:
     def _report(
         self, before: Sequence[FileRecord], at: Mapping[int, str], found: Scan, skipped: Sequence[Skipped]
     ) -> AddReport:
-        """The result, by the files there were `before`; `at` has where these were when the reading began."""
         had = {record.content: record for record in reversed(before)}
         was = {at.get(record.id, record.path): record.content for record in had.values()}
         read = {file.path for file in found.files} - {item.path for item in skipped}
@@ -314,11 +309,9 @@ class Ingestion:
 
 
 class _Writer:
-    """Writes what was read, several documents in one transaction."""
-
     def __init__(self, store: Store, embedder: Embedder, name: str, progress: Progress) -> None:
         self.embedder = embedder
-        self.name = name  # of what is read
+        self.name = name  # of the folder or document
         self.progress = progress
         self.work = f"{READING}{hashlib.sha256(name.encode()).hexdigest()}/"
         self.done = self.total = 0  # bytes
@@ -331,7 +324,7 @@ class _Writer:
         return any(record.sha256 == sha256 for record, chunks in self._batch if chunks is not None)
 
     def put(self, record: FileRecord, chunks: list[Chunk] | None) -> None:
-        """Take in a file; without chunks one whose content is known."""
+        """Takes in a file; `chunks` is None for known content."""
         if chunks is not None and len(chunks) > BATCH:
             self.commit()
             vectors = self._staged_vectors(record, chunks)
@@ -342,7 +335,6 @@ class _Writer:
             self.commit()
 
     def commit(self) -> None:
-        """Write what was put."""
         batch, self._batch = self._batch, []
         if not batch:
             return
@@ -357,7 +349,7 @@ class _Writer:
     ) -> None:
         store = self._store
         with store.writing():
-            # An empty library takes on whatever model fills it.
+            # An empty library accepts any model.
             if vectors is not None and store.state().embedder != self.embedder.identity:
                 store.set_embedder(self.embedder.identity, vectors.shape[1])
             store.readings.reached(self.name, self.done, batch[-1][0].path)
@@ -374,7 +366,7 @@ class _Writer:
         self.chunks += start
 
     def _staged_vectors(self, record: FileRecord, chunks: list[Chunk]) -> NDArray[np.float32]:
-        """Vectors [chunks, dimension] of a long document, kept as they are made."""
+        """Vectors [chunks, dimension] of a long document, staged as they are made."""
         work = self._work_on(record)
         with self._store.reading():
             ready = self._store.staged_count(work)
@@ -389,19 +381,18 @@ class _Writer:
             return np.stack([vector for _, vector in self._store.staged(work)])
 
     def _work_on(self, record: FileRecord) -> str:
-        """Name of the work on a long document."""
         what = f"{record.sha256}/{record.chunking}/{self.embedder.identity}"
         return self.work + hashlib.sha256(what.encode()).hexdigest()
 
 
 def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int:
-    """Embed every chunk again with `embedder` and exchange all vectors at once; the number of chunks.
+    """Embeds every chunk again and replaces all vectors at once.
 
-    Interrupted, it goes on where it stopped, unless a reading or a removal was done since.
+    Returns the number of chunks. After an interruption it continues, unless a reading or a removal came between.
     """
     work = f"rebuild/{embedder.identity}"
     with store.writing():
-        store.drop_staged(work)  # of documents that a reading has replaced, which was interrupted itself
+        store.drop_staged(work)  # of documents replaced by an interrupted reading
     with store.reading():
         total, done, last = store.count(), store.staged_count(work), store.last_staged(work) or 0
     dimension = 0

@@ -1,4 +1,4 @@
-"""Search by words: the terms of the library's chunks and of their titles in an FTS5 index, ranked by BM25."""
+"""Keyword search: an FTS5 index of chunks and titles, ranked by BM25."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from numpy.typing import NDArray
 from common.library.database import WORDS, Database
 from common.library.terms import sought
 
-_MOST_WORDS = 64  # of a question that are searched for, the rarest of it
-_MOST_COUNTED = 512  # terms of a question of which it is found how rare they are: a page of text has as many
-_FEW = 256  # chunks up to which words are counted before others are
-_COMMON = 8  # a word in more than one of so many chunks tells little, and takes the longest to rank
+_MOST_WORDS = 64  # the rarest words of a question that are searched
+_MOST_COUNTED = 512  # counted terms of a question, about a page of text
+_FEW = 256  # chunks up to which words are counted first
+_COMMON = 8  # a word in more than 1 / 8 of the chunks says little and ranks slowly
 _COMMON_AMONG_FEW = 4  # the same up to `_QUICK` chunks
-_QUICK = 64  # chunks that are ranked in no time
-_EQUALS = 64  # chunks of one rank that are looked for at once
+_QUICK = 64  # chunks ranked instantly
+_EQUALS = 64  # spare chunks fetched to find equal ranks
 _ROWS = 1024  # fetched at a time
-_CHECKED = 2**18  # chunks of an index that has a checksum: half a second
-_RANKED = 2**14  # chunks that are ranked, once for each word that they have: 50 ms
+_CHECKED = 2**18  # largest index with a checksum, in chunks: half a second
+_RANKED = 2**14  # chunks ranked, once for each of their words: 50 ms
 
-# Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers what is in the middle of both lists to
-# the first of one, which is wrong where a question holds a number or a name that means nothing to the embedding model.
+# Constant of reciprocal rank fusion: 1 / (constant + rank). The usual 60 prefers the middle of both lists to the first
+# of one. That is wrong for a number or a name that the embedding model does not know.
 _FUSION = 5
-_WORDS = 2  # what the best words weigh beside the nearest vector
+_WORDS = 2  # weight of the best words relative to the nearest vector
 
 
 class Keywords:
-    """The index of one database, inside its transactions. Documents leave it before their chunks are removed."""
+    """The index of one database, inside its transactions. Remove documents here before their chunks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, content: int) -> None:
-        """Take in the chunks of a content."""
         self._put_sum(None)
         self._database.run(
             "INSERT INTO keywords (rowid, title, text) SELECT id, title, text FROM passages WHERE content = ?",
@@ -48,31 +47,32 @@ class Keywords:
         )
 
     def remove(self, content: int) -> None:
-        """Forget the chunks of a content, which are still there as they were added."""
+        """Removes the chunks of a content, which must be unchanged."""
         self._put_sum(None)
         self._database.run("DELETE FROM keywords WHERE rowid IN (SELECT id FROM chunks WHERE content = ?)", (content,))
 
     def forget(self) -> None:
-        """Write the index anew without the words of chunks that were removed, which stay in it until then. It takes a
-        second per twenty million words.
+        """Rewrites the index without the words of removed chunks.
+
+        They remain until then. Takes a second per twenty million words.
         """
         self._put_sum(None)
         self._database.run("INSERT INTO keywords (keywords) VALUES ('optimize')")
 
     def sign(self) -> None:
-        """Keep the checksum of an index that was changed, for `check`, unless that would take long."""
+        """Stores a changed index's checksum for `check`, unless it takes long."""
         ((chunks,),) = self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")
         if self._stated() is None and chunks <= _CHECKED:
             self._put_sum(self._sum())
 
     def check(self) -> None:
-        """Raise `LibraryDamaged` where the index has a checksum, and is another one."""
+        """Raises `LibraryDamaged` if the index contradicts its checksum."""
         stated = self._stated()
         if stated is not None and stated != self._sum():
             raise self._database.damaged("the index of words is not what was written")
 
     def _stated(self) -> int | None:
-        """The checksum that the index had after the last change; None since it is being changed."""
+        """Returns the checksum after the last change; None while the index is changing."""
         rows = self._database.all("SELECT total FROM sums WHERE name = ?", (WORDS,))
         if len(rows) != 1:
             raise self._database.damaged("a row of sums is missing")
@@ -83,7 +83,6 @@ class Keywords:
         self._database.run("UPDATE sums SET total = ? WHERE name = ?", (total, WORDS))
 
     def _sum(self) -> int:
-        """CRC-32 of all tables of the index."""
         found = 0
         for identifier, block in self._database.all("SELECT id, block FROM keywords_data ORDER BY id"):
             if not isinstance(block, bytes):
@@ -98,11 +97,11 @@ class Keywords:
         return found
 
     def search(self, question: str, k: int, chunks: int, among: NDArray[np.int64] | None = None) -> Mapping[int, float]:
-        """The up to `k` of all the `chunks` whose words are most like those of the question, best first, with how like
-        they are beside the best, from 0 to 1. `among` are the ids that may be found, ascending, None: all.
+        """Up to `k` chunks with words most like the question's, best first.
 
-        Common words count where there are no others, unless there are too many chunks to rank. Of a long question its
-        rarest words count.
+        Likeness is relative to the best, from 0 to 1. `chunks` is the number of all. `among` are the permitted ids,
+        ascending; None permits all. Common words count only without rare ones, and only among few enough chunks. A long
+        question counts by its rarest words.
         """
         if k <= 0:
             return {}
@@ -116,7 +115,7 @@ class Keywords:
             found = self._ranked(rare, k, among)
             if found or among is None or large:
                 return found
-            # What is rare may be elsewhere than `among`.
+            # The rare words may be outside `among`.
         return {} if large else self._ranked(list(counts), k, among)
 
     def _ranked(self, terms: Sequence[str], k: int, among: NDArray[np.int64] | None) -> Mapping[int, float]:
@@ -130,11 +129,12 @@ class Keywords:
             return self._best(f"{query} AND among(rowid)", wanted, k)
 
     def _best(self, query: str, wanted: str, k: int) -> Mapping[int, float]:
-        """The up to `k` chunks of the lowest rank, of which the best have the lowest. Of equals, as notes of one form
-        are, the digests of their documents decide and then the order in these: not who was added first.
+        """The up to `k` best chunks, of lowest rank, with their likeness.
+
+        Ties are decided by document digests, then by the order of chunks: never by the order of addition.
         """
         ranked = self._database.all(f"{query} ORDER BY rank, rowid LIMIT ?", (wanted, k + _EQUALS))
-        if len(ranked) == k + _EQUALS and ranked[-1][1] == ranked[k - 1][1]:  # there may be more of these
+        if len(ranked) == k + _EQUALS and ranked[-1][1] == ranked[k - 1][1]:  # more may have this rank
             ranked = self._database.all(query, (wanted,))
         worst = max(nsmallest(k, (rank for _, rank in ranked)), default=0.0)
         reaching = [(rank, chunk) for chunk, rank in ranked if rank <= worst]
@@ -144,7 +144,6 @@ class Keywords:
         return {chunk: rank / best[0][0] for rank, _, chunk in best}
 
     def _digests(self, chunks: Sequence[int]) -> dict[int, str]:
-        """Digests of the documents of `chunks`."""
         found: dict[int, str] = {}
         for start in range(0, len(chunks), _ROWS):
             part = chunks[start : start + _ROWS]
@@ -156,9 +155,9 @@ class Keywords:
         return found
 
     def _counts_of(self, terms: Sequence[str], most: int, chunks: int) -> dict[str, int]:
-        """Numbers of chunks that hold each of the rarest `terms`, see `_counts`.
+        """Counts the chunks with each of the rarest `terms`, see `_counts`.
 
-        In a large library a phrase without a rare word is left out: it takes time for each chunk that has its words.
+        In a large library a phrase needs a rare word: it takes time for each chunk with its words.
         """
         counts = self._counts([term for term in terms if " " not in term], most)
 
@@ -170,9 +169,7 @@ class Keywords:
         return counts | self._counts([each for each in phrases if chunks <= _RANKED or is_rare(each)], most)
 
     def _counts(self, terms: Sequence[str], most: int) -> dict[str, int]:
-        """Numbers of chunks that hold each of the rarest `terms`, see `_count`, in their order. A term that is nowhere
-        is left out.
-        """
+        """Counts the chunks with each of the rarest `terms`, in order; omits absent terms."""
         few = min(most, _FEW if len(terms) > _MOST_WORDS else most)
         counts = {term: count for term in terms if (count := self._count(term, few))}
         common = [term for term, count in counts.items() if count > few]
@@ -185,14 +182,13 @@ class Keywords:
         return {term: count for term, count in counts.items() if term in rarest}
 
     def _count(self, term: str, most: int) -> int:
-        """Number of chunks that hold a term, as far as it is no more than `most`; else one more."""
+        """Number of chunks with a term, at most `most` + 1."""
         query = "SELECT count(*) FROM (SELECT 1 FROM keywords WHERE keywords MATCH ? LIMIT ?)"
         ((count,),) = self._database.all(query, (term, most + 1))
         return int(count)
 
 
 def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
-    """A test of ids for being among `ids`, which ascend."""
     listed = array("q", ids.astype(np.int64).tobytes())  # compared in C, as Python's integers
 
     def among(identifier: int) -> bool:
@@ -203,10 +199,10 @@ def _membership(ids: NDArray[np.int64]) -> Callable[[int], bool]:
 
 
 def fused(dense: Sequence[int], by_words: Mapping[int, float]) -> list[int]:
-    """Chunks of both searches, best first; of equals the better by words.
+    """Fuses both searches, best first; among equals the better by words.
 
-    Vectors count by reciprocal rank (Cormack et al. 2009): similarities of different models mean different things.
-    Words count by how like they are: of notes that one number tells apart only one has words as like as the best.
+    Vectors count by reciprocal rank (Cormack et al. 2009), since similarities differ between models. Words count by
+    likeness: of notes that differ in one number, only one has the best words.
     """
     scores = {chunk: _WORDS * likeness for chunk, likeness in by_words.items()}
     for rank, chunk in enumerate(dense, 1):

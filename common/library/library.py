@@ -1,4 +1,4 @@
-"""A side's library on disk: add documents, search chunks."""
+"""A side's library on disk: adds documents and searches chunks."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from common.process.files import private_folder
 log = logging.getLogger(__name__)
 
 SearchKind = Literal["dense", "keyword", "hybrid"]
-_CANDIDATES = 64  # of each ranking that are fused, at least
-_FORGOTTEN_AT_ONCE = 50_000  # chunks of a library from which a change takes the old words: 0.3 s
+_CANDIDATES = 64  # least number of candidates per ranking for fusion
+_FORGOTTEN_AT_ONCE = 50_000  # chunks up to which a change also removes old words: 0.3 s
 
 
 class Library:
-    """Documents, chunks and vectors in one folder; safe to use from several threads and processes.
+    """Documents, chunks and vectors in one folder, safe for several threads and processes.
 
-    One process at a time may change it, any number may search it, and a change is seen by the next search; a snapshot
-    that was published can only be searched. The folder is made when missing. Every failure is a `LibraryError`.
+    One process at a time may change it; any number may search it. The next search sees a change. A published snapshot
+    can only be searched. Every failure is a `LibraryError`.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Library:
         kind: SearchKind = "dense",
         passing: bool = False,
     ) -> None:
-        """Open the library in `folder`.
+        """Opens the library in `folder`.
 
         Args:
-            chunker: how documents are cut; by default 128 tokens of the bundled embedding model.
-            approximate_from: number of chunks from which search by vectors is approximate; 0 for never.
-            kind: by what a search ranks: vectors, words, or both.
-            passing: nobody opens it again, so nothing in it has to be durable, or quickly read at a start.
+            chunker: cuts documents; by default at 128 tokens of the bundled embedding model.
+            approximate_from: number of chunks from which vector search is approximate; 0 for never.
+            kind: ranking of a search: vectors, words, or both.
+            passing: the library is never opened again, so nothing need be durable or quick to load.
         """
         self.folder = Path(os.path.abspath(folder))
         try:
@@ -76,7 +76,7 @@ class Library:
         self._chunker = chunker
         self._kind = kind
         self._lock = threading.Lock()  # guards the reading connection and the index
-        # Whoever reads snapshots is given what one process has trained.
+        # Readers of snapshots receive the index that the writing process trained.
         self._index = VectorIndex(self.folder, approximate_from, trains=not published)
         self._selections = Selections(self.folder)
         self._store = Store(self.folder, durable=not passing)
@@ -89,7 +89,7 @@ class Library:
         self._overview = Overview(self.folder, published)
 
     def close(self) -> None:
-        """Release the database, and end what is done beside the searches."""
+        """Closes the database and stops background work."""
         with self._lock:
             self._index.close()
             self._overview.close()
@@ -105,44 +105,43 @@ class Library:
 
     @property
     def counts(self) -> Counts:
-        """Number of documents and chunks, counted once after every change: a daemon may ask at any time."""
+        """Number of documents and chunks, counted once per change."""
         return self._overview.counts
 
     @property
     def identity(self) -> str:
-        """Name of the content as it is now: another one after every change, empty if there never was any."""
+        """Name of the present content; changes with it, and is empty before the first."""
         return self._overview.identity
 
     @property
     def count(self) -> int:
-        """Number of chunks."""
         return self.counts.chunks
 
     def count_to(self, most: int) -> int:
-        """Number of chunks, or `most` where there are more. Neither this nor `identity` waits for a search."""
+        """Counts the chunks up to `most`. Neither this nor `identity` waits for searches."""
         return self._overview.chunks(most)
 
     def contents(self) -> Contents:
-        """All that `files`, `readings`, `watched` and `tags` tell, of one moment; as `files` it waits for no search."""
+        """Snapshot of `files`, `readings`, `watched` and `tags`; waits for no search."""
         return contents_of(self.folder)
 
     def files(self) -> list[FileRecord]:
-        """The documents, by path. A search does not wait for a long list, nor that for a search."""
+        """The documents by path. Searches and this call never wait for each other."""
         with closing(Store(self.folder)) as store, store.reading():
             return store.files()
 
     def readings(self) -> list[IngestRun]:
-        """The latest reading of every folder that was added, by path."""
+        """The latest reading of every added folder, by path."""
         with self._reading():
             return self._store.readings.all()
 
     def watched(self) -> list[str]:
-        """The folders in which a daemon looks for changes."""
+        """The folders watched by daemons."""
         with self._reading():
             return self._store.readings.watched()
 
     def tags(self) -> Mapping[str, tuple[str, ...]]:
-        """The tags of every folder and document that was tagged itself; see `tags_of`."""
+        """Own tags of folders and documents; see `tags_of`."""
         with self._reading():
             return self._store.tags.of_all()
 
@@ -156,14 +155,16 @@ class Library:
         again: bool = False,
         encoding: str | None = None,
     ) -> AddReport:
-        """Bring the library up to date with a folder of documents, or with one document; `watch` lets daemons do it
-        from now on, whenever something changes there. `tags` replace those of the folder or document, None: it keeps
-        them.
+        """Brings the library up to date with a folder or one document.
 
-        Unchanged documents are not read again, changed ones are replaced, those deleted from the folder
-        are removed. May be interrupted at any time; the next `add` goes on where it stopped. `first` has the absolute
-        paths of what is read before all else. `again`: raise `NotWatched` unless the folder is watched. `encoding`
-        is that of texts there that do not say theirs, from now on; empty: what their bytes tell.
+        Changed documents are replaced, deleted ones removed. After an interruption the next `add` continues.
+
+        Args:
+            watch: daemons repeat the reading whenever something changes.
+            tags: replace those of the folder or document; None keeps them.
+            first: absolute paths to read before all others.
+            again: raise `NotWatched` unless the folder is watched.
+            encoding: for texts that do not state theirs, from now on; empty detects it.
         """
         root, written = Path(on_disk(documents)), storable(as_written(documents))
         with self._changing() as store:
@@ -178,7 +179,7 @@ class Library:
             return report
 
     def watch(self, folder: Path) -> None:
-        """Let daemons read a folder, and whatever changes in it from now on."""
+        """Lets daemons read a folder, now and after every change."""
         root = storable(on_disk(folder))
         with self._reading():
             if root in self._store.readings.watched():
@@ -187,21 +188,21 @@ class Library:
             store.readings.watch(root)
 
     def chunk(self, number: int) -> StoredChunk | None:
-        """A chunk by its number; None where there is none any more."""
+        """A chunk by its number; None if it no longer exists."""
         with self._reading():
             return self._store.chunks([number])[0] if self._store.has_chunk(number) else None
 
     def rebuild(self, progress: Progress = quiet) -> int:
-        """Embed every chunk again with this library's embedder; the number of chunks."""
+        """Embeds every chunk again and returns their number."""
         with self._changing() as store:
             return reembed(store, self._embedder, progress)
 
     def remove(self, paths: Named, but: Collection[str] = ()) -> int:
-        """Forget documents, in the index file, too; the number removed. Of the copies of one that are elsewhere, one
-        takes its place. Of the folders that were added, those stay that are in `but`.
+        """Forgets documents, in the index file too, and returns their number.
 
-        A path is that of a document or of a folder, as it is on the disk or relative as `files` shows it. Raises
-        `PathError` for a document that would come back; see `removal`.
+        Paths are of documents or folders: absolute, or relative as `files` shows them. A copy elsewhere takes the place
+        of a removed document. The added folders in `but` stay. Raises `PathError` for a document that would come back;
+        see `removal`.
         """
         with self._changing(thoroughly=True) as store:
             with store.reading():
@@ -214,38 +215,37 @@ class Library:
                 store.remove_paths([*chosen.files, *chosen.copies], has_content)
                 if chosen.files:
                     store.keywords.forget()
-                if chosen.files or chosen.roots:  # whose tags chose documents
+                if chosen.files or chosen.roots:  # their tags chose documents
                     store.advance()
         return len(chosen.files)
 
     def _added(self, store: Store) -> set[str]:
-        """The folders and documents that were added."""
         read = {reading.root for reading in store.readings.all()}
         return read | set(store.tags.of_all()) | set(store.readings.watched())
 
     def texts(self) -> list[str]:
-        """Every chunk's text, in the order in which they were added."""
+        """Every chunk's text, in order of addition."""
         with self._reading():
             return [text for _, text in self._store.texts_after(0, self._store.count())]
 
     def warm(self) -> None:
-        """Load the model and the index now, so that the first search is quick; raises what it would raise."""
+        """Loads the model and the index for a quick first search; raises their errors."""
         unit_vectors(self._embedder, ["warm"])
         self.search("warm", 1)
 
     def settle(self) -> None:
-        """Take what was trained beside the searches, if it is ready, and write the index file where it is missing."""
+        """Takes a finished training result and writes the index file if missing."""
         with self._reading():
             self._refresh()
         self._keep()
 
     def embed(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors [texts, dimension] of texts, as documents have them."""
+        """Unit vectors [texts, dimension] of texts as documents."""
         return unit_vectors(self._embedder, texts)
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is changing the library."""
+        """Whether a process is changing the library."""
         try:
             with writer_lock(self.folder):
                 return False
@@ -253,20 +253,20 @@ class Library:
             return True
 
     def check(self, only: Sequence[str]) -> None:
-        """Raise `NoDocumentFits` where a pattern finds no document."""
+        """Raises `NoDocumentFits` if a pattern finds no document."""
         self._selections.prepare(only, self._store, self._reading)
         with self._reading():
             self._chosen(only)
 
     def search(self, query: str, k: int, earlier: str = "", only: Sequence[str] = ()) -> list[Hit]:
-        """The up to `k` chunks that fit `query` best, best first. It may follow up on an `earlier` one without naming
-        what both are about: the vector that is searched for has a share of that one's.
+        """Up to `k` chunks with the best fit to `query`, best first.
 
-        `only`: patterns of the documents that may be found (`proto.patterns`), none: all. Where these have `k`
-        chunks, a search by vectors finds `k`. Raises `NoDocumentFits` where one of them finds no document.
+        The searched vector includes a share of the `earlier` query, for follow-ups that omit the topic. `only` are
+        patterns of permitted documents (`proto.patterns`); empty permits all. If these have `k` chunks, a vector search
+        finds `k`. Raises `NoDocumentFits` for a pattern without documents.
 
-        A search by words finds no chunk that shares none with the query. The similarity is computed from the stored
-        vector in float64, so it depends on query and chunk alone.
+        A keyword search needs a common word. Similarity is computed from the stored vector in float64, so it depends on
+        query and chunk alone.
         """
         if k < 0:
             raise ValueError(f"the number of hits can't be negative: {k}")
@@ -287,8 +287,9 @@ class Library:
         return sorted(hits, key=lambda hit: (-hit.similarity, hit.chunk)) if self._kind == "dense" else hits
 
     def passages(self, name: str, query: str, only: Sequence[str] = ()) -> list[Hit]:
-        """All chunks of the document of this title or path, in its order; `only` as in `search`. Raises
-        `UnknownDocument`, see `document_named`, and `NoDocumentFits`.
+        """All chunks of the document with title or path `name`, in order.
+
+        `only` is as in `search`. Raises `UnknownDocument`, see `document_named`, and `NoDocumentFits`.
         """
         vector = unit_vectors(self._embedder, [query], queries=True)[0]
         self._selections.prepare(only, self._store, self._reading)
@@ -301,7 +302,6 @@ class Library:
         return [Hit.of(chunk, vector) for chunk in found]
 
     def _ranked(self, query: str, vector: NDArray[np.float32], k: int, among: NDArray[np.int64] | None) -> list[int]:
-        """Ids of the up to `k` best chunks."""
         if self._kind == "dense":
             return self._index.search(self._store, vector, k, among)
         if self._kind == "keyword":
@@ -311,7 +311,6 @@ class Library:
         return fused(self._index.search(self._store, vector, count, among), by_words)[:k]
 
     def _chosen(self, only: Sequence[str]) -> Selection | None:
-        """The documents of the present snapshot that patterns choose; None: all. Raises `NoDocumentFits`."""
         chosen = self._selections.of(self._store, only)
         return None if chosen is None else chosen.check()
 
@@ -331,8 +330,9 @@ class Library:
 
     @contextmanager
     def _changing(self, thoroughly: bool = False) -> Iterator[Store]:
-        """A connection of its own, so that searches go on meanwhile; the file of an approximate index follows at
-        the end where it is small, or far behind, or has to do so `thoroughly`.
+        """Opens its own connection, so searches continue.
+
+        At the end it saves the index file if outdated, or if `thoroughly`.
         """
         if is_published(self.folder):
             raise LibraryError(f"the library {self.folder} is a snapshot of another one: change that one")
@@ -355,16 +355,16 @@ class Library:
             self._gather(store)
 
     def _gather(self, store: Store) -> None:
-        """Bring what was committed into the database's file, so that nothing of what was removed stays in its log."""
+        """Empties the log into the database file, so no removed content stays there."""
         try:
             store.gather()
         except LibraryDamaged:
             raise
-        except LibraryError as error:  # it is committed all the same
+        except LibraryError as error:  # committed all the same
             log.warning("the database of the library %s could not take in its log: %s", self.folder, error)
 
     def _keep(self) -> None:
-        """Write the index file where it was missing, unless somebody who will write it is at work."""
+        """Writes a missing index file, unless another writer is at work."""
         if self._index.saved or self._passing or is_published(self.folder):
             return
         try:
@@ -373,5 +373,5 @@ class Library:
                     self._index.save(self._store)
         except LibraryDamaged:
             raise
-        except LibraryError:  # it goes on without, as on a disk that is full
+        except LibraryError:  # continues without it, e.g. on a full disk
             return

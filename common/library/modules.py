@@ -1,7 +1,7 @@
 """Checks the parts of a sentence-transformers model before the library imports them by name.
 
-`modules.json` names the classes, and the settings of a class name functions, methods, files and models; the library
-imports and calls what they name. Only what is known to compute vectors from text is let through.
+`modules.json` names classes, and their settings name functions, methods, files and models, which the library calls.
+Only parts known to compute vectors from text pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from common.engine.model.files import (
     stored_weights,
 )
 
-# As the releases of sentence-transformers spelled where a class is; a class `X` is in `x.py` there.
+# Module paths in the releases of sentence-transformers; class `X` is in `x.py` there.
 _PLACES = (
     "sentence_transformers.models",
     "sentence_transformers.base.modules",
@@ -34,9 +34,8 @@ _ACTIVATIONS = frozenset(
         *(f"activation.{kind}" for kind in ("Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Mish")),
     )
 )
-# Settings of the part that runs the language model, with the values that change nothing but the numbers. Left out,
-# because they name methods, models or files: `modality_config` beyond text, `tokenizer_name_or_path`, and arguments of
-# Transformers' loaders.
+# Harmless settings of the language model's module: they change only numbers. Omitted, because they name methods, models
+# or files: `modality_config` beyond text, `tokenizer_name_or_path`, and arguments of Transformers' loaders.
 _HARMLESS = frozenset({"max_seq_length", "do_lower_case", "unpad_inputs", "query_length", "document_length"})
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 _HARMLESS_ARGUMENTS = frozenset({"model_max_length", "padding_side", "truncation_side", "trust_remote_code"})
@@ -44,7 +43,7 @@ _TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"
 
 
 def check_modules(folder: Path) -> tuple[Path, StoredWeights]:
-    """Look at the parts of the embedding model in `folder`; where the language model among them is, and its weights.
+    """Checks the model in `folder`; returns its language model's folder and weights.
 
     Raises `ModelError`, one sentence that names the file.
     """
@@ -68,7 +67,7 @@ def check_modules(folder: Path) -> tuple[Path, StoredWeights]:
 
 
 def check_activation(path: Path, name: object) -> None:
-    """Raises `ModelError` unless the activation function that the settings in `path` name is a known one."""
+    """Raises `ModelError` unless the activation named in `path` is a known one."""
     if name is not None and name not in _ACTIVATIONS:
         raise ModelError(f"{path}: names the function {str(name)[:80]!r}, which is none of the known activations")
 
@@ -131,7 +130,6 @@ def _check_transformer(folder: Path) -> StoredWeights:
 
 
 def _only_text(key: str, value: Any) -> bool:
-    """Whether a setting says no more than that the language model is run on text."""
     if key in _ARGUMENTS:
         return value in (None, {}) or (isinstance(value, dict) and set(value) <= _HARMLESS_ARGUMENTS)
     if key == "modality_config":

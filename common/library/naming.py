@@ -1,4 +1,4 @@
-"""Documents by what people call them."""
+"""Finds documents by title or path."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from proto.patterns import normalised
 
 _SHOWN: Final = 4  # names in a sentence
 _LONGEST_SHOWN: Final = 120  # characters of each
-_COMPARED: Final = 2000  # documents that a name is compared with: a peer may send any name
+_COMPARED: Final = 2000  # documents compared with a name: a peer may send any name
 
 
 def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
-    """The one of `files` with this title or path; of a path its last parts are enough.
+    """The one of `files` with this title, path or last parts of a path.
 
-    Raises `UnknownDocument`, whose text is one sentence, where there is none or more than one. It names documents that
-    may be meant, and does not repeat `name`, which is somebody's request.
+    Raises `UnknownDocument` for none or several. Its sentence suggests documents and never repeats `name`, which comes
+    from a request.
     """
     written, name = Path(name).parts, normalised(name)
     wanted = Path(name).parts
@@ -29,7 +29,7 @@ def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
         for file in files
         if name == normalised(file.title) or (wanted and Path(normalised(file.path)).parts[-len(wanted) :] == wanted)
     ]
-    if len(found) > 1:  # one of them may be written exactly so, where the others' accents are written otherwise
+    if len(found) > 1:  # one may match exactly, others only after normalisation
         found = [file for file in found if Path(file.path).parts[-len(written) :] == written] or found
     if len(found) == 1:
         return found[0]
@@ -47,7 +47,7 @@ def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
 
 
 def _short(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """As much of the end of a document's path as tells it from the others of `paths`, all in parts."""
+    """Shortest end of a document's path unique among `paths`."""
     parts, alike = 0, paths
     while len(alike) > 1 and parts < len(path):
         parts += 1
@@ -56,7 +56,6 @@ def _short(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
 
 
 def _any(names: Sequence[str], count: int) -> str:
-    """Names of some of `count` documents."""
     shown = " or ".join(map(_shown, names))
     return f"{shown} or one of {count - len(names)} more" if count > len(names) else shown
 

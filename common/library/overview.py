@@ -1,4 +1,4 @@
-"""The contents of a library, their name and their size, for those who can't wait for a search."""
+"""Contents, name and size of a library, without waiting for searches."""
 
 from __future__ import annotations
 
@@ -14,42 +14,41 @@ from common.library.store import Counts, FileRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Documents of a library, and what is known of the folders that were added."""
+    """Documents of a library and the state of its added folders."""
 
     files: tuple[FileRecord, ...]  # by path
     readings: tuple[IngestRun, ...]  # the latest of every folder, by path
-    watched: tuple[str, ...]  # folders in which a daemon looks for changes
-    tags: Mapping[str, tuple[str, ...]]  # of every folder and document that was tagged itself
+    watched: tuple[str, ...]  # folders watched by daemons
+    tags: Mapping[str, tuple[str, ...]]  # own tags of folders and documents
 
 
 def contents_of(folder: Path) -> Contents:
-    """The contents of the library in `folder` as they are now, by a connection of their own."""
+    """Reads the present contents of the library in `folder` over a new connection."""
     with closing(Store(folder)) as store, store.reading():
         readings = store.readings
         return Contents(tuple(store.files()), tuple(readings.all()), tuple(readings.watched()), store.tags.of_all())
 
 
 class Overview:
-    """A connection of its own, which nothing holds up but its own readings; safe to use from several threads.
+    """Present content of a library, over its own connection; safe for several threads.
 
-    It is that of the content as it is now, whoever changed it. Every failure is a `LibraryError`.
+    Only its own readings delay it. Every failure is a `LibraryError`.
     """
 
     def __init__(self, folder: Path, published: bool) -> None:
-        """`published`: the content never changes. It is counted at once, and known also when this is closed."""
+        """`published` content never changes: it is counted now and stays known after closing."""
         self._store = Store(folder)
         self._lock = threading.Lock()  # guards the connection
-        self._counted: tuple[str, Counts] | None = None  # and of which commit
+        self._counted: tuple[str, Counts] | None = None  # commit and its counts
         self._final = self._count() if published else None
 
     def close(self) -> None:
-        """Release the connection."""
         with self._lock:
             self._store.close()
 
     @property
     def identity(self) -> str:
-        """Name of the content: another one after every change, empty if there never was any."""
+        """Name of the content; changes with it, and is empty before the first."""
         if self._final is not None:
             return self._final[0]
         with self._lock, self._store.reading():
@@ -57,11 +56,11 @@ class Overview:
 
     @property
     def counts(self) -> Counts:
-        """Number of documents and chunks, counted once after every change; takes as long as there are documents."""
+        """Number of documents and chunks, counted once per change in linear time."""
         return (self._final or self._count())[1]
 
     def chunks(self, most: int) -> int:
-        """Number of chunks, or `most` where there are more: however many, it takes no time."""
+        """Number of chunks, at most `most`, in constant time."""
         if self._final is not None:
             return min(most, self._final[1].chunks)
         with self._lock, self._store.reading():

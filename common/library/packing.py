@@ -1,7 +1,8 @@
-"""Quicker linear layers for an encoder on a CPU: weights laid out once for oneDNN, in bfloat16 where there is hardware.
+"""Quicker linear layers for an encoder on a CPU.
 
-PyTorch lays a weight out anew at every call, and multiplies float32 by a library that is slow on some processors. What
-lies between the linear layers (norms, attention, residuals) stays float32, so a vector's direction hardly changes.
+Weights are laid out once for oneDNN, in bfloat16 if the hardware has it. PyTorch lays them out at every call, and its
+float32 library is slow on some processors. Norms, attention and residuals stay float32, so directions of vectors hardly
+change.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-_ROWS = 128  # tokens of a text that the layout is made for; others are computed all the same
-_LEAST_COSINE = 0.999  # between vectors with packed layers and without; those of a sound model differ by some 1e-5
+_ROWS = 128  # text length in tokens that the layout is optimal for
+_LEAST_COSINE = 0.999  # between vectors with and without packed layers; sound models differ by about 1e-5
 _PROBES = ["The spare key is under the blue flower pot.", "Was ist neu in Python 3.14? " * 12]
 
-_operators: Any = torch.ops.mkldnn  # used by torch.compile, and described nowhere else
+_operators: Any = torch.ops.mkldnn  # used by torch.compile, and documented nowhere else
 
 
 class PackedLinear(nn.Module):
-    """A linear layer [..., in] -> [..., out] from float32 to float32 that multiplies in `dtype`.
+    """A linear layer [..., in] -> [..., out] with products in `dtype`.
 
-    With `gelu` the exact GELU follows while the product is still exact, and the result stays in `dtype`.
+    Inputs and result are float32. With `gelu` the exact GELU follows on the exact product, and the result stays in
+    `dtype`.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, gelu: bool = False) -> None:
@@ -35,15 +37,14 @@ class PackedLinear(nn.Module):
         self._bias = None if linear.bias is None else linear.bias.detach().to(dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The product; see the class."""
         product: Tensor = _operators._linear_pointwise(inputs.to(self._dtype), self._weight, self._bias, *self._then)
         return product if self._then[0] == "gelu" else product.float()
 
 
 def pack_layers(encoder: nn.Module, dtype: torch.dtype, encode: Callable[[list[str]], NDArray[np.float32]]) -> bool:
-    """Replace the linear layers of `encoder`; whether the unit vectors [texts, dimension] of `encode` are still right.
+    """Replaces the linear layers of `encoder`; False if vectors are no longer right.
 
-    If they are not, the encoder has to be loaded again.
+    `encode` gives unit vectors [texts, dimension]. After False the encoder must be loaded again.
     """
     expected = encode(_PROBES)
     try:

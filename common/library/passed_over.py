@@ -1,6 +1,6 @@
-"""Folders within a folder that are passed over: hidden ones, and those that programs fill with what is not one's own.
+"""Rules for passing over folders: hidden ones, and ones filled by programs.
 
-A name alone decides only where no person would give it: somebody's `build` may be about a house.
+A name alone decides only if no person would choose it: `build` may be about a house.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from typing import Final
 
 from common.library.readers.formats import CONVERTIBLE, SUFFIXES
 
-# Also what Word keeps beside a document while that is open, which has its ending and is none.
+# Also Word's lock file beside an open document, which has a document's suffix.
 _HIDDEN: Final = (".", "~$")
-# Installed packages, and compiled ones.
 _NAMES: Final = frozenset({"node_modules", "__pycache__"})
-# What a program puts into a folder that it fills: Python into a virtual environment, others into a cache.
+# Marker files of virtual environments (Python) and caches.
 _MARKS: Final = ("pyvenv.cfg", "CACHEDIR.TAG")
 _PYTHON: Final = frozenset({"pyproject.toml", "setup.py", "setup.cfg"})
 _NODE: Final = frozenset({"package.json"})
 _GRADLE: Final = frozenset({"build.gradle", "build.gradle.kts"})
-# Where results of building lie, and what stands beside them if they do.
+# Folders of build results, with files beside them that prove it.
 _BUILT: Final = {
     "build": _PYTHON | _NODE | _GRADLE | {"CMakeLists.txt", "meson.build", "pubspec.yaml"},
     "_build": frozenset({"conf.py"}),
@@ -30,12 +29,12 @@ _BUILT: Final = {
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is hidden."""
+    """Whether this name hides a file or folder."""
     return name.startswith(_HIDDEN)
 
 
 def is_passed_over(folder: str) -> bool:
-    """Whether a folder is left out unless it was named itself. Where its name is not enough, the disk is asked."""
+    """Whether a folder is left out unless named itself; may look at the disk."""
     above, name = os.path.split(folder)
     if is_hidden(name) or name in _NAMES:
         return True
@@ -45,7 +44,7 @@ def is_passed_over(folder: str) -> bool:
 
 
 def concerns(path: str, root: str) -> bool:
-    """Whether a change of `path`, which may be gone by now, can change what is read of the folder `root` above it."""
+    """Whether a change of `path`, even a deletion, may affect the reading of `root`."""
     folder = root
     for name in Path(path).relative_to(root).parts:
         folder = os.path.join(folder, name)

@@ -1,7 +1,7 @@
-"""Patterns of requests (`proto/patterns.py`) compared with the paths of documents.
+"""Compares patterns of requests (`proto/patterns.py`) with document paths.
 
-A pattern may come from a peer that means harm, and is compared with every document. So it is no regular expression:
-all patterns of a request are one automaton without memory of the way, which looks at each character of a path once.
+A hostile peer may send patterns, and every document is compared with them. Hence they are not regular expressions: a
+request's patterns form one automaton without backtracking, which reads each character of a path once.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from typing import Final
 
 from proto.patterns import normalised
 
-_MOST_STATES: Final = 4096  # that are remembered: some 4 MB with the longest patterns
+_MOST_STATES: Final = 4096  # remembered: about 4 MB with the longest patterns
 
 
 @dataclass(slots=True, eq=False)
 class PatternState:
-    """Patterns as far as they fit the beginning of a path."""
+    """State of the patterns after the beginning of a path."""
 
     bits: int
-    fits: int  # a bit for each pattern that fits, if the path ends here
+    fits: int  # a bit for each pattern that fits if the path ends here
     following: dict[str, PatternState] = field(default_factory=dict)
 
 
 class PathPatterns:
-    """Patterns for paths, compared with all of them at once.
+    """Patterns for paths, all compared at once.
 
-    `*` stands for any characters of a name and `?` for one; `**` between slashes stands for any folders, or none. A
-    pattern without a slash fits names anywhere, others begin where the path begins. What fits a folder fits everything
-    below it; with a slash or `/**` at its end it fits folders only.
+    * `*` stands for any characters of a name, `?` for one.
+    * `**` between slashes stands for any folders, or none.
+    * A pattern without a slash fits names anywhere; others begin at the path's beginning.
+    * A pattern that fits a folder fits everything below it. With a final slash or `/**` it fits folders only.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._literals: dict[str, int] = {}  # character: the places that it leads on from
-        self._any = self._star = self._between = self._within = 0  # places, by their kind
-        self._ends: list[tuple[int, bool]] = []  # of each pattern, and whether it is for folders only
+        self._literals: dict[str, int] = {}  # character: the positions where it fits
+        self._any = self._star = self._between = self._within = 0  # positions by kind
+        self._ends: list[tuple[int, bool]] = []  # end of each pattern, and whether it is for folders only
         self._size = 0
         start = 0
         for pattern in patterns:
@@ -46,7 +47,7 @@ class PathPatterns:
         self.start = self._state(self._closed(start))
 
     def after(self, state: PatternState, text: str) -> PatternState:
-        """The state behind `text`, further characters of a path. A folder's own has the slash behind its name."""
+        """The state after `text`, more of a path; folder names end in a slash."""
         for character in text:
             following = state.following.get(character)
             if following is None:
@@ -55,7 +56,7 @@ class PathPatterns:
         return state
 
     def _append(self, pattern: str) -> None:
-        """Lay out the places of a pattern, one bit each, and one bit each for its end and for what is below that."""
+        """Lays out a pattern: bits for its positions, its end, and paths below."""
         parts = pattern.removesuffix("/").split("/")
         folders, floating = pattern.endswith("/"), len(parts) == 1
         while parts and parts[-1] == "**":
@@ -110,7 +111,7 @@ class PathPatterns:
         return following
 
     def _closed(self, bits: int) -> int:
-        """With the places that are reached without a character: behind `**/` and behind `*`."""
+        """Adds the positions reachable without a character: after `**/` and after `*`."""
         bits |= (bits & self._between) << 2
         return bits | (bits & self._star) << 1
 

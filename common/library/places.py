@@ -1,4 +1,4 @@
-"""Paths as a library knows them: absolute, and where they lead when something is added."""
+"""Paths of a library: absolute, with links resolved when something is added."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def below(path: str, folder: str) -> str:
-    """The path from `folder` on of what lies in it; both absolute."""
+    """The path relative to a containing `folder`; both absolute."""
     return path[len(folder.rstrip(os.sep)) + 1 :]
 
 
 def on_disk(path: str | Path) -> str:
-    """The absolute path of what `path` leads to."""
+    """The absolute path with links resolved."""
     return os.path.realpath(expanded(path))
 
 
 def as_written(path: str | Path) -> str:
-    """The absolute path of `path` itself, which may lead elsewhere: a link may have taken a folder's place. Up to the
-    last `..` it is followed, since that is around what a link leads to.
+    """The absolute path with links kept after the last `..`.
+
+    A link may have replaced a folder. Earlier links are resolved, because `..` refers to their targets.
     """
     written = expanded(path)
     parts = written.parts
@@ -40,34 +41,34 @@ def as_written(path: str | Path) -> str:
 
 
 def places(path: str | Path) -> tuple[str, str]:
-    """The absolute paths under which the library may know what `path` names."""
+    """The absolute paths of `path` in the library: resolved and as written."""
     return on_disk(path), as_written(path)
 
 
 def relocated(path: str, folder: str, place: str) -> str:
-    """The path of what was at `path` in a folder, now that this one is at `place`."""
+    """The new path of `path` after its `folder` moved to `place`."""
     return os.path.normpath(os.path.join(place, os.path.relpath(path, folder)))
 
 
 def stem(path: str) -> str:
-    """The file's name without its ending, as people type it: macOS writes an accent as a character of its own."""
+    """The file's name without suffix, in composed form: macOS separates accents."""
     return Path(as_typed(path)).stem[:LONGEST_TITLE]
 
 
 def suffix_of(path: str) -> str:
-    """The ending of a file's name, with its dot, in lower case."""
+    """The suffix of a file name, with its dot, in lower case."""
     return os.path.splitext(path)[1].lower()
 
 
 def is_read_alike(path: str, other: str) -> bool:
-    """Whether files of these names have the same text if they have the same content."""
+    """Whether files of these names and equal content have the same text."""
     suffixes = suffix_of(path), suffix_of(other)
     reader, others = (TEXT.get(suffix) or PARSED.get(suffix) for suffix in suffixes)
     return reader == others
 
 
 def is_gone(path: str) -> bool:
-    """Whether nothing is there any more; False where that can't be seen."""
+    """Whether nothing exists at `path`; False without access."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -78,5 +79,5 @@ def is_gone(path: str) -> bool:
 
 
 def has_left(path: str) -> bool:
-    """Whether a file has gone from its path, where a link may be now."""
+    """Whether a file has left its path; a link may be there now."""
     return is_gone(path) or os.path.realpath(path) != path

@@ -1,4 +1,4 @@
-"""Computing the keys and values of a library's chunks before anybody asks a question."""
+"""Computes the keys and values of a library's chunks before the first question."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ ReportProgress = Callable[[int], None]  # chunks looked at so far
 
 @dataclass(frozen=True, slots=True)
 class PrefillReport:
-    """Result of a prefill, in chunks; those alike are counted once."""
+    """Result of a prefill in distinct chunks."""
 
     computed: int
-    there: int  # computed by an earlier run, or by an answer
-    too_long: int  # for the model's context: every question cuts them differently
-    beyond: int  # left out because the store is not large enough
+    there: int  # computed by an earlier run or an answer
+    too_long: int  # for the model's context: every question truncates them differently
+    beyond: int  # left out: the store is too small
     failed: int  # computed, but not written
 
 
 def prefill_chunks(decoder: Decoder, form: PromptFormat, texts: Sequence[str], told: ReportProgress) -> PrefillReport:
-    """Put every chunk's keys and values into the decoder's store, as far as they fit together.
+    """Stores every chunk's keys and values, as far as they fit together.
 
-    What was computed is never removed for the rest. May be interrupted: the next run skips what is there. Raises
-    `ValueError` for a decoder without a store.
+    A run skips finished chunks, e.g. after an interruption. Raises `ValueError` for a decoder without a store.
     """
     store = decoder.document_cache.store
     if store is None:

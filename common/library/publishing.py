@@ -1,4 +1,4 @@
-"""Threads that publish each content of a library, and that open each one on the machines that read it."""
+"""Threads for publishing a library's contents, and opening them on reading machines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Final
 from common.library.library import Library
 from common.library.snapshots import find_newest_snapshot, is_newest, publish, tidy
 
-_LOOK: Final = 1.0  # seconds between two looks for another content
-_PAUSE: Final = 10.0  # seconds until what failed is tried again
-_SHARE: Final = 0.1  # of the time that copying may take, of a library that changes all the time
+_LOOK: Final = 1.0  # seconds between two checks
+_PAUSE: Final = 10.0  # seconds before a retry
+_SHARE: Final = 0.1  # largest share of time for copying a constantly changing library
 
 log = logging.getLogger(__name__)
 
 
 class _Watch(ABC):
-    """A thread that looks over and over, until closed, and outlives what fails, which is tried again."""
+    """A thread for repeated looks until closed; errors are retried."""
 
     def __init__(self, name: str) -> None:
         self._closing = threading.Event()
@@ -30,27 +30,27 @@ class _Watch(ABC):
         self._thread.start()
 
     def close(self) -> None:
-        """End; what is under way is waited for."""
+        """Ends the thread after its present work."""
         self._closing.set()
         self._thread.join()
 
     @abstractmethod
     def _look(self) -> float:
-        """Do what there is to do; the seconds until the next look."""
+        """Does the pending work and returns the seconds until the next look."""
 
     def _run(self) -> None:
         pause = 0.0
         while not self._closing.wait(pause):
             try:
                 pause, self._failing = self._look(), False
-            except Exception as error:  # whatever it is, the next content may do
+            except Exception as error:  # any error: the next content may succeed
                 if not self._failing:
                     log.warning("%s failed with %s; it is tried again", self._thread.name, type(error).__name__)
                 pause, self._failing = _PAUSE, True
 
 
 class Publisher(_Watch):
-    """Publishes each content of a library that is open here, once it is indexed, and again when that was trained."""
+    """Publishes each content of an open library after indexing, and again after training."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -61,7 +61,7 @@ class Publisher(_Watch):
         self._library.settle()
         if is_newest(self._library.folder):
             return _LOOK
-        self._library.warm()  # else each of its readers would index it
+        self._library.warm()  # otherwise each reader would index it
         began = time.monotonic()
         made = publish(self._library.folder)
         log.info("the library was published: %s, %d chunks", made.name, self._library.count)
@@ -69,12 +69,12 @@ class Publisher(_Watch):
 
 
 class Follower(_Watch):
-    """Opens each snapshot of a library that comes after `present`, beside the searches, and hands it over."""
+    """Opens and hands over each snapshot newer than `present`, in the background."""
 
     def __init__(
         self, library: Path, present: Path, opened: Callable[[Path], Library], take: Callable[[Library], None]
     ) -> None:
-        """`library` is the folder of the library, `opened` opens a snapshot. Whoever takes one closes it."""
+        """`library` is its folder; `opened` opens a snapshot; the receiver of `take` closes it."""
         self._folder = library
         self._present = present
         self._opened = opened

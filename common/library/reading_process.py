@@ -1,7 +1,6 @@
-"""The process that reads watched folders, as the daemon sees it: started when something is to be read, gone when it is.
+"""The daemon's side of the reading process for watched folders, started on demand.
 
-Reading is parsing, a search for joints, and embedding of whatever there is: threads of the daemon would take turns with
-decoding, which would wait for the interpreter while they do not get a core.
+Reading in daemon threads would slow down decoding, which waits for the interpreter.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from numpy.typing import NDArray
 
 from common.process.machine import child_command, python_environment
 
-Changes = dict[str, set[str]]  # folders, and paths in them that changed
+Changes = dict[str, set[str]]  # folders, and changed paths in them
 Embed = Callable[[list[str]], NDArray[np.float32]]
 
-_AT_ONCE: Final = 4  # texts: a question waits for these, and no longer
+_AT_ONCE: Final = 4  # texts that a question may have to wait for
 
 log = logging.getLogger(__name__)
 
 
 class ReadingProcess:
-    """Reads what it is told. `embed` lends it the daemon's model, for few texts at a time; see `add_process`.
+    """Reads changed folders in another process; `embed` lends the daemon's model for few texts.
 
-    All of its methods are for one thread, which has to last: with it the process ends.
+    See `add_process`. One lasting thread calls all methods: the process ends with it.
     """
 
     def __init__(self, settings: Mapping[str, object], embed: Embed) -> None:
@@ -39,21 +38,21 @@ class ReadingProcess:
         self._embed = embed
         self._process: subprocess.Popen[str] | None = None
         self._listener: threading.Thread | None = None
-        self._lock = threading.Lock()  # guards what follows, and writing to the process
+        self._lock = threading.Lock()  # guards the following attributes, and writing to the process
         self._reading: Changes = {}
-        self._lines = 0  # to the process that is there, with folders
-        self._latest: dict[str, int] = {}  # of these, by number, for each folder
+        self._lines = 0  # with folders, sent to the present process
+        self._latest: dict[str, int] = {}  # number of the latest line, by folder
         self._failed: Changes = {}
         self._closed = False
 
     @property
     def running(self) -> bool:
-        """Whether something is being read."""
+        """Whether a reading is in progress."""
         with self._lock:
             return bool(self._reading)
 
     def read(self, changes: Mapping[str, set[str]]) -> None:
-        """Bring the library up to date with the folders of `changes`, and with what changed in them first."""
+        """Brings the library up to date with the folders of `changes`, changed paths first."""
         with self._lock:
             if self._closed or not changes:
                 return
@@ -66,13 +65,13 @@ class ReadingProcess:
             self._send({"read": {folder: sorted(paths) for folder, paths in changes.items()}})
 
     def failed(self) -> Changes:
-        """Changes that could not be read since the last call, and have to be tried again."""
+        """Failed changes since the last call, to be tried again."""
         with self._lock:
             failed, self._failed = self._failed, {}
             return failed
 
     def close(self) -> None:
-        """End a reading where it is; it goes on at the next start. From any thread."""
+        """Interrupts the reading until the next start; for any thread."""
         with self._lock:
             self._closed = True
             process, listener = self._process, self._listener
@@ -98,7 +97,7 @@ class ReadingProcess:
             self._process.stdin.write(f"{self._settings}\n")
 
     def _send(self, line: dict[str, object]) -> None:
-        """To the process, unless that has ended, of which its listener tells."""
+        """The listener reports the end of the process."""
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.write(f"{json.dumps(line)}\n")
@@ -108,7 +107,7 @@ class ReadingProcess:
         assert process.stdout is not None
         for line in process.stdout:
             if not line.endswith("\n"):
-                break  # the process ended within it
+                break  # the process ended within a line
             said = json.loads(line)
             if "embed" in said:
                 vectors = self._lend(said["embed"])
@@ -120,13 +119,12 @@ class ReadingProcess:
         process.stdout.close()
         with self._lock:
             if process.stdin is not None:
-                with suppress(OSError):  # what was not sent yet goes nowhere
+                with suppress(OSError):  # unsent data is lost
                     process.stdin.close()
             if self._process is process and self._reading:
                 self._give_up(code)
 
     def _lend(self, texts: list[str]) -> str | None:
-        """Vectors of texts as the process takes them; None where the daemon's model has none."""
         try:
             parts = [self._embed(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
         except Exception as error:
@@ -135,7 +133,7 @@ class ReadingProcess:
         return b64encode(np.concatenate(parts).tobytes()).decode()
 
     def _done(self, said: dict[str, Any]) -> None:
-        """Take note that a reading has ended. What changed in the folder since it began is read next."""
+        """Ends a folder's reading, unless the folder changed after it began."""
         with self._lock:
             log.info("a watched folder was %s", "read" if said["done"] else "not read, which is tried again")
             if said["taken"] < self._latest[said["read"]]:
@@ -147,13 +145,11 @@ class ReadingProcess:
                 self._leave()
 
     def _leave(self) -> None:
-        """Let the process end, since there is nothing to read; the next one is another."""
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
 
     def _give_up(self, code: int) -> None:
-        """Take note that the process ended before all was read."""
         if not self._closed:
             log.warning("the process that reads watched folders ended (exit code %d); it is started again", code)
         for folder, paths in self._reading.items():

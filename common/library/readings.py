@@ -1,4 +1,4 @@
-"""Account of what was read when: one entry for each folder that was added, kept in the library's database."""
+"""Record of readings: one entry per added folder, in the library's database."""
 
 from __future__ import annotations
 
@@ -15,66 +15,65 @@ from common.library.readers.content import storable
 
 @dataclass(frozen=True, slots=True)
 class IngestRun:
-    """The latest reading of a folder or document. Times are seconds since 1970."""
+    """Latest reading of a folder or document; times are seconds since 1970."""
 
     root: str
     began: float
-    ended: float | None  # None while it goes on, or when it was interrupted
+    ended: float | None  # None while it is running or after an interruption
     done: int  # bytes
     total: int
-    path: str  # the document at work
+    path: str  # the document being read
     running: bool
     watched: bool
-    skipped: tuple[tuple[str, str], ...]  # path and reason of documents that were not taken in
+    skipped: tuple[tuple[str, str], ...]  # path and reason of documents not taken in
 
 
 class IngestRuns:
-    """Entries of one database; inside its transactions."""
+    """Entries of one database, inside its transactions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, root: str, total: int) -> None:
-        """Note that the documents of `root` are being read, `total` bytes of which changed."""
+        """Records the start of a reading of `root` with `total` changed bytes."""
         self._database.run("DELETE FROM skipped WHERE root = ?", (root,))
         self._database.run(
             "INSERT OR REPLACE INTO readings VALUES (?, ?, ?, NULL, 0, ?, '')", (root, os.getpid(), time.time(), total)
         )
 
     def reached(self, root: str, done: int, path: str) -> None:
-        """Note how far it is."""
+        """Records progress."""
         self._database.run("UPDATE readings SET done = ?, path = ? WHERE root = ?", (done, path, root))
 
     def end(self, root: str, skipped: Iterable[tuple[str, str]]) -> None:
-        """Note that it is done, and what was skipped: paths with the reasons."""
+        """Records the end, and the skipped paths with reasons."""
         self._database.run("UPDATE readings SET ended = ?, done = total, path = '' WHERE root = ?", (time.time(), root))
         rows = [(root, storable(path), reason) for path, reason in skipped]
         self._database.run_many("INSERT INTO skipped VALUES (?, ?, ?)", rows)
 
     def name_encoding(self, root: str, encoding: str) -> None:
-        """Read the texts of a folder or document in this encoding; empty: in what their bytes tell."""
+        """Sets the encoding of a folder's or document's texts; empty detects it."""
         self._database.run("DELETE FROM encodings WHERE root = ?", (root,))
         if encoding:
             self._database.run("INSERT INTO encodings VALUES (?, ?)", (root, encoding))
 
     def encodings(self) -> dict[str, str]:
-        """The encodings that were named, by the folders and documents."""
+        """The named encodings by folder or document."""
         return dict(self._database.all("SELECT root, encoding FROM encodings"))
 
     def watch(self, root: str) -> None:
-        """Let daemons read what changes in `root`, until it is forgotten."""
+        """Lets daemons read changes in `root` until it is forgotten."""
         self._database.run("INSERT OR IGNORE INTO watched VALUES (?)", (root,))
 
     def watched(self) -> list[str]:
-        """The folders that are watched."""
         return [root for (root,) in self._database.all("SELECT root FROM watched ORDER BY root")]
 
     def roots(self) -> list[str]:
-        """The folders and documents that were added and read, by path."""
+        """The added folders and documents, by path."""
         return [root for (root,) in self._database.all("SELECT root FROM readings ORDER BY root")]
 
     def forget(self, root: str) -> None:
-        """Remove the entry of a folder that was removed."""
+        """Removes all entries of a folder."""
         for table in ("readings", "skipped", "watched", "encodings"):
             self._database.run(f"DELETE FROM {table} WHERE root = ?", (root,))
 
@@ -102,7 +101,7 @@ class IngestRuns:
 
 
 def _lives(process: int, began: float) -> bool:
-    """Whether the process that began to read then is still there."""
+    """Whether the process of a reading still exists; its id may be reused."""
     try:
         return bool(psutil.Process(process).create_time() <= began)
     except psutil.Error:

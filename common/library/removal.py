@@ -1,4 +1,4 @@
-"""The choice of what `Library.remove` forgets: documents, and the folders that were added."""
+"""Selects the documents and added folders for `Library.remove` to forget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Named = Sequence[str | Path] | Literal["all"]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Documents, folders or documents that were added, and copies of documents, which are forgotten."""
+    """Documents, added roots, and copies of documents to forget."""
 
     files: list[FileRecord]
     roots: list[str]
@@ -33,11 +33,10 @@ def removal(
     paths: Named,
     but: Collection[str] = (),
 ) -> Removal:
-    """Choose what is to be forgotten of a library's `records`, see `Store.paths`, and of the `roots` that were added,
-    some of them `watched`, of which those in `but` stay.
+    """Chooses from `records`, see `Store.paths`, and added `roots`, except folders in `but`.
 
-    What lies in a watched folder would come back: a folder that was added by itself is forgotten there, and its
-    documents stay. Raises `PathError` for a document there, and for an empty path.
+    A document in a `watched` folder would come back. If the path names an added root, the root is forgotten and such
+    documents stay; otherwise they raise `PathError`. So does an empty path.
     """
     shown = {record.content: record for record in reversed(records)}
     files = sorted(shown.values(), key=lambda file: file.path)
@@ -65,9 +64,9 @@ def removal(
 
 
 def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list[str]:
-    """Files of the folder `uploads` that a path names, documents or not; none where it names the folder or one around.
+    """Files in `uploads` named by a path; none for the folder or a parent.
 
-    A document of another folder that is on the disk where the path leads comes first.
+    A document elsewhere takes precedence if the path leads to it on disk.
     """
     folder = storable(str(uploads.resolve()))
     given = PathArgument(path)
@@ -82,7 +81,7 @@ def named_uploads(path: str, files: Sequence[FileRecord], uploads: Path) -> list
 
 
 class PathArgument:
-    """A path that somebody gives: followed on the disk once, however many documents it is compared with."""
+    """A given path, resolved once for all comparisons."""
 
     def __init__(self, path: str | Path) -> None:
         self.places = places(path)
@@ -90,24 +89,23 @@ class PathArgument:
         self._relative = normalised(os.path.normpath(path))
 
     def documents(self, files: Sequence[FileRecord]) -> list[FileRecord]:
-        """Those that it names: the very one, of several whose names only differ in how accents are written."""
+        """Named documents; the exact one if others differ only in accents."""
         return [file for file in files if file.path in self.places] or [file for file in files if self.names(file)]
 
     def names(self, file: FileRecord) -> bool:
-        """Whether it is a document's, or that of a folder around it: on the disk, or relative as it is listed."""
+        """Whether it names a document or its folder, on disk or as listed."""
         return self.holds(file.path) or is_within(normalised(file.relative_path), self._relative)
 
     def takes(self, file: FileRecord, but: Collection[str]) -> bool:
-        """Whether it names a file that lies in none of the folders `but` within it, which stay."""
+        """Whether it names a file outside the `but` folders within the path."""
         return self.names(file) and not any(is_within(file.path, folder) for folder in but if self.holds(folder))
 
     def holds(self, known: str) -> bool:
-        """Whether an absolute path of the library's is what it names, or lies in it."""
+        """Whether an absolute path of the library is the named one or below it."""
         known = normalised(known)
         return any(is_within(known, place) for place in self._normalised)
 
 
 def _coming_back(file: FileRecord, watched: Collection[str]) -> str | None:
-    """The watched folder whose next reading would take a document in again."""
     roots = (root for root in watched if is_within(file.path, root))
     return next((root for root in roots if is_gone(root) or not is_gone(file.path)), None)

@@ -1,4 +1,4 @@
-"""The chunks of the documents that a request may use, by its patterns; exactly these, whatever searches them."""
+"""Selects exactly the chunks permitted by a request's patterns, for every search."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from common.library.store import Store
 from common.library.tags import tags_of
 from proto.patterns import TAG, checked_tag, normalised
 
-_KEPT: Final = 16  # selections of a library's present content
-_CATALOGUES: Final = 3  # made beside the searches of a library that changes meanwhile
+_KEPT: Final = 16  # selections of the present content
+_CATALOGUES: Final = 3  # built while the library changes during searches
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The documents of a library that patterns choose, and their chunks."""
+    """Documents chosen by patterns, and their chunks."""
 
-    contents: frozenset[int]  # ids of what documents hold
-    chunks: NDArray[np.int64]  # their chunks' ids, ascending [n]
-    lacking: tuple[int, ...]  # patterns that find no document, by number from 1 on
+    contents: frozenset[int]  # ids of the documents' contents
+    chunks: NDArray[np.int64]  # chunk ids, ascending [n]
+    lacking: tuple[int, ...]  # patterns without documents, by number from 1
 
     def check(self) -> Selection:
-        """The selection itself. Raises `NoDocumentFits` where a pattern finds no document."""
+        """Returns the selection. Raises `NoDocumentFits` if a pattern finds no document."""
         if self.lacking:
             raise NoDocumentFits(self.lacking[0])
         return self
@@ -40,18 +40,16 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """Documents of one folder: their names, and the ids of their contents."""
-
-    path: str  # below the folder that was added, with a slash behind it; empty for that folder itself
+    path: str  # relative to the added folder with a final slash; empty for that folder
     tags: tuple[str, ...]
     files: list[tuple[str, int]]
 
 
 class _Catalogue:
-    """The places of all documents of a library's content."""
+    """Paths and tags of all documents of one commit."""
 
     def __init__(self, store: Store) -> None:
-        """Takes time with the number of documents. Call inside `store.reading()`."""
+        """Takes linear time; call inside `store.reading()`."""
         self.commit = store.state().commit
         self._tagged = store.tags.of_all()
         grouped: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
@@ -64,7 +62,7 @@ class _Catalogue:
         self._chunks, self._content_of = store.chunk_contents()
 
     def choose(self, patterns: Sequence[str]) -> Selection:
-        """The documents that at least one of the patterns fits."""
+        """Documents with a fit to at least one pattern."""
         named = [number for number, pattern in enumerate(patterns) if not pattern.startswith(TAG)]
         tags = {
             number: checked_tag(pattern.removeprefix(TAG))
@@ -87,7 +85,6 @@ class _Catalogue:
         return Selection(frozenset(found), chunks, lacking)
 
     def _by_path(self, patterns: Sequence[str], found: set[int]) -> int:
-        """Add the documents that patterns of paths fit to `found`; a bit for each pattern that fits any."""
         automaton = PathPatterns(patterns)
         states: dict[str, PatternState] = {"": automaton.start}
         fits = 0
@@ -102,7 +99,7 @@ class _Catalogue:
     def _by_tag(self, tag: str) -> set[int]:
         tagged = [folder for folder in self._folders if tag in folder.tags]
         chosen = {file for folder in tagged for _, file in folder.files}
-        for root, tags in self._tagged.items():  # documents that were added by themselves
+        for root, tags in self._tagged.items():  # documents added individually
             at, _, name = root.rpartition("/")
             file = self._files.get((at, name))
             if file is not None and tag in tags:
@@ -111,7 +108,7 @@ class _Catalogue:
 
 
 def _state_of(automaton: PathPatterns, folder: str, states: dict[str, PatternState]) -> PatternState:
-    """The state behind a folder's path; of folders in one another what they have in common is looked at once."""
+    """The state after a folder's path; common parents are matched once."""
     ways = []
     while (known := states.get(folder)) is None:
         above = folder[: folder.rfind("/", 0, -1) + 1]
@@ -123,21 +120,21 @@ def _state_of(automaton: PathPatterns, folder: str, states: dict[str, PatternSta
 
 
 class Selections:
-    """Selections of one library as its content is now; not for several threads at once, but for `prepare`."""
+    """Selections for the present content; one thread at a time except for `prepare`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._preparing = threading.Lock()  # taken before the library's own
+        self._preparing = threading.Lock()  # taken before the library's lock
         self._catalogue: _Catalogue | None = None
         self._known: OrderedDict[tuple[str, ...], Selection] = OrderedDict()
 
     def prepare(
         self, patterns: Sequence[str], store: Store, reading: Callable[[], AbstractContextManager[None]]
     ) -> None:
-        """Find what `patterns` choose, for `of`: in a large library that takes a while, and other searches go on. Call
-        outside of `reading()`, which has this object and the `store` to itself.
+        """Computes the choice of `patterns` for `of`, without blocking other searches.
 
-        Of a library that changes faster than that, `of` finds it, and the others wait.
+        Call it outside of `reading()`, which locks this object and the `store`. If the library changes too fast, `of`
+        computes it and others wait.
         """
         if not patterns:
             return
@@ -153,7 +150,7 @@ class Selections:
                     self._keep(catalogue, patterns, selection)
 
     def _made(self) -> _Catalogue:
-        store = Store(self._folder)  # a connection of its own: the other one is for who holds the lock
+        store = Store(self._folder)  # a connection of its own: the other one needs the lock
         try:
             with store.reading():
                 return _Catalogue(store)
@@ -173,7 +170,7 @@ class Selections:
             self._known.popitem(last=False)
 
     def of(self, store: Store, patterns: Sequence[str]) -> Selection | None:
-        """The documents that checked `patterns` choose; None without any, for all. Call inside `store.reading()`."""
+        """Documents chosen by checked `patterns`; None means all. Call inside `store.reading()`."""
         if not patterns:
             return None
         catalogue = self._current(store)

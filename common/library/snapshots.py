@@ -1,8 +1,7 @@
-"""Snapshots of a library for processes on other machines, which can't open the database that is being written.
+"""Snapshots of a library for processes on other machines.
 
-SQLite's log of writes works on one machine only. So each content is copied to a folder of its own below the library's,
-named after its commit, its format and its index, and never changed: any number may read it, over whatever file
-system they share.
+SQLite's write-ahead log works on one machine only. So each content is copied to a folder below the library's, named
+after commit, format and index. It never changes, so any number of processes may share it.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from common.process.files import private_folder, put_in_place, replacing
 from common.process.lifetime import LockHeld, sole_process
 
 _FOLDER: Final = "snapshots"
-_NEWEST: Final = "newest"  # the file that names the one to read
-_NOTHING: Final = "empty"  # name of a content without any commit
-_MADE: Final = ".new"  # begins the name of one that is being made
-_DIGITS: Final = 8  # of an index's SHA-256 in a name
-_KEPT: Final = 60.0  # seconds until a snapshot goes that another one has replaced
+_NEWEST: Final = "newest"  # this file names the snapshot to read
+_NOTHING: Final = "empty"  # name of a content without commits
+_MADE: Final = ".new"  # prefix of an unfinished snapshot
+_DIGITS: Final = 8  # of the index's SHA-256 in a name
+_KEPT: Final = 60.0  # seconds until a replaced snapshot is removed
 
 
 def publish(library: Path) -> Path:
-    """Copy the library in this folder as it is now, unless that was done; the copy's folder. For one process at a time.
+    """Copies the present library unless done, and returns the copy's folder.
 
-    Raises `LibraryError`.
+    For one process at a time. Raises `LibraryError`.
     """
     folder = library / _FOLDER
     try:
@@ -52,7 +51,7 @@ def publish(library: Path) -> Path:
 
 
 def is_newest(library: Path) -> bool:
-    """Whether the latest snapshot is of the present content, with the file of the index that there is now."""
+    """Whether the latest snapshot has the present content and index file."""
     found = find_newest_snapshot(library)
     if found is None:
         return False
@@ -61,7 +60,7 @@ def is_newest(library: Path) -> bool:
 
 
 def find_newest_snapshot(library: Path) -> Path | None:
-    """The folder of the latest snapshot of the library in this folder; None where there is none."""
+    """Folder of the library's latest snapshot; None without one."""
     folder = library / _FOLDER
     try:
         found = folder / (folder / _NEWEST).read_text()
@@ -71,7 +70,7 @@ def find_newest_snapshot(library: Path) -> Path | None:
 
 
 def tidy(library: Path) -> None:
-    """Remove the snapshots that nobody reads any more: others have replaced them some time ago."""
+    """Removes snapshots replaced some time ago: nobody reads them."""
     folder, kept = library / _FOLDER, find_newest_snapshot(library)
     if kept is None or time.time() - (folder / _NEWEST).stat().st_mtime < _KEPT:
         return
@@ -81,19 +80,19 @@ def tidy(library: Path) -> None:
 
 
 def forget(library: Path) -> None:
-    """Remove all snapshots of the library in this folder, which may have what was removed from that."""
+    """Removes all snapshots: they may have removed content."""
     shutil.rmtree(library / _FOLDER, ignore_errors=True)
 
 
 def forget_unread(settings: Settings) -> None:
-    """Remove all snapshots that a cluster has left, unless the role's daemon runs, which removes its own."""
+    """Removes a cluster's remaining snapshots, unless the role's daemon runs and does so."""
     if (settings.library / _FOLDER).exists():
         with suppress(LockHeld, OSError), sole_process(settings.lock):
             forget(settings.library)
 
 
 def _made(store: Store, library: Path, folder: Path) -> Path:
-    """Make the copy, unless there is one; its folder. Call inside of `store.reading()`."""
+    """Makes the copy unless it exists. Call inside `store.reading()`."""
     label, made, former = store.index_label(), folder / _MADE, find_newest_snapshot(library)
     if former is not None and former.name == _name(store, label):
         return former
@@ -104,7 +103,7 @@ def _made(store: Store, library: Path, folder: Path) -> Path:
     if label is not None:
         with suppress(FileNotFoundError):
             _link(library / INDEX, made / INDEX)
-        if not label.fits(made / INDEX):  # it was written again meanwhile: the next snapshot has it
+        if not label.fits(made / INDEX):  # rewritten meanwhile: the next snapshot has it
             label = None
     name = _name(store, label)
     if not (folder / name).is_dir():
@@ -113,12 +112,11 @@ def _made(store: Store, library: Path, folder: Path) -> Path:
 
 
 def _name(store: Store, label: IndexLabel | None) -> str:
-    """Name of the snapshot of a content with this file of the index."""
     return f"{store.state().commit or _NOTHING}-{FORMAT}-{'0' if label is None else label.sha256[:_DIGITS]}"
 
 
 def _link(path: Path, made: Path) -> None:
-    """The file is replaced and never changed, so that another name for it is as good as a copy."""
+    """A link serves as a copy, since the file is replaced and never changed."""
     try:
         os.link(path, made)
     except FileNotFoundError:

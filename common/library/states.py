@@ -1,4 +1,4 @@
-"""Removal of the documents' stored keys and values, where documents are removed."""
+"""Removes the stored keys and values of removed documents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from common.engine.kv.store_folder import clear_store
 from common.library.errors import EmbedderChanged, LibraryError, LibraryLocked, PathError
 
-REFUSALS: Final = (PathError, LibraryLocked, EmbedderChanged)  # of a change of a library, before it has begun
+REFUSALS: Final = (PathError, LibraryLocked, EmbedderChanged)  # errors of a library change before it begins
 
 
 def forget_states(folder: Path) -> None:
-    """Remove all keys and values in `folder`: which of them are a removed document's can't be told.
+    """Removes all keys and values in `folder`: entries do not name their documents.
 
     Raises `LibraryError`.
     """
@@ -29,8 +29,9 @@ def forget_states(folder: Path) -> None:
 
 @contextmanager
 def forgetting_states(folder: Path) -> Iterator[None]:
-    """Remove all keys and values in `folder` when documents have been removed inside, or may have been: not where that
-    was refused. Raises `LibraryError`.
+    """Removes all keys and values in `folder` after a removal inside the block.
+
+    A failed removal counts too, unless refused. Raises `LibraryError`.
     """
     refused = False
     try:

@@ -1,10 +1,9 @@
-"""The library's truth in one SQLite database: contents by their hash, the paths at which they are, chunks, vectors.
+"""The library's SQLite database: contents by hash, their paths, chunks and vectors.
 
-The first path of a content shows it: that is a document. The others are copies, one of which shows it when the first
-one goes. A chunk's text and vector never change under its id and ids are never used twice, so whoever knows a set of
-ids knows their vectors. Every change is a commit with a random name. The names of former commits are kept until all
-vectors are replaced, so that an index of a former state is told from one of another library, or of a future that a
-restored backup took back.
+The first path of a content is a document, the others are copies. A copy replaces a removed document. Chunk ids are
+never reused, and their texts and vectors never change. Every change is a commit with a random name, kept until all
+vectors are replaced. Names distinguish an index of a former state from a foreign one, or one newer than a restored
+backup.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from common.library.readings import IngestRuns
 from common.library.tags import Tags
 
 DATABASE = "library.sqlite"
-INDEX = "index.faiss"  # beside it
-READING = "reading/"  # begins the names of work on documents
-_MOST_DIMENSIONS = 2**16  # of a vector; embedding models have up to some thousand
+INDEX = "index.faiss"
+READING = "reading/"  # prefix of work names for documents
+_MOST_DIMENSIONS = 2**16  # of a vector; models have up to thousands
 _ROWS = 1024  # fetched at a time: 1.5 MB of vectors
-_REMOVED = 2**20  # chunks that are no more are remembered, at most
-# Columns of paths, except those of files.
+_REMOVED = 2**20  # largest number of removed chunks that are remembered
+# Columns with paths of roots and documents, outside `paths`.
 _PLACES = (
     *(("readings", "root"), ("readings", "path"), ("skipped", "root"), ("skipped", "path")),
     *(("watched", "root"), ("tags", "root"), ("encodings", "root")),
@@ -50,7 +49,7 @@ _CONTENT = "sha256, chunking, title, named, chunks, remarks, checksum"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Version of a library's content. `embedder` and `dimension` are None while nothing was ever embedded."""
+    """Version of a content; `embedder` and `dimension` are None before the first embedding."""
 
     commit: str
     embedder: str | None
@@ -59,13 +58,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class IndexLabel:
-    """The file of the index: of which commit its vectors are, and its SHA-256."""
+    """Identifies the index file: the commit of its vectors, and its SHA-256."""
 
     commit: str
     sha256: str
 
     def fits(self, path: Path) -> bool:
-        """Whether the file at `path` is the one."""
+        """Whether the file at `path` has this SHA-256."""
         try:
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
@@ -75,15 +74,13 @@ class IndexLabel:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Size of a library."""
-
     documents: int
     chunks: int
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A document of the library, or a copy of one. `path` is absolute; `stamp` is as of `File`."""
+    """A document or copy; `path` is absolute, `stamp` is as of `File`."""
 
     id: int
     path: str
@@ -94,12 +91,12 @@ class FileRecord:
     stamp: int
     chunking: str
     chunks: int
-    content: int = 0  # id of what it holds
-    remarks: tuple[str, ...] = ()  # see `Content`
+    content: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
     def relative_path(self) -> str:
-        """The path below the folder that was added."""
+        """The path below the added folder."""
         return below(self.path, self.root)
 
 
@@ -121,22 +118,22 @@ class StoredChunk:
 
 
 class Store:
-    """One connection to a library's tables; not for several threads at once. Raises `LibraryError`s."""
+    """One connection to a library's tables, for one thread. Raises `LibraryError`s."""
 
     def __init__(self, folder: Path, durable: bool = True) -> None:
-        """`durable` is as for `connect`."""
+        """Opens the database; `durable` is as for `connect`."""
         self._database = Database(folder / DATABASE, durable)
         self.tags = Tags(self._database)
         self.readings = IngestRuns(self._database)
         self.keywords = Keywords(self._database)
 
     def close(self) -> None:
-        """Release the connection."""
         self._database.close()
 
     def check(self, everything: bool = False) -> None:
-        """Raise `LibraryDamaged` where rows of small tables, or the index of words, are not those that were written;
-        with `everything` also those of chunks and vectors, which are checked when they are read, and SQLite's pages.
+        """Raises `LibraryDamaged` if small tables or the keyword index changed.
+
+        `everything` also checks chunks and vectors, otherwise checked when read, and SQLite's pages.
         """
         self._database.check(everything)
         self.keywords.check()
@@ -149,23 +146,23 @@ class Store:
                 pass
 
     def gather(self) -> None:
-        """As `Database.gather`."""
+        """See `Database.gather`."""
         self._database.gather()
 
     def copy(self, folder: Path) -> None:
-        """Write the content as it is now to a database in `folder`."""
+        """Writes the present content to a database in `folder`."""
         self._database.copy(folder / DATABASE)
 
     def reading(self) -> AbstractContextManager[None]:
-        """One snapshot for everything that is read inside, whatever other processes commit meanwhile."""
+        """Reads everything inside from one snapshot."""
         return self._database.transaction(write=False)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Changes that are made all or not at all; durable when the block is left."""
+        """Makes all changes or none; they are durable at the end."""
         return self._database.transaction(write=True)
 
     def state(self) -> Version:
-        """The content's name and the embedding model that its vectors come from."""
+        """Name of the content and its embedding model."""
         commits = self._database.all("SELECT name FROM commits ORDER BY generation DESC LIMIT 1")
         models = self._database.all("SELECT embedder, dimension FROM model")
         if len(models) > 1 or len(models) > len(commits):
@@ -178,26 +175,24 @@ class Store:
         return Version(commits[0][0] if commits else "", embedder, dimension)
 
     def descends_from(self, commit: str) -> bool:
-        """Whether the content came out of that of `commit` by adding and removing chunks, all known."""
+        """Whether the content descends from `commit` by recorded additions and removals."""
         return bool(self._database.all("SELECT 1 FROM commits WHERE name = ?", (commit,)))
 
     def age(self, commit: str) -> int | None:
-        """Number of contents that there were after that of `commit`; None where the present one doesn't descend from
-        it.
-        """
+        """Number of commits after `commit`; None if the content does not descend from it."""
         query = "SELECT count(*) FROM commits WHERE generation >= (SELECT generation FROM commits WHERE name = ?)"
         ((since,),) = self._database.all(query, (commit,))
         return int(since) - 1 if since else None
 
     def removed_since(self, commit: str) -> NDArray[np.int64]:
-        """Ids of the chunks [n] that are no more, of those that the content of `commit` had or that came after it."""
+        """Ids [n] of chunks removed since `commit`."""
         since = "generation >= (SELECT generation FROM commits WHERE name = ?)"
         if self._database.all(f"SELECT 1 FROM removed JOIN chunks ON id = chunk WHERE {since} LIMIT 1", (commit,)):
             raise self._database.damaged("a chunk was removed and is there")
         return self._database.integers(f"SELECT chunk FROM removed WHERE {since}", (commit,))[:, 0]
 
     def set_embedder(self, identity: str, dimension: int) -> None:
-        """Record the embedding model that all vectors come from, now that they do."""
+        """Records the model of all vectors, after they were replaced."""
         self._database.run("DELETE FROM model")
         self._database.run("INSERT INTO model VALUES (?, ?)", (identity, dimension))
         self._database.run("DELETE FROM commits")
@@ -205,7 +200,7 @@ class Store:
         self.advance()
 
     def advance(self) -> None:
-        """Tell every reader that the content changed."""
+        """Signals a change of content to every reader."""
         self._database.run("INSERT INTO commits (name) VALUES (?)", (secrets.token_hex(16),))
         ends = "SELECT (SELECT min(number) FROM removed), (SELECT max(number) FROM removed)"
         ((first, last),) = self._database.all(ends)
@@ -213,49 +208,48 @@ class Store:
             self._forget_removed(last - _REMOVED // 2)
 
     def index_label(self) -> IndexLabel | None:
-        """The label that the file of the index has to fit; None where there is none."""
+        """Label of the valid index file; None without one."""
         rows = self._database.all("SELECT name, sha256 FROM indexed")
         return IndexLabel(*map(str, rows[0])) if rows else None
 
     def put_index_label(self, label: IndexLabel | None) -> None:
-        """Note that the file of the index is another one."""
+        """Records a new index file, or none."""
         self._database.run("DELETE FROM indexed")
         if label is not None:
             self._database.run("INSERT INTO indexed VALUES (?, ?)", (label.commit, label.sha256))
 
     def files(self) -> list[FileRecord]:
-        """All documents, by path."""
         shown = {record.content: record for record in reversed(self.paths())}
         return sorted(shown.values(), key=lambda record: record.path)
 
     def paths(self) -> list[FileRecord]:
-        """All documents and their copies; of one content the document first. No index of SQLite's is read, in which
-        damage would hide one.
+        """All documents and copies; for each content the document first.
+
+        No SQLite index is read: damage in one could hide a row.
         """
         return self._records(f"{_FILES} ORDER BY paths.id")
 
     def document_of(self, sha256: str) -> FileRecord | None:
-        """The document with this content."""
+        """The document with this content, or None."""
         return next(iter(self._records(f"{_FILES} WHERE sha256 = ? ORDER BY paths.id LIMIT 1", (sha256,))), None)
 
     def copied(self) -> list[FileRecord]:
-        """The documents that have copies, and these."""
+        """Documents with copies, and the copies."""
         several = "SELECT content FROM paths GROUP BY content HAVING count(*) > 1"
         return self._records(f"{_FILES} WHERE content IN ({several}) ORDER BY paths.id")
 
     def put_file(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
-        """Take in one file, see `put_files`."""
+        """Takes in one file, see `put_files`."""
         self.put_files([(record, chunks, vectors)])
 
     def put_files(self, files: Sequence[Intake], is_same: IsSame = lambda record: True) -> bool:
-        """Take in files in place of what the library has under their paths; one without chunks has a content that is
-        known. Returns whether anything but sizes and times is new.
+        """Takes in files at their paths; None as chunks means known content.
 
-        `is_same` says whether a file still has the content that the library knows: only then a copy becomes a document.
-        The records' ids are ignored. A path at which another content was gets another id: whoever knows that of a
-        document means what they saw. Files that have left their paths are forgotten where a content turns up elsewhere.
+        Returns whether anything but sizes and times changed. A copy becomes a document only if `is_same` confirms its
+        content. The records' ids are ignored. New content at a path gets a new id, so an id always means one content.
+        When a content appears elsewhere, files that left their paths are forgotten.
         """
-        left: dict[int, FileRecord | None] = {}  # documents of contents whose paths change
+        left: dict[int, FileRecord | None] = {}  # documents of contents with changed paths
         changed = False
         for record, chunks, vectors in files:
             if chunks is not None and vectors is not None:
@@ -281,8 +275,9 @@ class Store:
         return changed
 
     def remove_paths(self, records: Sequence[FileRecord], is_same: IsSame = lambda record: True) -> None:
-        """Forget where files were, and contents that are nowhere any more. A document leaves its place to the first of
-        its copies that `is_same` and read alike.
+        """Forgets files, and contents without files.
+
+        The first copy that `is_same` and reads alike replaces a removed document.
         """
         left = {record.content: self._document(record.content) for record in records}
         self._delete_paths(records)
@@ -290,9 +285,10 @@ class Store:
             self._settle(content, document, is_same)
 
     def relocate(self, folder: str, place: str, base: str, is_same: IsSame) -> None:
-        """Note that what was added as `folder`, or in it, is at `place` now, with its tags. Files go whose new path is
-        that of another one, or whose new name has them read otherwise. `base` is the root of those that had one around
-        `folder`.
+        """Moves everything added as `folder` or in it to `place`, with its tags.
+
+        A file is dropped if its new path is taken or its new name is read differently. Files with a root around
+        `folder` get the root `base`.
         """
         records = self.paths()
         taken = {record.path for record in records}
@@ -322,31 +318,30 @@ class Store:
         self.advance()
 
     def count(self) -> int:
-        """Number of chunks. It takes as long as there are documents."""
+        """Number of chunks, in time linear in the number of documents."""
         return int(self._database.all("SELECT coalesce(sum(chunks), 0) FROM contents")[0][0])
 
     def count_to(self, most: int) -> int:
-        """Number of chunks, or `most` where there are more: it takes as long as there are that many."""
+        """Number of chunks up to `most`, in linear time."""
         query = "SELECT count(*) FROM (SELECT 1 FROM chunks INDEXED BY chunks_of_content LIMIT ?)"
         return int(self._database.all(query, (most,))[0][0])
 
     def counts(self) -> Counts:
-        """Number of documents and chunks. It takes as long as there are documents."""
+        """Number of documents and chunks, in time linear in the number of documents."""
         documents = self._database.all("SELECT count(*) FROM contents")[0][0]
         return Counts(int(documents), self.count())
 
     def chunk_ids(self) -> NDArray[np.int64]:
-        """Every chunk's id, ascending."""
-        # The order by (content, id) is answered from the narrow index; the tables are full of text and vectors.
+        # Only the narrow index is needed for the order (content, id); the tables are full of text and vectors.
         return np.sort(self._database.integers("SELECT id FROM chunks INDEXED BY chunks_of_content")[:, 0])
 
     def chunk_contents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every chunk's id, and the id of its content [n] each, in no order."""
+        """Ids [n] of every chunk and its content, unordered."""
         pairs = self._database.integers("SELECT id, content FROM chunks INDEXED BY chunks_of_content")
         return pairs[:, 0], pairs[:, 1]
 
     def places(self) -> list[tuple[int, str, str]]:
-        """Every document's content, its path, and that of the folder that was added; both absolute."""
+        """Content, path and added folder of every document; paths are absolute."""
         rows = self._database.all("SELECT path, root, content, size, stamp, checksum FROM paths ORDER BY id DESC")
         if not all(checksum(*row) == stated and is_within(row[0], row[1]) for *row, stated in rows):
             raise self._database.damaged("it does not say where a document is")
@@ -354,7 +349,6 @@ class Store:
         return [(content, path, root) for content, (path, root) in shown.items()]
 
     def has_chunk(self, identifier: int) -> bool:
-        """Whether there is a chunk of this id."""
         return bool(self._database.all("SELECT 1 FROM chunks WHERE id = ?", (identifier,)))
 
     def chunks_of(self, document: FileRecord) -> list[int]:
@@ -365,14 +359,14 @@ class Store:
         return [row[0] for row in rows]
 
     def vectors_after(self, identifier: int, dimension: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Ids [n] and vectors [n, dimension] of the chunks above `identifier`, ascending, in blocks."""
+        """Ids [n] and vectors [n, dimension] of chunks above `identifier`, ascending, in blocks."""
         query = "SELECT chunk, vector, checksum FROM vectors WHERE chunk > ? ORDER BY chunk LIMIT ?"
         while rows := self._database.all(query, (identifier, _ROWS)):
             identifier = rows[-1][0]
             yield np.array([row[0] for row in rows], np.int64), self._block(rows, dimension)
 
     def vectors_of(self, identifiers: NDArray[np.int64], dimension: int) -> NDArray[np.float32]:
-        """Vectors [n, dimension] of chunks that there are, by their ids [n], ascending."""
+        """Vectors [n, dimension] of existing chunks by ids [n], ascending."""
         blocks = [np.empty((0, dimension), np.float32)]
         for start in range(0, len(identifiers), _ROWS):
             part = identifiers[start : start + _ROWS].tolist()
@@ -385,7 +379,7 @@ class Store:
         return np.concatenate(blocks)
 
     def chunks(self, identifiers: Iterable[int]) -> list[StoredChunk]:
-        """The chunks of these ids, with text and vector."""
+        """Chunks by id, with text and vector."""
         query = (
             "SELECT content, first, last, place, text, chunks.checksum, vector, vectors.checksum FROM chunks"
             " JOIN vectors ON vectors.chunk = chunks.id WHERE chunks.id = ?"
@@ -410,7 +404,7 @@ class Store:
         return found
 
     def texts_after(self, identifier: int, limit: int) -> list[tuple[int, str]]:
-        """Up to `limit` chunks' ids and texts above `identifier`, ascending."""
+        """Up to `limit` ids and texts of chunks above `identifier`, ascending."""
         query = "SELECT id, checksum, content, first, last, place, text FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._database.all(query, (identifier, limit))
         for chunk, stated, *values in rows:
@@ -419,25 +413,25 @@ class Store:
         return [(row[0], row[-1]) for row in rows]
 
     def stage(self, work: str, items: Sequence[int], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors of a piece of work that isn't complete; a search doesn't see them."""
+        """Keeps vectors of unfinished work, invisible to searches."""
         rows = [(work, item, vector.tobytes()) for item, vector in zip(items, vectors, strict=True)]
         self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
 
     def drop_staged(self, work: str) -> None:
-        """Forget what this piece of work has staged for chunks, its items, that are no more."""
+        """Forgets staged vectors of missing chunks; items are chunk ids."""
         self._database.run("DELETE FROM staged WHERE work = ? AND item NOT IN (SELECT id FROM chunks)", (work,))
 
     def staged_count(self, work: str) -> int:
-        """Number of vectors that this piece of work has staged."""
+        """Number of vectors staged for `work`."""
         return int(self._database.all("SELECT count(*) FROM staged WHERE work = ?", (work,))[0][0])
 
     def last_staged(self, work: str) -> int | None:
-        """The highest item that this piece of work has staged."""
+        """Highest item staged for `work`; None without one."""
         last: int | None = self._database.all("SELECT max(item) FROM staged WHERE work = ?", (work,))[0][0]
         return last
 
     def staged(self, work: str) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Items and vectors staged for this piece of work, ascending."""
+        """Items and vectors staged for `work`, ascending."""
         query = "SELECT item, vector FROM staged WHERE work = ? AND item > ? ORDER BY item LIMIT ?"
         last = -1
         while rows := self._database.all(query, (work, last, _ROWS)):
@@ -446,17 +440,18 @@ class Store:
                 yield item, np.frombuffer(vector, np.float32)
 
     def adopt_staged(self, work: str) -> None:
-        """Make the staged vectors, items being chunk ids, the vectors of all chunks."""
+        """Makes the staged vectors the vectors of all chunks; items are chunk ids."""
         self._database.run("DELETE FROM vectors")
         self._put_vectors((item, vector.tobytes()) for item, vector in self.staged(work))
 
     def damaged(self, what: str) -> LibraryDamaged:
-        """The error for content that contradicts itself."""
+        """The error for contradictory content."""
         return self._database.damaged(what)
 
     def clear_staged(self, readings: str = "") -> None:
-        """Forget unfinished work; of readings, which `READING` begins the names of, those that `readings` begins, or
-        all of them.
+        """Forgets unfinished work, except readings without the prefix `readings`.
+
+        An empty prefix includes all readings, whose names begin with `READING`.
         """
         self._database.run(
             "DELETE FROM staged WHERE substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?",
@@ -464,7 +459,7 @@ class Store:
         )
 
     def _records(self, query: str, values: Sequence[object] = ()) -> list[FileRecord]:
-        """Files by a query that begins as `_FILES`. Raises `LibraryDamaged` where one is not what was written."""
+        """Files by a query beginning as `_FILES`. Raises `LibraryDamaged` for changed rows."""
         found = []
         for *row, remarks, stated, named, content_sum in self._database.all(query, values):
             record = replace(FileRecord(*row), remarks=tuple(str(remarks).splitlines()))
@@ -476,11 +471,9 @@ class Store:
         return found
 
     def _document(self, content: int) -> FileRecord | None:
-        """The document that shows a content; None where no path has it."""
         return next(iter(self._records(f"{_FILES} WHERE content = ? ORDER BY paths.id LIMIT 1", (content,))), None)
 
     def _put_path(self, identifier: int | None, values: Sequence[object]) -> None:
-        """Write a row of paths; None: a new one."""
         columns = "path, root, content, size, stamp, checksum"
         row = (*values, checksum(*values))
         if identifier is None:
@@ -492,7 +485,7 @@ class Store:
         self._database.run_many("DELETE FROM paths WHERE id = ?", [(record.id,) for record in records])
 
     def _settle(self, content: int, former: FileRecord | None, is_same: IsSame) -> None:
-        """Let a content be shown by a copy where the `former` document of it is gone, or forget it."""
+        """Lets a copy show a content after its `former` document, or forgets the content."""
         document = self._document(content)
         while document is not None and former is not None and document.id != former.id:
             if is_read_alike(document.path, former.path) and is_same(document):
@@ -510,7 +503,6 @@ class Store:
                 self.keywords.add(content)
 
     def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
-        """Write a content, in place of what is known of it."""
         known = replace(record, chunks=len(chunks))
         shown = self.document_of(record.sha256)
         if shown is not None and not is_read_alike(shown.path, record.path):
@@ -535,13 +527,11 @@ class Store:
         self.keywords.add(content)
 
     def _describe(self, content: int, document: FileRecord) -> None:
-        """Change what is known of a content."""
         self._database.run(
             f"UPDATE contents SET ({_CONTENT}) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?", (*_content_row(document), content)
         )
 
     def _remove_chunks(self, content: int) -> None:
-        """Forget the chunks of a content, and their vectors."""
         self.keywords.remove(content)
         self._database.run(
             "INSERT INTO removed (generation, chunk)"
@@ -551,7 +541,6 @@ class Store:
         self._database.run("DELETE FROM chunks WHERE content = ?", (content,))
 
     def _forget_removed(self, last: int) -> None:
-        """Forget which chunks were removed up to number `last`, and the contents that had them."""
         past = "generation <= (SELECT generation FROM removed WHERE number = ?)"
         for table in ("commits", "removed"):
             self._database.run(f"DELETE FROM {table} WHERE {past}", (last,))
@@ -570,7 +559,6 @@ class Store:
 
 
 def _content_row(document: FileRecord) -> tuple[object, ...]:
-    """The columns `_CONTENT` of what a document holds."""
     named = int(document.title == stem(document.path))
     remarks = "\n".join(document.remarks)
     values = (document.sha256, document.chunking, document.title, named, document.chunks, remarks)
@@ -578,5 +566,4 @@ def _content_row(document: FileRecord) -> tuple[object, ...]:
 
 
 def _is_vector(vector: object, stated: int) -> bool:
-    """Whether a vector read back is the one that was written."""
     return isinstance(vector, bytes) and zlib.crc32(vector) == stated

@@ -1,4 +1,7 @@
-"""Output of library commands: results on stdout, sentences and progress on stderr. None of it steers the terminal."""
+"""Output of library commands: results on stdout, sentences and progress on stderr.
+
+No output steers the terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from rich.text import Text
 from common.library.ingest import Progress as Report
 from common.process.log_lines import steers
 
-_FAIR = 40  # columns in which a text can be read
+_FAIR = 40  # readable columns of text
 
 
 @contextmanager
 def progress_bar(what: str, in_bytes: bool) -> Iterator[Report]:
-    """A bar on a terminal, nothing elsewhere."""
+    """Shows a bar on a terminal, nothing elsewhere."""
     console = Console(stderr=True)
     counter = DownloadColumn() if in_bytes else TextColumn("{task.completed:.0f}/{task.total:.0f} chunks")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), counter, TimeRemainingColumn())
@@ -34,7 +37,7 @@ def progress_bar(what: str, in_bytes: bool) -> Iterator[Report]:
 
 
 def show_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table on a terminal, or where that is too narrow one thing below the other; tab-separated lines in a pipe."""
+    """Shows a table; a list on narrow terminals, tab-separated lines in a pipe."""
     clean = [tuple(map(printable, row)) for row in rows]
     console = Console()
     if not console.is_terminal:
@@ -57,16 +60,15 @@ def show_table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> No
 
 
 def _fits(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int) -> bool:
-    """Whether a table of `width` columns breaks no cell, or only those of the last column, into lines of a fair length.
+    """Whether a table of `width` columns keeps cells whole, except long last ones.
 
-    Not counted are the gaps and lines of a table: three columns for each of its own.
+    Gaps and lines take three columns per table column.
     """
     widest = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
     return sum(widest[:-1]) + min(widest[-1], _FAIR) + 3 * len(widest) + 1 <= width
 
 
 def say(text: str) -> None:
-    """Print a line on stderr."""
     console = Console(stderr=True)
     console.print(Text(printable(text)), soft_wrap=True)
 
@@ -77,5 +79,5 @@ def pluralise(count: int, what: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without what could steer a terminal or break a line: documents are other people's."""
+    """Replaces terminal controls and line breaks: documents are foreign."""
     return "".join("\ufffd" if steers(character) else character for character in text)

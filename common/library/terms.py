@@ -1,7 +1,7 @@
-"""Texts as terms of the index of words, and questions as what is sought there. Both go through the same steps.
+"""Texts as terms of the keyword index, and questions as its search terms.
 
-The index has the words of a text, folded, in their order. Scripts without spaces have each two neighbours in place of
-words. Behind these it has terms for words and signs that together identify something:
+Both go through the same steps. The index has a text's folded words in order; scripts without spaces have pairs of
+characters. Terms for identifying combinations follow:
 
 * a number or a code: `kx.88123` for "KX-88123" and "KX88123"
 * a name with signs: `c#`, `c++`, `.net`
@@ -19,25 +19,25 @@ from typing import Final
 from common.answer.languages import MONTH_NAMES, UNSPACED_GRAMMAR
 from common.answer.wording import UNSPACED, folded, grammar_of, is_mark
 
-SIGNS: Final = "-.+#"  # that terms have beside letters and digits
-_SHORT: Final = 2  # letters that an apostrophe cuts off, as in "l'homme"
+SIGNS: Final = "-.+#"  # in terms beside letters and digits
+_SHORT: Final = 2  # letters before an apostrophe, as in "l'homme"
 _LONGEST: Final = 64  # characters of a number or code
 _MOST_JOINED: Final = 16  # words of a phrase
 _YEARS: Final = range(1000, 3000)
-_THIS_CENTURY: Final = 70  # years of two digits below that
+_THIS_CENTURY: Final = 70  # two-digit years below belong to this century
 
 _LETTER: Final = rf"[^\W_{UNSPACED}]"  # or a digit
 _ASCII_WORD: Final = re.compile("[a-z0-9]+")  # quicker
 _WORD_OR_UNSPACED: Final = re.compile(f"([{UNSPACED}]+)|{_LETTER}+")
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]+")
-# Words that signs join; of digits a comma is one of these signs.
+# Words joined by signs; between digits a comma is one too.
 _RUN: Final = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:(?:[-._/:@&'\u2019\\]{{1,3}}|(?<=\d),(?=\d)){_LETTER}+)*")
 _DIGIT: Final = re.compile(r"\d")
 _SEGMENT: Final = re.compile(r"\d+|\D+")
 _OF_VERSION: Final = re.compile(rf"v(?<!{_LETTER}v)(?=\d)")
 _POSSESSIVE: Final = re.compile(rf"['\u2019]s(?!{_LETTER})")
 _NEGATION: Final = re.compile(r"n['\u2019]t$")
-# A number whose groups of three digits have signs between them. A point or a blank is such a sign only before decimals.
+# A number with signs between groups of three digits. A point or a blank counts only before decimals.
 _GROUPED: Final = re.compile(
     r"\d(?<![\w.,'\u2019]\d)\d{0,2}(?:(?:,\d{3})+(?![\d,])|(?:['\u2019]\d{3})+(?!\d)|(?:[. ]\d{3})+(?=,\d\d(?!\d)))"
 )
@@ -55,7 +55,7 @@ _IN_DATES: Final = frozenset({"a", "d", "de", "del", "den", "der", "di", "do", "
 
 
 def indexed(text: str) -> str:
-    """Returns the terms of a text, between blanks."""
+    """The terms of a text, separated by blanks."""
     prepared = _prepared(text)
     words = _words(prepared)
     numbers = _numbers(prepared)
@@ -64,15 +64,16 @@ def indexed(text: str) -> str:
 
 
 def sought(question: str) -> list[str]:
-    """Returns what is sought in the index, each as FTS5 writes it: terms of names and dates, then words, phrases and
-    terms of codes in their order. Words of grammar are left out where there are others.
+    """A question's search terms, as FTS5 writes them.
+
+    Names and dates come first, then words, phrases and codes in order. Grammatical words count only alone.
     """
     prepared = _prepared(question)
     runs = list(_runs(prepared))
     words = [word for run in runs for word in run.words]
     grammar = grammar_of(word for run in runs if not run.unspaced for word in run.whole_words)
     found: list[str] = []
-    before = ""  # a word that may say of what the next one is the number
+    before = ""  # a word that the next number may belong to
     for run in runs:
         telling = run.telling(grammar)
         found += [*telling, *run.phrases()] if telling else ()
@@ -80,13 +81,13 @@ def sought(question: str) -> list[str]:
             found += (" ".join((before, *run.words)), ".".join((before, *run.segments)))
         before = run.words[-1] if telling and not run.unspaced and run.words[-1].isalpha() else ""
     terms = [*_signed(prepared), *_dates(_numbers(prepared), words), *(found or words)]
-    # A character alone begins a pair, or stands at an end.
+    # A single character begins a pair, or is the last one.
     return [f'"{term}"*' if len(term) == 1 and _UNSPACED.match(term) else f'"{term}"' for term in dict.fromkeys(terms)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Words that signs join, or a text of a script without spaces."""
+    """Words joined by signs, or text of a script without spaces."""
 
     text: str
     words: Sequence[str]
@@ -94,12 +95,11 @@ class _Run:
 
     @property
     def segments(self) -> list[str]:
-        """The words, cut between letters and digits."""
         return [segment for word in self.words for segment in _SEGMENT.findall(word)]
 
     @property
     def code(self) -> str:
-        """The term for all of it; empty where it is no number of parts, nor a code."""
+        """Term for the whole code or divided number; empty for others."""
         if self.unspaced or len(self.text) > _LONGEST or not _DIGIT.search(self.text):
             return ""
         segments = self.segments
@@ -107,13 +107,11 @@ class _Run:
 
     @property
     def whole_words(self) -> list[str]:
-        """The words without letters that an apostrophe cuts off."""
         if "'" not in self.text and "\u2019" not in self.text:
             return list(self.words)
         return [word for word in self.words if len(word) > _SHORT]
 
     def telling(self, grammar: frozenset[str]) -> list[str]:
-        """The words that are not of grammar."""
         if self.unspaced:
             return [
                 pair for part in _unspaced_grammar().split(self.text) for pair in _pairs(part)[: max(1, len(part) - 1)]
@@ -121,7 +119,6 @@ class _Run:
         return [] if _NEGATION.search(self.text) else [word for word in self.whole_words if word not in grammar]
 
     def phrases(self) -> list[str]:
-        """The phrases of its words, or of three characters, and its code."""
         if self.unspaced:
             telling = _telling(self.text)
             starts = [at for at in range(len(self.text) - 2) if telling[at] and telling[at + 2]]
@@ -131,7 +128,7 @@ class _Run:
 
 
 class _Shape(dict[int, str]):
-    """A letter in place of each mark that belongs to one: for regular expressions marks are none."""
+    """Maps combining marks to letters, since regular expressions do not count them as letters."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -142,7 +139,6 @@ _SHAPE: Final = _Shape()
 
 
 def _prepared(text: str) -> str:
-    """`text` folded, without signs in long numbers, and the v of versions by itself."""
     found = _POSSESSIVE.sub("", folded(text))
     if not _DIGIT.search(found):
         return found
@@ -150,7 +146,6 @@ def _prepared(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text; of scripts without spaces the pairs."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
     found: list[str] = []
@@ -161,7 +156,7 @@ def _words(text: str) -> list[str]:
 
 
 def _pairs(text: str) -> list[str]:
-    """Each two neighbours, and the last character alone."""
+    """Pairs of neighbours, and the last character alone."""
     return [text[at : at + 2] for at in range(len(text))]
 
 
@@ -174,18 +169,15 @@ def _runs(text: str) -> Iterator[_Run]:
 
 
 def _numbers(text: str) -> list[str]:
-    """The pieces between blanks that have digits, without signs around them."""
     return [piece.strip("()[]{}<>,;:.\"'*`") for piece in text.split() if not piece.isalpha() and _DIGIT.search(piece)]
 
 
 def _signed(text: str) -> list[str]:
-    """The names that have signs."""
     sharp = _SHARP.findall(text) if "#" in text or "++" in text else []
     return sharp + _DOTTED.findall(text)
 
 
 def _telling(text: str) -> list[bool]:
-    """For each character of a script without spaces whether it is of no word of grammar."""
     telling = [True] * len(text)
     for word in _unspaced_grammar().finditer(text):
         telling[slice(*word.span())] = [False] * len(word[0])
@@ -202,7 +194,6 @@ def _unspaced_grammar() -> re.Pattern[str]:
 
 
 def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
-    """The terms of dates, of a text with these words and pieces with digits."""
     figures = " ".join(numbers)
     if not figures:
         return
@@ -212,7 +203,7 @@ def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
         for found in _YEAR_LAST.finditer(figures):
             first, sign, second, year = found.groups()
             yield from _date(year, second, first)
-            if sign != ".":  # as in America
+            if sign != ".":  # the American order
                 yield from _date(year, first, second)
     for found in _TOGETHER.finditer(figures):
         yield from _date(*found.groups())
@@ -226,10 +217,9 @@ def _dates(numbers: Iterable[str], words: Sequence[str]) -> Iterator[str]:
 
 
 def _date_around(words: Sequence[str], at: int, month: str) -> Iterator[str]:
-    """The terms of a date whose month is the word at this place."""
     *_, before = ["", *(word for word in words[max(0, at - 2) : at] if word not in _IN_DATES)]
     first, second, *_ = [*(word for word in words[at + 1 : at + 5] if word not in _IN_DATES), "", ""]
-    if _YEAR.fullmatch(before):  # as in Hungary
+    if _YEAR.fullmatch(before):  # the Hungarian order
         before, first, second = "", first, before
     day = _DAY.fullmatch(before)
     year = first if day else second
@@ -239,7 +229,6 @@ def _date_around(words: Sequence[str], at: int, month: str) -> Iterator[str]:
 
 
 def _date(year: str | None, month: str, day: str | None) -> Iterator[str]:
-    """The terms of a date; none where there is no such day."""
     if not 1 <= int(month) <= 12 or (day and not 1 <= int(day) <= 31):
         return
     if year:
@@ -255,7 +244,7 @@ def _date(year: str | None, month: str, day: str | None) -> Iterator[str]:
 
 @cache
 def _months() -> Mapping[str, tuple[str, ...]]:
-    """Numbers of months by their folded names; Croatian has another November than Polish."""
+    """Month numbers by folded name; November differs between Croatian and Polish."""
     found: dict[str, tuple[str, ...]] = {}
     for number, names in enumerate(MONTH_NAMES, 1):
         for name in dict.fromkeys(map(folded, names.split())):

@@ -1,4 +1,4 @@
-"""The training of an approximate index, in a thread beside the searches."""
+"""Trains an approximate index in a background thread."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from common.library import approximate
 from common.library.errors import LibraryDamaged
 from common.library.store import Store
 
-_SEED = 40  # of the sample
+_SEED = 40
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """An approximate index with all vectors of the content `commit`, and of some chunks that were added after it."""
+    """An approximate index with the vectors of `commit`, and of some later chunks."""
 
     commit: str
     index: Any
 
 
 def sample(store: Store, lists: int, dimension: int) -> NDArray[np.float32]:
-    """Vectors [n, dimension], drawn from those of all chunks, by which so many lists are chosen."""
+    """Vectors [n, dimension] of random chunks, for choosing `lists` lists."""
     present = store.chunk_ids()
     most = min(len(present), lists * approximate.VECTORS_PER_LIST)
     return store.vectors_of(np.sort(np.random.default_rng(_SEED).choice(present, most, replace=False)), dimension)
 
 
 class Trainer:
-    """Trains when it is told to, one index at a time, with a connection of its own and in one thread.
+    """Trains one index at a time, in one thread with its own connection.
 
-    After a failure, which it logs, it leaves it at that until the next start of the program.
+    A failure is logged and stops training until the next start of the program.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,43 +50,42 @@ class Trainer:
         self._failed = False
 
     def start(self) -> None:
-        """Begin, unless it is under way, or done and not taken."""
+        """Starts training, unless it runs or has a result."""
         under_way = self._thread is not None and self._thread.is_alive()
         if not (under_way or self._result or self._failed or self._closing.is_set()):
             self._thread = threading.Thread(target=self._run, name="index training", daemon=True)
             self._thread.start()
 
     def take(self) -> Trained | None:
-        """The index, once, when it is ready."""
-        if self._result is None:  # a swap at once would lose one that comes in its middle
+        """Returns the finished index once; None before."""
+        if self._result is None:  # an unconditional swap could lose a result that arrives meanwhile
             return None
         result, self._result = self._result, None
         return result
 
     def wait(self) -> None:
-        """Return when no training is under way."""
         if self._thread is not None:
             self._thread.join()
 
     def close(self) -> None:
-        """Give up what is under way; it takes as long as a tenth of the training."""
+        """Stops the training within a tenth of its time."""
         self._closing.set()
         self.wait()
 
     def _run(self) -> None:
-        faiss.omp_set_num_threads(1)  # of this thread alone: answers are computed beside it
+        faiss.omp_set_num_threads(1)  # in this thread only, since answers are computed meanwhile
         try:
             store = Store(self._folder)
             try:
                 self._result = self._trained(store)
             finally:
                 store.close()
-        except Exception as error:  # FAISS has many; searches go on whatever it is
+        except Exception as error:  # FAISS raises many kinds; searches continue after any
             self._failed = True
             _log.warning("no approximate index of %s was made, search stays as it is: %s", self._folder, error)
 
     def _trained(self, store: Store) -> Trained | None:
-        """The index; None when it was stopped. A content whose vectors are all new meanwhile begins anew."""
+        """Returns the index; None if stopped. Restarts if all vectors were replaced meanwhile."""
         while True:
             with store.reading():
                 state, count = store.state(), store.count()
@@ -102,7 +101,7 @@ class Trainer:
                 now = store.state()
                 if not store.descends_from(state.commit):
                     continue
-            # Each block in a snapshot of its own: the log of what others write meanwhile would grow for an hour.
+            # Each block has its own snapshot: in a single one the log of other writers would grow for an hour.
             try:
                 for ids, vectors in store.vectors_after(0, state.dimension):
                     if self._closing.is_set():
@@ -111,5 +110,5 @@ class Trainer:
             except LibraryDamaged:
                 if store.descends_from(now.commit):
                     raise
-                continue  # these are of another model
+                continue  # now another model's vectors
             return Trained(now.commit, index)

@@ -1,1 +1,1 @@
-"""Figures for operators, in Prometheus' text format: what is counted, and what is read when somebody asks."""
+"""Metrics for operators in Prometheus' text format, counted or read on demand."""

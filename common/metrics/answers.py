@@ -1,7 +1,7 @@
-"""Counts and times of answers, which both daemons note, each answer once: at its end.
+"""Counts and times of answers in both daemons, recorded once per answer.
 
-Names are vLLM's where it has one, with `dragon_` in place of `vllm:`. A label is one of few words of this program's
-own, never a text of a client or a peer: however much they send, the number of series is bounded.
+Names are vLLM's where it has one, with `dragon_` for `vllm:`. Labels are from a fixed set of words, never a client's,
+so the number of series is bounded.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from common.answer.report import SideReport
 from common.answer.request import AnswerFailed, InternalFailure, NoPlace, RequestError
 from proto.messages import Side
 
-# Seconds to a first token: a small model that is warm takes a tenth, a prompt of many documents on two cores a minute.
+# Seconds to a first token: a tenth for a warm small model, a minute for many documents on two cores.
 FIRST_TOKEN: Final = (0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0, 15.0, 25.0, 40.0, 60.0)
-# Between two tokens: accepted drafts come milliseconds apart, one that waits for a slow model takes seconds.
+# Seconds between tokens: milliseconds for accepted drafts, seconds for a slow model.
 BETWEEN_TOKENS: Final = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 5.0)
-# A whole answer: from a short one of a quick model to 8192 tokens of a slow one.
+# Seconds of an answer: from a short one of a quick model to 8192 tokens of a slow one.
 WHOLE_ANSWER: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
-# Waiting for memory: none as a rule, a minute at most.
+# Seconds of waiting for memory: usually none, at most a minute.
 WAITING: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 
-OTHER: Final = "other"  # in place of a word that is not one of a label's
-BUSY: Final = "busy"  # a failure: there was no place
+OTHER: Final = "other"  # replaces words outside a label's set
+BUSY: Final = "busy"  # the failure for lack of a slot
 FAILURES: Final = ("invalid", "no_memory", "failed", "internal")
 
 
 def failure_kind(failure: Exception) -> str:
-    """The kind of failure, one of `FAILURES`."""
+    """Kind of a failure, one of `FAILURES`."""
     match failure:
         case RequestError():
             return "invalid"
@@ -45,7 +45,7 @@ def failure_kind(failure: Exception) -> str:
 
 
 class AnswerMetrics:
-    """The answers of one daemon. From any thread."""
+    """Metrics of one daemon's answers; for any thread."""
 
     def __init__(
         self,
@@ -56,8 +56,12 @@ class AnswerMetrics:
         kinds: Sequence[str],
         sides: Sequence[Side] = get_args(Side),
     ) -> None:
-        """`first_token` says what is the first token here. `methods`, `reasons` and `kinds` are all words of a label;
-        the `sides` are those of which this daemon knows how their drafts did.
+        """Registers the metrics.
+
+        Args:
+            first_token: meaning of the first token here.
+            methods, reasons, kinds: all words of the labels.
+            sides: sides with known draft results.
         """
         counter = _Counters(registry)
         self._methods = frozenset(methods)
@@ -85,33 +89,29 @@ class AnswerMetrics:
         )
 
     def begun(self, seconds: float) -> None:
-        """Note the seconds until the first token of an answer."""
+        """Records the seconds until an answer's first token."""
         self._first_token.observe(seconds)
 
     def waited(self, seconds: float) -> None:
-        """Note an answer's wait for KV memory."""
+        """Records an answer's wait for KV memory."""
         self._waited.observe(seconds)
 
     def read(self, tokens: int) -> None:
-        """Note the tokens that an answer's prompt and documents have."""
+        """Records the tokens of an answer's prompt and documents."""
         self._prompt.inc(tokens)
 
     def generated(self, tokens: int) -> None:
-        """Note the tokens of an answer."""
         self._generated.inc(tokens)
 
     def ended(self, reason: str, seconds: float, method: str, placement: str) -> None:
-        """Note an answer that ended in order, and what it took."""
         self._whole.observe(seconds)
         self._success.labels(reason).inc()
         self._answers.labels(method if method in self._methods else OTHER, placement).inc()
 
     def failed(self, kind: str) -> None:
-        """Note an answer that failed, or was refused."""
         self._failures.labels(kind if kind in self._kinds else OTHER).inc()
 
     def drafts(self, side: Side, of: SideReport) -> None:
-        """Note what became of one side's drafts."""
         self._drafted.labels(side).inc(of.drafted)
         self._accepted.labels(side).inc(of.accepted)
         self._rollbacks.labels(side).inc(of.rollbacks)
@@ -120,7 +120,7 @@ class AnswerMetrics:
 
 
 class _Counters:
-    """Makes counters that are there from the start, with 0: an alert sees the first failure as a rise."""
+    """Makes counters with a first value 0: alerts see the first failure."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

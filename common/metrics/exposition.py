@@ -1,4 +1,4 @@
-"""The registry of a daemon's metrics, and their text."""
+"""The metrics registry of a daemon, and its text."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4  # every name is plain ASCII, which the oldest format has, too
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4  # all names are plain ASCII, which the oldest format supports
 
-Value = float | tuple[tuple[str, float], ...]  # of a metric; by the only label, where it has one
+Value = float | tuple[tuple[str, float], ...]  # of a metric, or per value of its only label
 
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """The value of a metric at the moment when it is asked for."""
+    """Present value of a metric."""
 
     name: str
     meaning: str
     value: Value
-    label: str | None = None  # whose values `value` has
-    counts: bool = False  # it only grows
+    label: str | None = None  # of the values in `value`
+    counts: bool = False  # whether it only grows
 
     def family(self) -> Metric:
-        """The metric as the library has it."""
         kind = CounterMetricFamily if self.counts else GaugeMetricFamily
         if isinstance(self.value, tuple):
             family = kind(self.name, self.meaning, labels=[self.label or "of"])
@@ -38,7 +37,7 @@ class MetricValue:
 
 
 class ValueCollector(Collector):
-    """Asks `read` for values whenever somebody asks for the metrics: nothing is counted twice, or beforehand."""
+    """Calls `read` at each scrape, so nothing is counted twice or beforehand."""
 
     def __init__(self, read: Callable[[], Iterable[MetricValue]]) -> None:
         self._read = read
@@ -47,13 +46,13 @@ class ValueCollector(Collector):
         return [reading.family() for reading in self._read()]
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: without it, the registry would ask for values before there are any."""
+        """Returns nothing: else the registry would read values before any exist."""
         return ()
 
 
 def make_registry(process: bool = False) -> CollectorRegistry:
-    """An empty registry of one daemon; with `process`, it tells of this process, too: memory, descriptors, time."""
-    disable_created_metrics()  # twice the lines, for a time that nobody asks for
+    """Makes a daemon's registry; `process` adds this process's memory, descriptors and time."""
+    disable_created_metrics()  # they double the lines for an unused time
     registry = CollectorRegistry()
     if process:
         ProcessCollector(registry=registry)
@@ -61,11 +60,11 @@ def make_registry(process: bool = False) -> CollectorRegistry:
 
 
 def merged(own: bytes, others: Mapping[str, bytes], label: str) -> bytes:
-    """One text of several in Prometheus' text format: each family once, with the samples of all.
+    """Merges texts in Prometheus' format: each family once, with all samples.
 
-    Those of `others` get `label` with their name as its value, which must need no quoting.
+    Samples of `others` get `label` with their name, which must need no quoting.
     """
-    headers: dict[str, list[str]] = {}  # of families, with their HELP and TYPE
+    headers: dict[str, list[str]] = {}  # HELP and TYPE lines by family
     samples: dict[str, list[str]] = {}
     for name, text in [("", own), *others.items()]:
         family = ""
@@ -82,7 +81,7 @@ def merged(own: bytes, others: Mapping[str, bytes], label: str) -> bytes:
 
 
 def _labelled(sample: str, label: str, value: str) -> str:
-    """A sample with one label more. A metric's name has neither a brace nor a space."""
+    """Adds a label to a sample. Metric names contain neither braces nor spaces."""
     name, brace, rest = sample.partition("{")
     if brace and " " not in name:
         return f'{name}{{{label}="{value}",{rest}'

@@ -1,8 +1,7 @@
-"""A thread that answers scrapes, for a daemon that serves no HTTP otherwise.
+"""A thread for scrapes, in a daemon without other HTTP.
 
-The metrics library's own server has a thread for each connection and waits for a silent one forever. Here uvicorn has
-all of them on one thread. Clients that send or read nothing keep nobody out: a connection is cut after `PATIENCE`
-seconds, whatever it does, and the oldest one where there are too many.
+The metrics library's server uses a thread per connection and waits for silent clients forever. Here uvicorn serves all
+on one thread. Every connection is cut after `PATIENCE` seconds, and the oldest above `MOST_CONNECTIONS`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from common.transport.address import TransportError
 log = logging.getLogger(__name__)
 
 PATH: Final = "/metrics"
-PATIENCE: Final = 10.0  # seconds for a connection, from its beginning to the last byte that its client takes
-MOST_CONNECTIONS: Final = 32  # at a time; a scrape takes milliseconds
+PATIENCE: Final = 10.0  # seconds for a whole connection, to the last byte taken by its client
+MOST_CONNECTIONS: Final = 32  # a scrape takes milliseconds
 LONGEST_HEAD: Final = 8192  # bytes of a request, which has no body
 _ENDING: Final = 1.0  # seconds for the thread to end
 
@@ -42,13 +41,13 @@ BARE: Final[Mapping[str, Any]] = {
     "server_header": False,
     "proxy_headers": False,
 }
-"""Options of all HTTP servers of this program: no sockets beside HTTP, and neither headers nor lines of their own."""
+"""Options of all HTTP servers of this program: no other protocols, headers or logs."""
 
 
 class MetricsServer:
-    """Serves `GET /metrics` at `HOST:PORT`, which is taken from the constructor on. A context manager.
+    """Serves `GET /metrics` at `HOST:PORT`, bound in the constructor; a context manager.
 
-    Until there is something to `serve`, clients get 503. Raises `TransportError` for an address that can't be had.
+    Clients get 503 until `serve`. Raises `TransportError` for an unusable address.
     """
 
     def __init__(self, address: str) -> None:
@@ -68,13 +67,12 @@ class MetricsServer:
         self._thread = vital_thread(partial(self._server.run, [self._socket]), "metrics")
 
     def serve(self, text: Callable[[], bytes]) -> None:
-        """Answer with `text`, which is called for every scrape, from now on."""
+        """Answers every scrape from now on with a call of `text`."""
         self._text = text
         log.info("metrics on http://%s%s", self.address, PATH)
 
     @property
     def connections(self) -> int:
-        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def __enter__(self) -> Self:
@@ -102,14 +100,12 @@ class MetricsServer:
             return PlainTextResponse("The daemon is starting.\n", 503, {"retry-after": "1"})
         try:
             return Response(self._text(), headers={"content-type": CONTENT_TYPE})
-        except Exception as error:  # a figure that can't be told must not end the thread
+        except Exception as error:  # a failing metric must not end the thread
             log.error("metrics can't be told: %s", type(error).__name__)
             return PlainTextResponse("The daemon's log says why.\n", 500)
 
 
 class _Connection(H11Protocol):
-    """A connection that is cut in time."""
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.began = self.loop.time()
@@ -118,7 +114,7 @@ class _Connection(H11Protocol):
             oldest = min(
                 (each for each in self.connections if isinstance(each, _Connection)), key=lambda each: each.began
             )
-            self.connections.discard(oldest)  # when it is told that it is lost is up to the loop
+            self.connections.discard(oldest)  # the loop reports the loss later
             oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,12 +122,11 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server ends: nothing is waited for."""
+        """Aborts without waiting, as the server ends."""
         self.transport.abort()
 
 
 def _bound(address: str) -> socket.socket:
-    """A socket that listens at `HOST:PORT`."""
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -139,9 +134,9 @@ def _bound(address: str) -> socket.socket:
         return socket.create_server(place[:2], family=family, backlog=MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
         if isinstance(error, UnicodeError):
-            why = "no such name"  # nor can there be: a part of it is empty, or too long
+            why = "no such name"  # part of the name is empty or too long
         else:
-            # Python's own text of a known number is longer; those of names are negative, and have theirs only.
+            # Python's own text for a known number is longer. Negative numbers, for names, have only strerror.
             why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error.strerror)
         raise TransportError(
             f"{address} can't be listened on for metrics ({why.lower()}); stop what uses it, or choose another "

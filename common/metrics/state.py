@@ -1,4 +1,4 @@
-"""The figures of what both daemons have: build, models with their passes and memory, the link."""
+"""Metrics of both daemons: build, models with passes and memory, link."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from common.metrics.exposition import MetricValue
 from common.process.version import VERSION
 from common.transport.sending import Flow, LinkCounters
 
-if TYPE_CHECKING:  # a gateway has neither, and does without torch
+if TYPE_CHECKING:  # a gateway has neither, and runs without torch
     from common.daemon.model_runtime import ModelRuntime
     from common.daemon.side import SideRuntime
 
 
 def note_build(registry: CollectorRegistry, side: SideRuntime) -> None:
-    """Have the registry tell which program and model this is."""
+    """Registers version and model of this daemon."""
     facts = {
         "version": VERSION,
         "role": side.role,
@@ -32,7 +32,7 @@ def note_build(registry: CollectorRegistry, side: SideRuntime) -> None:
 
 
 def models_of(side: SideRuntime) -> dict[str, ModelRuntime]:
-    """Every model once, by the setting that names it."""
+    """Each model once, by setting name."""
     named = {"model": side.target, "draft_model": side.drafter, "local_target": side.local_target}
     found: dict[str, ModelRuntime] = {}
     for name, model in named.items():
@@ -42,7 +42,10 @@ def models_of(side: SideRuntime) -> dict[str, ModelRuntime]:
 
 
 def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[MetricValue]:
-    """The passes and KV memory of each model. Takes a lock for microseconds, and none that a pass holds."""
+    """Passes and KV memory of each model.
+
+    Takes a lock for microseconds, and none that a pass holds.
+    """
 
     def each(value: Callable[[ModelRuntime], float]) -> tuple[tuple[str, float], ...]:
         return tuple((name, value(model)) for name, model in models.items())
@@ -62,7 +65,7 @@ def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[MetricValue]:
 
 
 def link_readings(counts: LinkCounters) -> Iterator[MetricValue]:
-    """The traffic of the link, by message, and what it refused."""
+    """Traffic of the link by message, and refusals."""
 
     def count(name: str, meaning: str, value: float | tuple[tuple[str, float], ...]) -> MetricValue:
         label = "message" if isinstance(value, tuple) else None

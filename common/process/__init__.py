@@ -1,1 +1,1 @@
-"""A process and what belongs to it: threads, children, private files, log."""
+"""Processes: threads, children, private files, logs."""

@@ -1,6 +1,6 @@
-"""`python -m common.process.child PARENT MODULE ...`: runs a module that ends when the process PARENT does.
+"""`python -m common.process.child PARENT MODULE ...`: runs a module until the process PARENT ends.
 
-However that one ended: a child that works on what is private must not outlive whoever would have stopped it.
+A child with private data must not outlive the process that controls it, however that ended.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import time
 from typing import Final
 
 _PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
-_TURN: Final = 0.5  # seconds between two looks at the parent, where the system does not tell of its end
+_TURN: Final = 0.5  # seconds between checks of the parent without kernel support
 
 
 def main() -> None:
-    """Run the module, as `python -m` would, until it or the parent ends."""
+    """Runs the module, as `python -m` would, until it or the parent ends."""
     parent, module = int(sys.argv[1]), sys.argv[2]
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for both: the parent has its say
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches both; the parent decides
     end_with(parent)
     del sys.argv[1:3]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def end_with(parent: int) -> None:
-    """Have this process killed when the one of the number `parent`, which started it, has ended; at once if it has.
+    """Kills this process when its starter `parent` ends, or has ended.
 
-    On Linux the kernel does it, also while a library does not let go of the interpreter, and already when the thread
-    ends that started this process. Elsewhere a thread looks.
+    On Linux the kernel does this, even if a library blocks the interpreter, and already when the starting thread ends.
+    Elsewhere a thread polls.
     """
     if not _told_by_the_kernel():
         threading.Thread(target=_watch, args=(parent,), name="parent watch", daemon=True).start()
@@ -41,7 +41,7 @@ def end_with(parent: int) -> None:
 
 
 def limit(memory: int, file_bytes: int | None = None) -> None:
-    """Let this process have `memory` bytes of address space, write `file_bytes` to any file, and leave no core dump."""
+    """Limits address space to `memory` bytes and files to `file_bytes`; forbids core dumps."""
     limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)]
     if file_bytes is not None:
         limits.append((resource.RLIMIT_FSIZE, file_bytes))
@@ -50,7 +50,7 @@ def limit(memory: int, file_bytes: int | None = None) -> None:
 
 
 def allow_seconds(seconds: int) -> None:
-    """Let this process have `seconds` of processor time from now on; SIGXCPU ends it then."""
+    """Allows `seconds` more of processor time; then SIGXCPU ends this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     wanted = int(used.ru_utime + used.ru_stime) + 1 + seconds  # the system counts whole seconds
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
@@ -71,7 +71,7 @@ def _watch(parent: int) -> None:
 
 
 def _is_there(parent: int) -> bool:
-    """Whether this process is still the child of `parent`, which nobody can be of a process that has ended."""
+    """Whether this process is still a child of `parent`; orphans get another parent."""
     return os.getppid() == parent
 
 

@@ -1,8 +1,7 @@
-"""Files that are whole at any time, files that only this user can read, and paths.
+"""Atomic files, private files, and paths.
 
-A reader, a crash or a power cut meets the old file or the new one, whole. For that a file is written under another
-name, brought to the disk and renamed, and then its folder, too, is brought to the disk: else a power cut may undo the
-renaming.
+A reader, a crash or a power cut finds the whole old or new file. A file is written under another name, flushed to disk
+and renamed. Its folder is flushed too, else a power cut may undo the renaming.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ PRIVATE: Final = 0o600
 def replacing(
     path: Path, *, mode: int = PRIVATE, temporary: Path | None = None, keep: bool = False
 ) -> Iterator[IO[bytes]]:
-    """Yields a file that becomes the one at `path` as the block ends; a block that raises leaves all as it was.
+    """Yields a file to replace `path` at the block's end, unless it raises.
 
-    It can be read and written. Its name until then is `temporary`, for a caller who is the only writer: what a killed
-    one left there is written over. Without it any number may write at once, and the last one wins. With `keep`, a file
-    that is at `path` by then stays. Raises `OSError`.
+    The file can be read and written. A single writer may name the `temporary` file and overwrites a killed one's.
+    Otherwise several may write at once, and the last one wins. With `keep`, an existing file at `path` stays. Raises
+    `OSError`.
     """
     if temporary is None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
@@ -56,14 +55,17 @@ def replacing(
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Rename a file or folder that is complete, on the same file system, to `path`. Raises `OSError`."""
+    """Renames a complete file or folder on the same file system to `path`.
+
+    Raises `OSError`.
+    """
     to_disk(made)
     os.replace(made, path)
     _folder_to_disk(path.parent)
 
 
 def to_disk(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk. Raises `OSError`."""
+    """Flushes a file's content, or a folder's names, to disk. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -75,25 +77,23 @@ def _folder_to_disk(folder: Path) -> None:
     try:
         to_disk(folder)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems can't do that for folders
+        if error.errno != errno.EINVAL:  # some network file systems cannot flush folders
             raise
 
 
 # --- private_files
-# Files that this user alone may read: what a process makes is private from the first moment, what is not is mended.
-#
-# Libraries, keys and values of documents, and what was measured with them lie in files of many makers, SQLite and FAISS
-# among them. So the process says once what new files are like, and nobody has to think of it again.
+# Private from the start, or repaired. Many libraries write private data, SQLite and FAISS among them, so the process
+# sets the rights for all new files.
 
 _OTHERS: Final = 0o077  # the rights of group and others
 _USUAL: Final = 0o666  # rights of a new file before the umask
-_umask: int = -1  # the user's own; this process has it no more when it is known
+_umask: int = -1  # the user's own, kept here after this process changed it
 
 log = logging.getLogger(__name__)
 
 
 def keep_private() -> None:
-    """Let whatever this process makes from now on, and its children, be its user's alone; see `named_by_user`."""
+    """Makes all new files of this process and its children private; see `named_by_user`."""
     global _umask
     before = os.umask(_OTHERS)
     _umask = before if _umask < 0 else _umask
@@ -101,9 +101,9 @@ def keep_private() -> None:
 
 @contextmanager
 def named_by_user(path: Path) -> Iterator[None]:
-    """A block that writes a file whose name the user gave: a new one has the rights that the user's files have.
+    """Gives a new file with a user-given name the user's usual rights.
 
-    The umask stays as it is meanwhile: it is that of all threads.
+    The umask stays unchanged, since all threads share it.
     """
     there = path.exists()
     yield
@@ -112,7 +112,7 @@ def named_by_user(path: Path) -> Iterator[None]:
 
 
 def private_folder(folder: Path) -> None:
-    """Make `folder` unless it is there, and let nobody else enter it. Raises `OSError`."""
+    """Makes `folder` private, creating it if needed. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if _is_open(found):
@@ -120,14 +120,14 @@ def private_folder(folder: Path) -> None:
 
 
 def make_private(folders: Iterable[Path]) -> None:
-    """Take the rights of others from all that lies in `folders`, and say so where there were any.
+    """Removes other users' rights from all files in `folders`, and logs it.
 
-    Links are not followed, and what belongs to another user is left as it is.
+    Links are not followed. Other users' files stay unchanged.
     """
     for folder in folders:
         mended = 0
         try:
-            # Each folder before what lies in it: then nobody can exchange that any more.
+            # Folders first: then nobody can exchange their files.
             for _, _, names, descriptor in os.fwalk(folder.resolve()):
                 mended += _close(descriptor, names)
         except FileNotFoundError:
@@ -139,7 +139,6 @@ def make_private(folders: Iterable[Path]) -> None:
 
 
 def _close(folder: int, names: Iterable[str]) -> int:
-    """The number of what others had rights to: the folder of this descriptor, and files in it."""
     mended = 0
     found = os.fstat(folder)
     if _is_open(found):
@@ -155,17 +154,16 @@ def _close(folder: int, names: Iterable[str]) -> int:
 
 
 def _is_open(found: os.stat_result) -> bool:
-    """Whether others have rights to what this user has, and may take them away."""
+    """Whether others have rights, and this user may remove them."""
     return bool(found.st_mode & _OTHERS) and found.st_uid == os.geteuid()
 
 
 # --- paths
-# Paths as people write them.
 
 
 def expanded(path: str | Path) -> Path:
-    """`path` with the home folder in place of `~` or `~user`; `~name` of a user who is not known is a name like others.
+    """Expands `~` and `~user`; keeps `~name` of an unknown user, like shells.
 
-    As shells have it. `Path.expanduser` raises `RuntimeError` there, which nobody expects of a path.
+    `Path.expanduser` would raise `RuntimeError`.
     """
     return Path(os.path.expanduser(path))

@@ -1,14 +1,14 @@
-"""The life of a daemon's process: its start, that it is the only one, and its end.
+"""Lifetime of a daemon's process: start, sole instance and end.
 
-On SIGTERM or SIGINT a daemon ends in order, and within seconds, whatever it is doing.
+On SIGTERM or SIGINT a daemon ends in order within seconds, whatever it is doing.
 
-    with stopping():                    # from before anything is loaded
-        with ExitStack() as stack:      # what is begun says here how it ends, the latest first
+    with exit_on_stop():                # before anything is loaded
+        with ExitStack() as stack:      # ends everything in reverse order
             ...
-            until_told()
+            wait_until_stopped()
 
-Being told raises `Stopped` on the main thread, so that what this thread is within, an import of a model for example,
-is left as any block is. A thread of its own sees to it that this does not take forever: no library holds the process.
+A signal raises `Stopped` on the main thread, so that running blocks, e.g. a model's import, are left normally. A
+separate thread enforces a time limit: no library can hold the process.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ from common.process.files import PRIVATE, private_folder, replacing
 from common.process.machine import python_environment
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-LONGEST: Final = 1.5  # seconds for an end in order; whoever stops a daemon may count on 2
-KILLED: Final = 128  # and the signal's number: exit code of a process that did not end in order
+LONGEST: Final = 1.5  # seconds for an orderly end; supervisors may rely on 2
+KILLED: Final = 128  # plus the signal's number: exit code after a forced end
 
 _STDERR: Final = 2
 
 
 class Stopped(BaseException):
-    """The process has been told to stop. Raised on the main thread, once, wherever that is."""
+    """Raised once on the main thread when the process must stop."""
 
 
 @contextmanager
 def exit_on_stop() -> Iterator[None]:
-    """A block of the main thread with which the process ends: at once behind it, and when a signal says so.
+    """Ends the process after the block, or at a signal; for the main thread.
 
-    The exit code is 0, or what a `SystemExit` says. When the end takes longer than `LONGEST` seconds, or a second
-    signal comes, the process ends where it is, with the exit code that shells give to one that the signal killed. Any
-    other exception gets out, and takes its way.
+    The exit code is 0, or that of a `SystemExit`. After `LONGEST` seconds, or a second signal, the process is forced to
+    end with the exit code of a signal in shells. Other exceptions propagate.
     """
     told = False
 
@@ -63,7 +62,7 @@ def exit_on_stop() -> Iterator[None]:
             told = True
             raise Stopped
 
-    # The interpreter runs `on_signal` when the main thread has time for it; what it writes here is read at once.
+    # The interpreter runs `on_signal` only when the main thread is free; the pipe is read at once.
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -79,7 +78,7 @@ def exit_on_stop() -> Iterator[None]:
         code = failure.code
     except BaseException:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)  # threads may keep the process
+            signal.signal(number, signal.SIG_DFL)  # threads may keep the process alive
         signal.set_wakeup_fd(before)
         raise
     told = True
@@ -87,20 +86,19 @@ def exit_on_stop() -> Iterator[None]:
 
 
 def wait_until_stopped() -> NoReturn:
-    """Wait for `Stopped`."""
     while True:
         threading.Event().wait()
 
 
 def within(seconds: float, close: Callable[[], None]) -> None:
-    """Run `close` and go on when it is done, or when so many seconds have passed: it goes on beside what follows."""
+    """Runs `close` and continues when it is done, or after `seconds` beside it."""
     thread = threading.Thread(target=close, name="closing", daemon=True)
     thread.start()
     thread.join(seconds)
 
 
 def _end(code: int) -> NoReturn:
-    """End the process, its log written. Not by `sys.exit`, which waits for all threads, those of libraries, too."""
+    """Ends the process after flushing logs; `sys.exit` would wait for all libraries' threads."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -109,18 +107,16 @@ def _end(code: int) -> NoReturn:
 
 
 def _watch(reader: int) -> None:
-    """End the process when it was told a second time, or is not done long after the first."""
     first = _told(reader, None)
     assert first is not None
     second = _told(reader, LONGEST)
-    # Whoever reads stderr may be what everybody waits for.
+    # A blocked reader of stderr may be the cause of the delay.
     if second is None and select.select([], [_STDERR], [], 0)[1]:
         os.write(_STDERR, f"dragon: stopping took longer than {LONGEST:g} s; the process ends where it is.\n".encode())
     os._exit(KILLED + (second or first))
 
 
 def _told(reader: int, seconds: float | None) -> int | None:
-    """The number of the next signal; None where none comes in so many seconds."""
     while select.select([reader], [], [], seconds)[0]:
         if (number := os.read(reader, 1)[0]) in SIGNALS:
             return number
@@ -128,23 +124,23 @@ def _told(reader: int, seconds: float | None) -> int | None:
 
 
 # --- startup
-# The start of a process that takes its time: what it does now, and where the time of the last start went.
+# A slow start: the present stage, and the durations of the last start's stages.
 
 log = logging.getLogger(__name__)
 
-_STEP: Final = 10.0  # seconds between two lines about the same work
+_STEP: Final = 10.0  # seconds between two lines about the same stage
 _BEGINNING: Final = "beginning"
 _MOST_BYTES: Final = 2**16  # of a file with stages
-_LONGEST_STAGE: Final = 100  # characters that are shown
+_LONGEST_STAGE: Final = 100  # shown characters
 
 
 class Startup:
-    """Keeps what a start is at, and how long its stages took. Told on one thread, read on any."""
+    """Records stages and durations of a start; written by one thread, read by any."""
 
     def __init__(
         self, tell: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`tell` is told what the log is told. The first stage began with the process."""
+        """`tell` receives the log texts. The first stage begins with the process."""
         self._tell, self._clock = tell, clock
         self._work = _BEGINNING
         self._share: float | None = None
@@ -153,7 +149,10 @@ class Startup:
         self._stages: list[tuple[str, float]] = []
 
     def at(self, work: str, share: float | None = None) -> None:
-        """Say that `work` is under way (`loading the language model`), of which a `share` from 0 to 1 is done."""
+        """Reports the stage `work`, e.g. `loading the language model`, with a done `share`.
+
+        The share is from 0 to 1.
+        """
         again, now = work == self._work, self._clock()
         if not again:
             self._end_stage(now)
@@ -165,7 +164,7 @@ class Startup:
                 self._tell(f"starting: {self}")
 
     def over(self, file: Path) -> None:
-        """Write to `file` where the time went: the process serves."""
+        """Ends the start and writes the durations to `file`."""
         self._end_stage(self._clock())
         try:
             private_folder(file.parent)
@@ -183,7 +182,7 @@ class Startup:
 
 
 def last_start(file: Path) -> list[tuple[str, float]]:
-    """Stages and seconds of the last start that wrote `file`; empty without one that can be read."""
+    """Stages and seconds of the last start from `file`; empty if unreadable."""
     try:
         with file.open("rb") as opened:
             stages = json.loads(opened.read(_MOST_BYTES))["stages"]
@@ -193,57 +192,55 @@ def last_start(file: Path) -> list[tuple[str, float]]:
 
 
 # --- service_manager
-# The words that a daemon has for the service manager that started it: systemd's protocol, see sd_notify(3).
-#
-# Each message is a datagram of lines NAME=VALUE to the socket that the variable NOTIFY_SOCKET names. Where there is
-# none, nothing is sent.
+# Systemd's protocol, see sd_notify(3). Each message is a datagram of lines NAME=VALUE to the socket in NOTIFY_SOCKET.
+# Without the variable nothing is sent.
 
-_PATIENCE: Final = 1.0  # seconds; a manager that does not read must not hold the daemon
+_PATIENCE: Final = 1.0  # seconds; a manager that does not read must not block the daemon
 _LONGEST: Final = 512  # characters of a status
 
 
 class ServiceManager:
-    """Tells the manager how far the daemon is. No method raises or takes longer than a second."""
+    """Reports the daemon's state; no method raises or takes longer than a second."""
 
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
-        """Without an `address` nobody is told. `watchdog`: seconds within which the manager wants signs of life."""
+        """Without `address` nothing is sent; `watchdog` is the manager's limit between signs of life."""
         self._address = address
-        self._untold: tuple[str, ...] = ()  # that the daemon serves, which the manager did not take in
+        self._untold: tuple[str, ...] = ()  # the ready message until the manager accepts it
         self.watchdog = watchdog if address else None
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Self:
-        """The manager that the environment names, without whose variables it is left: children must not speak."""
+        """Takes the manager from the environment; removes its variables, so children stay silent."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         process = environment.pop("WATCHDOG_PID", "")
         ours = microseconds.isdecimal() and int(microseconds) > 0 and process in ("", str(os.getpid()))
-        # A path, or a name of Linux's own for sockets; anything else is of a manager that is not known here.
+        # A path, or an abstract socket of Linux; other managers are unknown.
         known = sys.platform != "win32" and address.startswith(("/", "@"))
         return cls(address if known else None, int(microseconds) / 1e6 if ours else None)
 
     def status(self, text: str) -> None:
-        """Say in one line what the daemon is doing; `systemctl status` shows it."""
+        """Sends a line for `systemctl status`."""
         self._tell(_status(text))
 
     def ready(self, text: str) -> None:
-        """Say that the daemon serves from now on, and what `status` says; with the next sign of life again, if a
-        manager that is busy does not take it in: it would end a daemon that it takes to be starting for ever.
+        """Reports readiness with a status.
+
+        If a busy manager misses it, `alive` repeats it. Otherwise the manager would end the daemon.
         """
         lines = ("READY=1", _status(text))
         self._untold = () if self._tell(*lines) else lines
 
     def alive(self) -> None:
-        """Say that the daemon works."""
+        """Sends a sign of life."""
         if self._tell("WATCHDOG=1", *self._untold):
             self._untold = ()
 
     def stopping(self) -> None:
-        """Say that the daemon is about to end."""
+        """Reports the coming end of the daemon."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> bool:
-        """Whether the manager has taken the lines in."""
         if self._address is None:
             return False
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -258,14 +255,13 @@ class ServiceManager:
 
 
 def _status(text: str) -> str:
-    """The line of a status."""
     return f"STATUS={' '.join(text.split())[:_LONGEST]}"
 
 
 # --- sole_process
-# A lock that one process at a time holds: until it lets go of it, or ends, however that happens.
+# A lock for one process at a time, released at the latest by its end.
 
-_TRIES: Final = 100  # each is in vain only if the file is removed just then
+_TRIES: Final = 100  # a try fails only if the file is removed at that moment
 
 
 class LockHeld(Exception):
@@ -274,10 +270,10 @@ class LockHeld(Exception):
 
 @contextmanager
 def sole_process(file: Path) -> Iterator[None]:
-    """A block that no other process is in with the same `file`, an empty one that is made and stays.
+    """Holds an exclusive lock on `file`, created empty and kept.
 
-    Who holds the lock may remove the file. Children that are started meanwhile don't hold it. Raises `LockHeld` at
-    once, `OSError` where nothing can be locked there.
+    The holder may remove the file. Children do not inherit the lock. Raises `LockHeld` at once, and `OSError` if
+    locking is impossible.
     """
     descriptor = _locked(file)
     try:
@@ -291,7 +287,7 @@ def _locked(file: Path) -> int:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(FileNotFoundError):  # removed meanwhile; then another one may lie there, too
+            with suppress(FileNotFoundError):  # removed meanwhile, maybe replaced
                 if os.path.samestat(os.fstat(descriptor), os.stat(file, follow_symlinks=False)):
                     return descriptor
         except BlockingIOError:
@@ -305,25 +301,24 @@ def _locked(file: Path) -> int:
 
 
 # --- together
-# Child processes that are started together and end together; what they print is passed on line by line.
 
-PATIENCE: Final = 1.8  # seconds for all of them to end in order; whoever stops them may count on 2
-_READ_ON: Final = 0.1  # seconds for the last lines of one that has ended; a child of its own may hold the pipe
+PATIENCE: Final = 1.8  # seconds for an orderly end of all; supervisors may rely on 2
+_READ_ON: Final = 0.1  # seconds for the last lines of an ended child: its own child may hold the pipe
 
 
 class ChildProcesses:
-    """Children by name; a context manager, behind which none of them is left.
+    """Children by name; a context manager for their common end.
 
-    They are in process groups of their own, so that Ctrl-C reaches the parent alone, and each is told once. For the
-    main thread: on Linux children end with the thread that started them.
+    They have their own process groups, so that Ctrl-C reaches only the parent, which signals each once. For the main
+    thread: on Linux they end with their starting thread.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]], tell: Callable[[str, str], None]) -> None:
-        """Start them.
+        """Starts the children.
 
         Args:
-            commands: by the child's name, see `common.process.machine.child_command`.
-            tell: called with the name and each line that the child prints, on any thread.
+            commands: by child name, see `common.process.machine.child_command`.
+            tell: receives child name and printed line, on any thread.
         """
         self._tell = tell
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -344,14 +339,14 @@ class ChildProcesses:
         self.stop()
 
     def ended(self) -> dict[str, int]:
-        """Exit codes of those that have ended, negative for a signal."""
+        """Exit codes of ended children, negative for signals."""
         codes = {name: process.poll() for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
     def stop(self) -> None:
-        """End all of them: in order, or after `PATIENCE` seconds at once. What they printed has been passed on then."""
+        """Ends all children, forcibly after `PATIENCE` seconds, and passes on their last lines."""
         for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
+            process.send_signal(signal.SIGTERM)  # no effect on an ended process
         deadline = time.monotonic() + PATIENCE
         for process in self._processes.values():
             try:
@@ -384,14 +379,13 @@ class ChildProcesses:
 
 
 # --- presence
-# A sign that processes are at some work, which others can look for: it ends when the last of them does.
 
 
 @contextmanager
 def show_presence(file: Path) -> Iterator[None]:
-    """Shows others that this process is at work, by a shared lock of `file`. The file and its folder are made.
+    """Shows this process's presence by a shared lock of `file`, creating it.
 
-    Several processes may be present at once. Their children are not. Where nothing can be locked, nothing is shown.
+    Several processes may be present, without their children. If locking fails, nothing is shown.
     """
     descriptor = _opened(file)
     try:
@@ -420,14 +414,13 @@ def anybody_present(file: Path) -> bool:
 
 
 def _opened(file: Path) -> int | None:
-    """The descriptor that holds the lock; None where nothing can be locked."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # whoever looks has the lock for a moment only
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # observers hold the lock only for a moment
     except OSError:
         os.close(descriptor)
         return None

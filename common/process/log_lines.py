@@ -1,4 +1,4 @@
-"""Log lines of a process: as text or as JSON, and the name by which those about an answer are found on both sides."""
+"""Log lines as text or JSON, with an answer name shared by both sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
-# Embeddings, overrides and isolates make text look like another one.
+# Embeddings, overrides and isolates disguise text.
 _REORDERING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
@@ -26,15 +26,15 @@ def steers(character: str) -> bool:
     return control or unicodedata.bidirectional(character) in _REORDERING
 
 
-# What steers a terminal or breaks a line, which a name or an error's text may hold, as JSON spells it.
+# JSON escapes of such characters; names and error texts may contain them.
 _SPELLED: Final = {code: f"\\u{code:04x}" for code in range(0x2070) if steers(chr(code))} | {ord("\n"): "\\n"}
 _BUT_LINES: Final = _SPELLED | {ord("\n"): "\n"}
 
 
 class AnswerName(str):
-    """The number of an answer's session, in 8 hex digits: device and cloud have the same one, and no text is in it.
+    """An answer's session number in 8 hex digits, shared by device and cloud.
 
-    As an argument of a log line it also becomes that line's field `request`, where lines are JSON.
+    It contains no text. As an argument of a log line it also becomes the JSON field `request`.
     """
 
     __slots__ = ()
@@ -45,8 +45,9 @@ class AnswerName(str):
 
 
 class CodePlace(str):
-    """The calls by which an exception came, and nothing that it says: as an argument of a log line, behind what it is
-    about, they keep lines of their own where lines are text.
+    """An exception's traceback without its text, as an argument of a log line.
+
+    Text logs keep its line breaks.
     """
 
     __slots__ = ()
@@ -57,7 +58,7 @@ class CodePlace(str):
 
 
 class TextLines(logging.Formatter):
-    """A line per message: what would break it, or steer the terminal that shows it, is spelled out."""
+    """A line per message, with escaped line breaks and terminal controls."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record)
@@ -72,8 +73,9 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`; `worker` in those of
-    one, `request` where the line belongs to an answer, `exception` where one was logged.
+    """A JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`.
+
+    Optional fields are `worker`, `request` for an answer, and `exception`.
     """
 
     def __init__(self, worker: int | None = None) -> None:
@@ -96,13 +98,12 @@ class JsonLines(logging.Formatter):
 
 
 def _argument(record: logging.LogRecord, kind: type[Kind]) -> Kind | None:
-    """The first argument of a line that is of this kind."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return next((argument for argument in arguments if isinstance(argument, kind)), None)
 
 
 def log_to_stderr(level: str, form: LogFormat, noisy: Iterable[str] = (), worker: int | None = None) -> None:
-    """Log from `level` on to stderr; of the loggers `noisy` warnings only. Lines of a `worker` have its number."""
+    """Logs from `level` to stderr; from `noisy` loggers warnings only; with `worker` number."""
     handler = logging.StreamHandler(sys.stderr)
     text = _TEXT if worker is None else _TEXT.replace("%(message)s", f"worker {worker}: %(message)s")
     handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(text))

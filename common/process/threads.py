@@ -1,7 +1,6 @@
-"""Threads that a daemon can't serve without, and lines of tasks in which tenants have turns.
+"""Vital threads of a daemon, and fair queues for tenants.
 
-When such a thread ends by an exception, the process ends, too, and says so. A daemon that lives and serves nobody is
-worse than one that ended: nothing starts it again.
+An exception in a vital thread ends the process: a daemon that runs without serving is not restarted.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ THREAD_DIED = 70  # exit code; EX_SOFTWARE of sysexits.h
 
 _LOG = logging.getLogger(__name__)
 
-Died = Callable[[str, BaseException], None]  # told of the thread's name and of what ended it, on that thread
+Died = Callable[[str, BaseException], None]  # called on the thread with its name and error
 
 
 def end_process(name: str, error: BaseException) -> NoReturn:
-    """End the process at once, with one line on stderr; what is on disk is safe at any moment.
+    """Ends the process at once with one line on stderr.
 
-    The error is named, but not quoted: its text may repeat what a peer sent.
+    Data on disk is safe at any moment. The error is named but not quoted: its text may repeat a peer's.
     """
     _LOG.debug("The failure was:", exc_info=error)
     print(
@@ -33,14 +32,14 @@ def end_process(name: str, error: BaseException) -> NoReturn:
         file=sys.stderr,
         flush=True,
     )
-    # Not sys.exit: it would end this thread only, and the orderly way down waits for threads, this one among them.
+    # sys.exit would end only this thread, and an orderly end waits for all threads including this one.
     os._exit(THREAD_DIED)
 
 
 def vital_thread(run: Callable[[], None], name: str, died: Died | None = None) -> threading.Thread:
-    """A daemon thread that runs `run`; `died` is told of the exception that ends it.
+    """A daemon thread for `run`; `died` receives its fatal exception.
 
-    Without `died` the exception goes where those of other threads go. Daemons pass `end_process`.
+    Without `died` the exception is handled as in other threads. Daemons pass `end_process`.
     """
 
     def guarded() -> None:
@@ -55,32 +54,30 @@ def vital_thread(run: Callable[[], None], name: str, died: Died | None = None) -
 
 
 # --- by_turns
-# A line of what waits, in which tenants have turns.
 
 Item = TypeVar("Item")
 
 
 class ByTurns(Generic[Item]):
-    """Items that wait: each tenant's in their order, the tenants by turns. For one thread, or under its caller's
-    lock.
+    """Waiting items: each tenant's in order, tenants in turn.
+
+    For one thread, or under the caller's lock.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, deque[Item]] = {}  # whose turn is next first; none is empty
+        self._waiting: dict[Hashable, deque[Item]] = {}  # next turn first, without empty queues
 
     def __iter__(self) -> Iterator[Hashable]:
-        """The tenants of what waits, whose turn is next first."""
         return iter(self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, tenant: Hashable, item: Item) -> None:
-        """Put an item behind its tenant's others."""
         self._waiting.setdefault(tenant, deque()).append(item)
 
     def keep(self, tenant: Hashable, wanted: Callable[[Item], bool]) -> int:
-        """Drop what is not wanted of a tenant's; returns how much waits then."""
+        """Drops a tenant's unwanted items and returns the number of the others."""
         items = deque(item for item in self._waiting.get(tenant, ()) if wanted(item))
         if items:
             self._waiting[tenant] = items
@@ -89,7 +86,7 @@ class ByTurns(Generic[Item]):
         return len(items)
 
     def take(self, tenant: Hashable) -> Item:
-        """The tenant's first item; it has its next turn after all others."""
+        """The tenant's first item; its next turn is after all others."""
         items = self._waiting.pop(tenant)
         item = items.popleft()
         if items:
@@ -98,16 +95,16 @@ class ByTurns(Generic[Item]):
 
 
 # --- accounts
-# Token buckets: rates that are kept, and the seconds of work that each tenant, told by its key, is charged for.
+# Token buckets: rates, and the work seconds charged to each tenant by key.
 
-TENANTS: Final = 1024  # whose accounts are kept before those that are even are forgotten
+TENANTS: Final = 1024  # accounts kept before even ones are forgotten
 
 
 class TokenBucket:
-    """Allows `rate` per second on average, `burst` at once. The caller brings the clock (seconds). For one thread.
+    """Allows `rate` per second on average and `burst` at once, by the caller's clock.
 
-    What can be refused is asked for before (`take`). What work costs is known when it is done (`charge`): then the
-    bucket may be overdrawn, and its tenant waits until it is even.
+    Times are in seconds. For one thread. `take` asks before refusable work. `charge` books known costs: it may overdraw
+    the bucket, and the tenant waits until it is even.
     """
 
     __slots__ = ("_burst", "_level", "_rate", "_updated")
@@ -123,23 +120,23 @@ class TokenBucket:
         return self._at(now) >= amount
 
     def take(self, now: float, amount: float = 1.0) -> bool:
-        """Use `amount` of what is allowed; False if it is not: what is refused costs nothing."""
+        """Uses `amount` if allowed; a refusal (False) costs nothing."""
         if not self.allows(now, amount):
             return False
         self.charge(now, amount)
         return True
 
     def charge(self, now: float, amount: float) -> None:
-        """Use `amount`, allowed or not."""
+        """Uses `amount`, allowed or not."""
         self._level = self._at(now) - amount
         self._updated = max(now, self._updated)
 
     def wait(self, now: float) -> float:
-        """Seconds until the bucket is even, 0 for now."""
+        """Seconds until the bucket is even; 0 if it is."""
         return max(0.0, -self._at(now) / self._rate)
 
     def full(self, now: float) -> bool:
-        """Whether a new bucket would behave the same, so that this one can be forgotten."""
+        """Whether the bucket equals a new one and can be forgotten."""
         return self._at(now) >= self._burst
 
     def _at(self, now: float) -> float:
@@ -147,7 +144,7 @@ class TokenBucket:
 
 
 class Accounts:
-    """The accounts of all tenants, so that whoever comes back, or comes twice, has the one that it had."""
+    """Accounts of all tenants, kept across repeated and parallel connections."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -155,7 +152,7 @@ class Accounts:
         self._kept: dict[Hashable, TokenBucket] = {}
 
     def of(self, tenant: Hashable, now: float) -> TokenBucket:
-        """The account of `tenant`. To be asked for anew each time: one that is even is forgotten some day."""
+        """The account of `tenant`; ask again each time, since even ones are forgotten."""
         known = self._kept.get(tenant)
         if known is None:
             if len(self._kept) >= TENANTS:
@@ -165,14 +162,16 @@ class Accounts:
 
 
 # --- quiet_log
-# Log lines that a peer causes: some at once, then one now and then, so that nobody can fill the disk with them.
 
 _LINES_PER_SECOND: Final = 0.2
 _LINES_AT_ONCE: Final = 5.0
 
 
 class QuietLog:
-    """Passes lines on to `log`, and says with the next one how many were left out meanwhile."""
+    """Limits the rate of lines to `log`: peers cannot fill the disk.
+
+    The next line reports the number of omitted ones.
+    """
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class QuietLog:
         self._untold = 0
 
     def tell(self, level: int, text: str, *arguments: object) -> bool:
-        """Log a line, which ends without a full stop, at `level`; whether it was."""
+        """Logs a line without a full stop at `level`; False if omitted."""
         if not self._log.isEnabledFor(level):
             return False
         if not self._lines.take(self._clock()):

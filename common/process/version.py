@@ -1,4 +1,4 @@
-"""The release of this package: `pyproject.toml`, the `server` header and `dragon --version` take it from here."""
+"""The release of this package, for `pyproject.toml`, the `server` header and `dragon --version`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from common.process.machine import ROOT
 
 VERSION = "0.1.0"
 
-COMMIT: Final = "commit.txt"  # the file in which `setup.py` writes what a wheel was built from
+COMMIT: Final = "commit.txt"  # `setup.py` writes a wheel's commit here
 
 
 def describe_version() -> str:
-    """`VERSION`, with the commit where that is known: `0.1.0 (024502a8c1d2)`."""
+    """`VERSION`, with the commit if known: `0.1.0 (024502a8c1d2)`."""
     known = commit()
     return f"{VERSION} ({known})" if known else VERSION
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this runs in, `-dirty` with changes, or that the wheel was built from.
+    """The commit of the checkout, `-dirty` with changes, or of the wheel.
 
-    None where nobody wrote it down: without git, or built from an archive.
+    None if unknown: without git, or built from an archive.
     """
     if (ROOT / ".git").exists():
         return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")

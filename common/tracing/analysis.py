@@ -1,8 +1,7 @@
 """Attributes the time between two tokens to causes, from a trace.
 
-Goes backwards from each commit on the device along what it waited for: the later of the two drafts, the message that
-brought it, the decode step that made it, what that step waited for, and so on until the commit before. Each stretch
-of that way has one cause, and the stretches add up to the whole time.
+From each commit on the device it follows prerequisites back to the previous commit: the later draft, its message, its
+decode step, and so on. Each stretch has one cause, and the stretches add up to the whole time.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ Cause = Literal[
     "prefill",
     "device decode",
     "cloud decode",
-    "device recomputation",  # a decode step for a position that was decoded before: a roll-back's price
+    "device recomputation",  # a repeated decode step for a position: a roll-back's price
     "cloud recomputation",
     "draft under way",
     "target under way",
     "other message under way",
-    "engine",  # neither decoding nor sending: aggregation, queues, threads, and whatever was not noted
+    "engine",  # neither decoding nor sending: aggregation, queues, threads, unrecorded time
 ]
 WORK = ("retrieve", "prefill", "decode")
 DECISION = ("aggregate", "follow")
-FRUITLESS = ("pre-empted", "late", "branched")  # decode steps
-PROMPT = 2_000_000  # ns; a step that begins so soon after the one before it did not wait for anything else
+FRUITLESS = ("pre-empted", "late", "branched")  # results of decode steps
+PROMPT = 2_000_000  # ns; a step this soon after the previous one waited for nothing else
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Part of the way to a token, nanoseconds."""
+    """Part of the time before a token, in nanoseconds."""
 
     cause: Cause
     start: int
@@ -50,18 +49,18 @@ class Step:
     """Time until one token became final on the device, by cause."""
 
     position: int
-    start: int  # when the token before it was final, or the request began
+    start: int  # end of the previous token, or the request's start
     end: int
-    waited_for: Side  # whose part was the last to be there: a draft, or a decision
+    waited_for: Side  # side of the last necessary draft or decision
     stretches: tuple[Stretch, ...]  # in time order, without gaps
 
     def spent(self, cause: Cause) -> int:
-        """Nanoseconds."""
+        """Nanoseconds spent on `cause`."""
         return sum(stretch.end - stretch.start for stretch in self.stretches if stretch.cause == cause)
 
 
 def steps(trace: Trace) -> list[Step]:
-    """Every token that was committed on the device, in order."""
+    """Every token committed on the device, in order."""
     index = _Index(trace)
     found: list[Step] = []
     start = 0
@@ -74,13 +73,16 @@ def steps(trace: Trace) -> list[Step]:
 
 
 def milliseconds_per_token(steps: Iterable[Step]) -> dict[Cause, float]:
-    """Mean over the tokens after the first one, whose time is the TTFT; the causes add up to the time per token."""
+    """Mean time by cause over tokens after the first (its time is TTFT).
+
+    The causes add up to the time per token.
+    """
     later = [step for step in steps if step.position > 0]
     return {cause: mean([step.spent(cause) / 1e6 for step in later]) if later else 0.0 for cause in CAUSES}
 
 
 class _Index:
-    """Index of each side's spans: finished work, arrived messages and repeated decode steps."""
+    """Each side's finished work, arrived messages and repeated decode steps."""
 
     def __init__(self, trace: Trace) -> None:
         self._done: dict[Side, list[Interval]] = {}
@@ -103,11 +105,11 @@ class _Index:
             decoded.add(span.position)
 
     def repeated(self, span: Interval) -> bool:
-        """Whether this decode step was for a position that the side had decoded, or begun to, before."""
+        """Whether the side had decoded this step's position, or begun to, before."""
         return id(span) in self._again
 
     def done(self, side: Side, at: int, kinds: Container[str], position: int | None = None) -> Interval | None:
-        """The last thing of these kinds that `side` had done by `at`; steps that came to nothing don't count."""
+        """Last useful work of these kinds finished by `side` until `at`, or None."""
         fits = (
             span
             for span in _before(self._done[side], at)
@@ -118,7 +120,7 @@ class _Index:
         return next(fits, None)
 
     def arrived(self, side: Side, at: int, details: Container[str], position: int | None) -> Interval | None:
-        """The last message of these types that had reached `side` by `at`."""
+        """Last message of these types to reach `side` until `at`, or None."""
         fits = (
             span
             for span in _before(self._arrived[side], at)
@@ -128,16 +130,16 @@ class _Index:
 
 
 class _Walk:
-    """Goes back in time from one commit; stops at the one before."""
+    """Walks back in time from one commit to the one before."""
 
     def __init__(self, index: _Index, since: int, until: int) -> None:
-        self.stretches: list[Stretch] = []  # the latest first
+        self.stretches: list[Stretch] = []  # latest first
         self._index = index
         self._since = since
         self._at = until
 
     def decided(self, commit: Interval) -> Side:
-        """Book all time until `commit` by cause; returns the side whose part was the last to be there."""
+        """Books all time until `commit` by cause; returns the side of the last prerequisite."""
         waited_for: Side | None = None
         seen: set[int] = set()
         here: Interval | None = commit
@@ -152,7 +154,6 @@ class _Walk:
         return waited_for or commit.side
 
     def _waited_for(self, span: Interval) -> Interval | None:
-        """The span before this one on the way, after its own time was booked."""
         match span.kind:
             case "aggregate":
                 return self._inputs(span)
@@ -167,13 +168,11 @@ class _Walk:
                 return self._enabling(span)
 
     def _inputs(self, span: Interval) -> Interval | None:
-        """The later of what an aggregation needs."""
         own = self._index.done(span.side, span.start, ("decode",), span.position)
         told = self._index.arrived(span.side, span.start, ("draft", "resolved"), span.position)
         return own if span.detail == "alone" else _later(own, told)
 
     def _sender(self, span: Interval) -> Interval | None:
-        """The span in which the sender of a message made what it sent, after the message's way was booked."""
         cause: dict[str, Cause] = {
             "draft": "draft under way",
             "propose": "draft under way",
@@ -201,12 +200,11 @@ class _Walk:
                 return self._index.done(sender, at, WORK)
 
     def _enabling(self, span: Interval) -> Interval | None:
-        """The span that a side's work had to wait for: the request's arrival, its work before, or a decision."""
         if span.kind == "retrieve":
             return self._index.arrived(span.side, span.start, ("open",), None)
         proposal = self._index.arrived(span.side, span.start, ("propose",), span.position)
         if proposal is not None:
-            return proposal  # what is verified
+            return proposal  # the draft to verify
         work = self._index.done(span.side, span.start, WORK)
         decision = self._index.done(span.side, span.start, DECISION)
         if work is None or decision is None:
@@ -226,7 +224,6 @@ class _Walk:
         return "cloud recomputation" if again else "cloud decode"
 
     def _spend(self, cause: Cause, start: int) -> None:
-        """Book the time from `start` to where the walk stands, as far as it lies after the commit before."""
         start = max(start, self._since)
         if start < self._at:
             self.stretches.append(Stretch(cause, start, self._at))
@@ -234,11 +231,9 @@ class _Walk:
 
 
 def _later(one: Interval | None, other: Interval | None) -> Interval | None:
-    """The span that ended last."""
     return max((span for span in (one, other) if span is not None), key=lambda span: span.end, default=None)
 
 
 def _before(spans: Sequence[Interval], at: int) -> Iterator[Interval]:
-    """The spans that ended by `at`, the last one first."""
     for number in range(bisect_right(spans, at, key=lambda span: span.end) - 1, -1, -1):
         yield spans[number]

@@ -1,6 +1,6 @@
-"""Fig. 9 of the paper: both sides' pipelines, the round trip, the estimation score and the acceptance rates.
+"""Fig. 9 of the paper: pipelines, round trip, estimation score and acceptance rates.
 
-matplotlib is imported when something is drawn.
+matplotlib is imported when drawing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INCHES: Final = (13.0, 10.0)
-HEIGHTS: Final = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the figure's rows
+HEIGHTS: Final = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the rows
 ROWS: Final = len(HEIGHTS)
-# Options of each kind of bar, and what the key says of it.
+# Options and key text of each kind of bar.
 BARS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "decode": ({"facecolor": SKY, "edgecolor": "white"}, "decode step of use"),
     "wasted": ({"facecolor": "white", "edgecolor": SKY, "hatch": "////"}, "decode step in vain: rejected, late"),
@@ -28,7 +28,7 @@ BARS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "target": ({"facecolor": GREEN, "edgecolor": "white"}, "target under way"),
     "other": ({"facecolor": PURPLE, "edgecolor": "white"}, "other message under way"),
 }
-# The same for the pipelines' lines and marks.
+# Lines and marks of the pipelines.
 DECISION: Final[dict[str, Any]] = {"color": "black", "linewidth": 0.5, "alpha": 0.5}
 MOVE: Final[dict[str, Any]] = {"color": VERMILLION, "linewidth": 1.2, "linestyle": "--"}
 ROLL_BACK: Final[dict[str, Any]] = {"color": VERMILLION, "marker": "x", "markersize": 5, "linestyle": ""}
@@ -42,18 +42,21 @@ SIDE_STYLES: Final[dict[Side, dict[str, Any]]] = {
     "cloud": {"color": BLUE, "linestyle": "--", "marker": "o"},
 }
 HEADROOM: Final = 0.15  # above the longest round trip
-SUBLANES: Final = 4  # messages of one type that are under way together lie below each other
+SUBLANES: Final = 4  # simultaneous messages of one type are drawn below each other
 _LANES: Final = ("decode", "draft", "target", "other")  # from the top
 
 
 def save_timeline(path: Path, trace: Trace, title: str) -> None:
-    """The figure as a PNG. Raises `OSError` where it can't be written."""
+    """Saves the figure as a PNG. Raises `OSError`."""
     with picture(path, rows=ROWS, title=title, inches=INCHES, heights=HEIGHTS, share_x=True) as axes:
         draw_timeline(axes, trace)
 
 
 def draw_timeline(axes: Sequence[Axes], trace: Trace) -> None:
-    """Fill `ROWS` axes, from the top. Time is in seconds since the request, from where decoding begins."""
+    """Fills `ROWS` axes from the top; time is in seconds since the request.
+
+    The time axis begins with decoding.
+    """
     if len(axes) != ROWS:
         raise ValueError(f"the timeline needs {ROWS} axes, not {len(axes)}")
     _pipeline(axes[0], trace, "cloud")
@@ -73,7 +76,7 @@ def draw_timeline(axes: Sequence[Axes], trace: Trace) -> None:
 
 
 def accumulated_acceptance(trace: Trace, side: Side) -> tuple[list[float], list[float]]:
-    """Times (seconds) and the share of `side`'s judged drafts that were the target, up to each decision."""
+    """Times (seconds) and accepted share of `side`'s judged drafts, up to each decision."""
     times: list[float] = []
     shares: list[float] = []
     right = judged = 0
@@ -88,7 +91,7 @@ def accumulated_acceptance(trace: Trace, side: Side) -> tuple[list[float], list[
 
 
 def _decisions(trace: Trace) -> list[Interval]:
-    """The aggregation of each position: the device's where both sides make it."""
+    """Aggregation of each position; the device's if both sides have one."""
     found: dict[int, Interval] = {}
     for span in trace.of("aggregate"):
         if span.position not in found or span.side == "device":
@@ -135,7 +138,6 @@ def _bar(span: Interval, lane: str) -> str:
 
 
 def _add_key(axis: Axes) -> None:
-    """Signs for everything in both pipelines, though it may not occur in this trace."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

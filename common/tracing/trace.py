@@ -1,4 +1,4 @@
-"""The trace of a request: what both sides did, on the device's clock, as it stands in the report."""
+"""A request's trace in the report: both sides' actions on the device's clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from common.estimates.policy import delta_z
 from proto.messages import OTHER, Side
 from proto.payloads.trace import Span
 
-# As in proto/payloads/trace.py, but with a message's way as one span where both ends of it are known.
+# As in proto/payloads/trace.py, but a message is one span if both its ends are known.
 IntervalKind = Literal[
     "retrieve", "prefill", "decode", "send", "receive", "transmit", "aggregate", "follow", "roll back", "migrate"
 ]
@@ -20,38 +20,38 @@ IntervalKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Estimates of the aggregating side when it decided a position. Seconds, and shares of drafts."""
+    """The aggregating side's estimates at a decision, in seconds and shares of drafts."""
 
     device_decode: float
     cloud_decode: float
     rtt: float
     device_acceptance: float
     cloud_acceptance: float
-    delta_z: float  # Eq. 8, from the side that decided: above 0 the other one would be the better aggregator
+    delta_z: float  # Eq. 8 from the deciding side: above 0 the other side would be the better aggregator
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Something that took from `start` to `end`: nanoseconds of the device's clock since the request."""
+    """An action from `start` to `end`, nanoseconds on the device's clock since the request."""
 
-    side: Side  # who did it; of a transmission, who sent
+    side: Side  # actor; sender of a transmission
     kind: IntervalKind
-    # Of a decode step what became of its draft: kept, rejected, discarded (it followed a rejected one), unused, late,
-    # pre-empted. Of a transmission which message, of an aggregation both or alone, of a migration to whom.
+    # Decode step: its draft's result (kept, rejected, discarded after a rejected one, unused, late, pre-empted).
+    # Transmission: message. Aggregation: both or alone. Migration: receiver.
     detail: str
     position: int
     start: int
     end: int
     epoch: int = 0
     count: int = 1  # tokens of a target
-    device_accepted: bool | None = None  # of a decided position; None: this side did not know the draft
+    device_accepted: bool | None = None  # at a decided position; None: this side did not know the draft
     cloud_accepted: bool | None = None
-    estimates: Snapshot | None = None  # of an aggregation
+    estimates: Snapshot | None = None  # at an aggregation
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A round trip of the link that was measured meanwhile."""
+    """A measured round trip of the link."""
 
     at: int  # nanoseconds, as in `Interval`
     rtt: float  # seconds
@@ -59,32 +59,32 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Both sides' spans in the order in which they began.
+    """Both sides' spans in order of beginning.
 
-    The cloud's times are known up to `uncertainty`: its clock is taken to be `ahead` of the device's by what the
-    shortest probe tells, which is off by half of what the two directions differ by. Without a probe, or without the
-    cloud's half, there are the device's spans alone and `notes` says why.
+    The cloud's times are known up to `uncertainty`. The shortest probe estimates how far its clock is `ahead`, wrong by
+    half the difference between the two directions. Without a probe or the cloud's half, there are only the device's
+    spans, and `notes` says why.
     """
 
     ahead: int | None  # nanoseconds
     uncertainty: int | None
     spans: tuple[Interval, ...]
     probes: tuple[Probed, ...] = ()
-    dropped: int = 0  # spans that are missing: too many, or impossible
+    dropped: int = 0  # missing spans: too many, or impossible
     notes: tuple[str, ...] = ()
 
     def of(self, *kinds: IntervalKind, side: Side | None = None) -> list[Interval]:
-        """The spans of these kinds, of one side or of both."""
+        """Spans of these kinds, of one side or both."""
         return [span for span in self.spans if span.kind in kinds and side in (None, span.side)]
 
     @property
     def cloud_known(self) -> bool:
-        """Whether the cloud's half is in it."""
+        """Whether it includes the cloud's half."""
         return any(span.side == "cloud" and span.kind != "transmit" for span in self.spans)
 
 
 def from_json(value: Mapping[str, Any]) -> Trace:
-    """The trace in a report as JSON. Raises `ValueError` when it isn't one."""
+    """Reads a trace from a report's JSON. Raises `ValueError` for other content."""
     try:
         spans = [
             Interval(**{**item, "estimates": None if item["estimates"] is None else Snapshot(**item["estimates"])})
@@ -98,9 +98,9 @@ def from_json(value: Mapping[str, Any]) -> Trace:
 
 
 # --- merge
-# Merges two sides' notes into one trace on one clock.
+# Merges both sides' spans into one trace on one clock.
 
-SLACK = 1_000_000_000  # ns beyond the request and the clocks' uncertainty that a span of the cloud may lie
+SLACK = 1_000_000_000  # ns that a cloud span may exceed the request, beyond the clocks' uncertainty
 NO_CLOCK = "The clocks could not be compared, for want of a probe: the cloud's half is left out."
 NO_CLOUD = "The cloud's half of the trace is missing."
 
@@ -109,7 +109,7 @@ _Key = tuple[str, int, int, int]  # message, position, epoch, tokens
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Spans that one side noted."""
+    """Recorded spans of one side."""
 
     spans: Sequence[Span]
     dropped: int = 0
@@ -117,8 +117,6 @@ class Notes:
 
 @dataclass(slots=True)
 class _Ends:
-    """The two ends of all messages that look alike."""
-
     sent: list[Interval] = field(default_factory=list)
     received: list[Interval] = field(default_factory=list)
 
@@ -131,10 +129,10 @@ def merge(
     ended: int,
     trips: Iterable[RoundTrip] = (),
 ) -> Trace:
-    """The trace of a request from `started` to `ended`, nanoseconds of the device's clock.
+    """Merges the trace of a request from `started` to `ended`, device nanoseconds.
 
-    `clock` is how far the cloud's clock is ahead. Its spans are moved by that; those which lie outside of the request
-    by more than the uncertainty explains are dropped: a wrong clock, or a cloud that makes them up.
+    `clock` is the lead of the cloud's clock, which is subtracted. Cloud spans outside the request by more than the
+    uncertainty are dropped: the clock is wrong, or the cloud invents them.
     """
     spans = _placed("device", judged("device", device.spans), started)
     dropped = device.dropped
@@ -161,10 +159,10 @@ def merge(
 
 
 def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
-    """Each of one side's spans, in the order in which they were noted, with what became of it if it is a draft."""
+    """One side's spans in recorded order, each draft with its result."""
     details = [span.detail for span in spans]
-    pending: dict[int, int] = {}  # position -> index of the draft that waits for its verdict
-    branches: dict[int, int] = {}  # the same of the latest branch
+    pending: dict[int, int] = {}  # position -> index of the draft without a verdict
+    branches: dict[int, int] = {}  # the same for the latest branch
     for index, span in enumerate(spans):
         if span.kind == "decode" and span.detail == "drafted":
             pending[span.position] = index
@@ -184,10 +182,10 @@ def judged(side: Side, spans: Sequence[Span]) -> list[tuple[Span, str]]:
 
 
 def joined(spans: Iterable[Interval]) -> list[Interval]:
-    """The spans, with the two ends of each message's way as one.
+    """Joins the two ends of each message into one span.
 
-    Messages that look alike are paired in order. Where their numbers differ (one was lost and sent again, or is
-    still under way) it isn't known which is which, and the ends stay alone.
+    Messages with equal keys are paired in order. If their numbers of ends differ (lost and resent, or in transit), the
+    ends stay single.
     """
     rest: list[Interval] = []
     messages: Mapping[tuple[Side, _Key], _Ends] = defaultdict(_Ends)
@@ -237,7 +235,7 @@ def _snapshot(side: Side, span: Span) -> Snapshot | None:
 
 
 # --- chrome
-# A trace in the Trace Event Format that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) open.
+# The Trace Event Format of Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev).
 
 PROCESSES: Final[dict[Side, int]] = {"device": 1, "cloud": 2}
 LANES: Final = {"decoder": 1, "aggregator": 2, "link": 3}
@@ -256,7 +254,7 @@ _MOMENTS: Final = ("roll back", "migrate", "send", "receive")
 
 
 def chrome_trace(trace: Trace) -> dict[str, Any]:
-    """The trace as one JSON object. Times are microseconds of the device's clock since the request."""
+    """The trace as a JSON object; times are device microseconds since the request."""
     return {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -296,7 +294,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _way(number: int, span: Interval) -> Iterator[dict[str, Any]]:
-    """A message under way. Several are at a time, so they are asynchronous slices, which may overlap."""
+    """An asynchronous slice, since messages in transit overlap."""
     event = {
         "name": f"{span.detail} {span.position}",
         "cat": "transmission",
@@ -305,7 +303,7 @@ def _way(number: int, span: Interval) -> Iterator[dict[str, Any]]:
         "tid": LANES["link"],
     }
     yield event | {"ph": "b", "ts": span.start / 1000, "args": _arguments(span)}
-    # With clocks that are known to half a round trip, a message can seem to arrive before it was sent.
+    # Clocks are known to half a round trip, so a message can seem to arrive before it was sent.
     yield event | {"ph": "e", "ts": max(span.start, span.end) / 1000}
 
 

@@ -1,1 +1,1 @@
-"""Readers of document formats: a file's content becomes text in stretches that know their place."""
+"""Readers of document formats: turn a file's content into sections of text."""

@@ -1,4 +1,4 @@
-"""The process that parses documents: requests on stdin, answers on stdout, one line of JSON each."""
+"""The document-parsing process: requests on stdin, answers on stdout, in lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.process.child import allow_seconds, limit
 
 
 def main() -> None:
-    """Answer until stdin ends. The arguments are bytes of memory, and seconds of processor time for each document."""
+    """Answers until stdin ends; arguments: memory in bytes, processor seconds per document."""
     memory, seconds = (int(argument) for argument in sys.argv[1:])
     limit(memory, file_bytes=0)
     warnings.simplefilter("ignore")
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def answer_request(suffix: str, content: bytes) -> dict[str, object]:
-    """Title, sections and remarks of a document, or the reason why there are none."""
+    """Title, sections and remarks of a document, or the reason for refusal."""
     try:
         found = parser_of(suffix)(content)
     except Unreadable as error:
@@ -37,7 +37,7 @@ def answer_request(suffix: str, content: bytes) -> dict[str, object]:
         return {"reason": "reading it takes more memory than it may have"}
     except RecursionError:
         return {"reason": "its parts are nested too deeply"}
-    except Exception as error:  # whatever a library makes of a damaged file
+    except Exception as error:  # any error of a library about a damaged file
         return {"reason": f"it is damaged, or no {suffix.removeprefix('.')} file ({type(error).__name__})"}
     if sum(len(section.text) for section in found.sections) > MOST_TEXT:
         return {"reason": TOO_MUCH_TEXT}

@@ -1,4 +1,4 @@
-"""Zip archives, which office documents and books are, with a limit to what they unpack to, and their parts in XML."""
+"""Zip archives of office documents and books, limited in size, and their XML parts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from lxml import etree
 
 from common.library.readers.content import NEEDS_PASSWORD, Unreadable, is_chosen
 
-# Around what newer office programs write, and what older ones show in its place.
+# Wraps new content and its fallback for older programs.
 COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 MOST_UNPACKED = 400_000_000  # bytes
-_COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # what Office encrypts into, and what it wrote before 2007
+_COMPOUND_FILE = b"\xd0\xcf\x11\xe0"  # Office's encrypted format, and its format before 2007
 _ENCRYPTED = 0x1
 _RELATIONS = "_rels/.rels"
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
-# In titles that the program gives to slides, in whatever language: «Presentación de PowerPoint».
+# In slide titles set by the program, in any language: «Presentación de PowerPoint».
 _UNCHOSEN = "PowerPoint"
 _MOST_WORDS_UNCHOSEN = 3
-# Nothing is fetched, and entities stay unexpanded.
+# Disables network and entities.
 _PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 
 
 def open_archive(content: bytes) -> ZipFile:
-    """The archive, to be closed by the caller. Raises `Unreadable`."""
+    """Opens an archive for the caller to close. Raises `Unreadable`."""
     if content.startswith(_COMPOUND_FILE):
         raise Unreadable("it needs a password, or is of a format from before 2007: save it anew, without one")
     try:
@@ -46,19 +46,19 @@ def open_archive(content: bytes) -> ZipFile:
 
 
 def parsed(archive: ZipFile, name: str) -> Any:
-    """The root of a part. Raises `KeyError` where there is none, and lxml's errors."""
+    """Root of a part. Raises `KeyError` for a missing part, and lxml's errors."""
     return parsed_part(archive.read(name))
 
 
 def parsed_part(content: bytes) -> Any:
-    """The root of a part that has been read. Raises lxml's errors."""
+    """Root of a part's content. Raises lxml's errors."""
     return etree.fromstring(content, etree.XMLParser(**_PARSER))
 
 
 def open_office(content: bytes) -> tuple[ZipFile, bytes]:
-    """The archive that a document of Office is, to be closed by the caller, and the document. Raises `Unreadable`.
+    """Opens an Office document as archive, for the caller to close, and content.
 
-    In «Strict Open XML» everything has other names: it is rewritten with those that libraries know.
+    Raises `Unreadable`. «Strict Open XML» uses other namespaces: they are rewritten to the common ones.
     """
     archive = open_archive(content)
     if _RELATIONS not in archive.namelist() or _STRICT.search(archive.read(_RELATIONS)) is None:
@@ -72,7 +72,7 @@ def open_office(content: bytes) -> tuple[ZipFile, bytes]:
 
 
 def relations(archive: ZipFile, name: str) -> dict[str, tuple[str, str]]:
-    """Kind and part of each reference of a part within the archive, by its name there."""
+    """Kind and target part of each internal reference of a part, by its id."""
     folder, last = posixpath.split(name)
     references = posixpath.join(folder, "_rels", last + ".rels")
     if references not in archive.NameToInfo:
@@ -88,12 +88,15 @@ def relations(archive: ZipFile, name: str) -> dict[str, tuple[str, str]]:
 
 
 def related(archive: ZipFile, name: str, kind: str, default: str) -> str:
-    """The name of a part of some kind to which a part refers, or the document itself, which has no name."""
+    """Name of the first part of a kind referred to by `name`, else `default`.
+
+    An empty `name` is the document itself.
+    """
     return next((part for of, part in relations(archive, name).values() if of == kind), default)
 
 
 def objects(archive: ZipFile) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each object that a document of Office embeds, without the numbers of charts."""
+    """Name and content of each embedded object, without the data of charts."""
     names = archive.namelist()
     for name in names:
         if "/charts/" not in name:
@@ -103,19 +106,19 @@ def objects(archive: ZipFile) -> Iterator[tuple[str, bytes]]:
 
 
 def description(archive: ZipFile) -> str:
-    """The name of the part that describes a document of Office."""
+    """Name of an Office document's descriptive part."""
     return related(archive, "", "core-properties", "docProps/core.xml")
 
 
 def title_in(archive: ZipFile, name: str) -> str:
-    """The title in a part that describes the document; empty without one."""
+    """Title in a descriptive part; empty without one."""
     if name not in archive.namelist():
         return ""
     return next((element.text or "" for element in parsed(archive, name).iter("{*}title")), "").strip()
 
 
 def title_of_slides(archive: ZipFile, name: str, heading: str) -> str:
-    """The title in a part that describes slides, if somebody chose it; else the `heading` of the first one."""
+    """Title of slides if a person chose it, else the first slide's `heading`."""
     title = title_in(archive, name)
     unchosen = _UNCHOSEN in title and len(title.split()) <= _MOST_WORDS_UNCHOSEN
     return title if is_chosen(title) and not unchosen else heading

@@ -12,12 +12,12 @@ from common.library.readers.tables import table_text
 DRAWING: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 DIAGRAM: Final = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 OF_OUTLINE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
-_DIGITS: Final = 15  # that spreadsheets keep of a number
+_DIGITS: Final = 15  # significant digits of spreadsheet numbers
 CHART: Final = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 
 
 def of_chart(root: Any) -> Iterator[str]:
-    """The title of a chart, and what it shows as a table; `root` is that of its part."""
+    """Title and data table of a chart, given the root of its part."""
     title = root.find(f"{CHART}chart/{CHART}title/{CHART}tx/{CHART}rich")
     if title is not None:
         yield "\n".join(_paragraphs(title))
@@ -27,7 +27,6 @@ def of_chart(root: Any) -> Iterator[str]:
 
 
 def _of_plot(plot: Any) -> Iterator[str]:
-    """A table of the series of a plot, of whatever kind; of each by itself where they have points at other places."""
     series = list(plot.iterchildren(CHART + "ser"))
     categories = next(filter(None, (_points(each, "cat") for each in series)), {})
     for first, several in groupby(series, lambda each: _points(each, "xVal") or categories):
@@ -41,12 +40,11 @@ def _of_plot(plot: Any) -> Iterator[str]:
 
 
 def _points(series: Any, *names: str) -> dict[int, str]:
-    """Values in the part of a series that has one of these names, by the numbers of its points."""
     part = next(series.iterchildren(*(CHART + name for name in names)), None)
     if part is None:
         return {}
     numbers = next(part.iter(CHART + "numCache", CHART + "numLit"), None) is not None
-    level = next(part.iter(CHART + "lvl"), part)  # the innermost of categories within others
+    level = next(part.iter(CHART + "lvl"), part)  # the innermost of nested categories
     values = {
         parse_whole_number(each.get("idx", ""), 0): each.findtext(CHART + "v", "") for each in level.iter(CHART + "pt")
     }
@@ -56,12 +54,12 @@ def _points(series: Any, *names: str) -> dict[int, str]:
 def _rounded(number: str) -> str:
     try:
         return f"{float(number):.{_DIGITS}g}"
-    except ValueError:  # such as an error in a formula
+    except ValueError:  # e.g. a formula error
         return number
 
 
 def of_diagram(outline: Iterable[Any]) -> Iterator[str]:
-    """The texts of a diagram's parts, in the order in which its outline has them."""
+    """Texts of a diagram's parts, in outline order."""
     for point in outline:
         yield from _paragraphs(point)
 

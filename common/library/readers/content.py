@@ -1,4 +1,4 @@
-"""Content of a document as a reader gives it: text in sections whose places a citation can name."""
+"""Document content from a reader: sections of text with citable places."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Unit = Literal["", "line", "row", "heading"]
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 _UNDERLINE = re.compile(r" {0,3}(={3,}|-{3,})[ \t]*")
-_NO_HEADING = re.compile(r"[ \t]*([>|#\-*+=]|\d+[.)]|$)| {4}|\t")  # begins a line that no line below makes one
-# Code begins and ends at fences; the first of them may stand behind the signs of items of lists.
+_NO_HEADING = re.compile(r"[ \t]*([>|#\-*+=]|\d+[.)]|$)| {4}|\t")  # a line that an underline does not make a heading
+# Code is between fences. List markers may precede the first fence.
 _BEGINS_CODE = re.compile(r" {0,3}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})*(`{3,}(?=[^`]*$)|~{3,}(?=[^~]*$))")
 _ENDS_CODE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
-_DEEPER = 3  # columns that the second fence may be behind the first
+_DEEPER = 3  # columns that the closing fence may be indented further
 _FRONT = re.compile(r"---[ \t]*\n(?=\S)(?:.*\n){1,256}?(?:---|\.\.\.)[ \t]*(?:\n|$)")
 _FRONT_KEY = re.compile(r"^[\w-]+[ \t]*:", re.MULTILINE)
 
@@ -35,7 +35,7 @@ _LIGATURES = {
     "\ufb06": "st",
 }
 _UNSEEN = "\u00ad\u200b\u2060\ufeff"  # soft hyphen, zero-width space, word joiner, byte order mark
-# Hyphens and spaces of typesetters, at which no line ends or which are narrower.
+# Typographic hyphens and spaces: non-breaking or narrow.
 _ALIKE = {"\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2007": " ", "\u202f": " "}
 _TYPESET = str.maketrans(_LIGATURES | _ALIKE | dict.fromkeys(_UNSEEN, ""))
 
@@ -43,7 +43,7 @@ _UNTITLED = (
     r"\(?(?:anonymous|unspecified|untitled|unnamed|no title|title|unbenannt|ohne titel|sans titre|sin t[ií]tulo"
     r"|senza titolo|sem t[ií]tulo|naamloos|bez tytułu|bez názvu|无标题|無題)\)?"
 )
-# Titles that programs give: those of no document, of any first one, and the names of files and programs.
+# Titles set by programs: placeholders, default names, file names and program names.
 _UNCHOSEN = re.compile(
     rf"(?:{_UNTITLED}(?: (?:document|dokument|page|presentation|spreadsheet))?"
     r"|(?:document|dokument|presentation|präsentation|présentation|book|mappe|workbook|binder|scan|img)"
@@ -52,7 +52,7 @@ _UNCHOSEN = re.compile(
     r".*\.(?:docx?|xlsx?|pptx?|od[tsp]|rtf|pdf|tex|dvi|indd|qxp|qxd|pages|pub|pmd|html?|md|txt|ps|ai|cdr|wpd|fm|mif)",
     re.IGNORECASE,
 )
-_MOST_DIGITS = 10  # of a number that is counted to
+_MOST_DIGITS = 10  # of a number that is parsed
 
 MOST_TEXT: Final = 20_000_000  # characters of a document
 MOST_REMARKS: Final = 20  # of a document
@@ -63,7 +63,7 @@ TOO_MUCH_TEXT = f"it has too much text: at most {MOST_TEXT:,} characters are rea
 
 
 class Unreadable(Exception):
-    """A document whose text can't be had; `reason` continues the sentence «it was skipped: ...»."""
+    """A document without readable text; `reason` continues the sentence «it was skipped: ...»."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -71,26 +71,26 @@ class Unreadable(Exception):
 
 
 class TooMuchText(Unreadable):
-    """A document with more text than is read of one."""
+    """A document with more than `MOST_TEXT` characters."""
 
     def __init__(self) -> None:
         super().__init__(TOO_MUCH_TEXT)
 
 
 def margin_lines(lines: Iterable[str]) -> list[str]:
-    """Lines of headers or footers that have a letter, each once."""
+    """Distinct header or footer lines with a letter."""
     stripped = (line.strip() for line in lines)
     return list(dict.fromkeys(line for line in stripped if any(map(str.isalpha, line))))
 
 
 def parse_whole_number(said: str, default: int) -> int:
-    """A whole number as a file states it; `default` where it states none, or one that nobody counts to."""
+    """Parses a whole number; `default` if there is none or it is too long."""
     return int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else default
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Text with the place of all of it, and the unit by which places within it are told.
+    """Text with its place, and the unit of places within it.
 
     With unit `heading` the text is Markdown.
     """
@@ -100,8 +100,9 @@ class Section:
     unit: Unit = ""
 
     def places(self, offsets: Sequence[int]) -> list[str]:
-        """The places of the characters at `offsets`, which increase, e.g. «sheet Prices, row 7»; empty where nothing
-        is known.
+        """Places of the characters at increasing `offsets`, e.g. «sheet Prices, row 7».
+
+        Empty where unknown.
         """
         if not self.unit:
             return [self.place] * len(offsets)
@@ -109,14 +110,13 @@ class Section:
         return [", ".join(filter(None, (self.place, each))) for each in within]
 
     def _headings(self, offsets: Sequence[int]) -> Iterator[str]:
-        """The last heading that begins at an offset or before."""
         found = list(headings(self.text))
         for offset in offsets:
             count = bisect_right(found, offset, key=itemgetter(0))
             yield found[count - 1][1] if count else ""
 
     def _numbers(self, offsets: Sequence[int]) -> Iterator[str]:
-        """Lines are counted from 1, as editors do."""
+        """Counts lines from 1, as editors do."""
         line, last = 1, 0
         for offset in offsets:
             line, last = line + self.text.count("\n", last, offset), offset
@@ -125,10 +125,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A document's sections in order; `title` is empty where the document itself names none.
+    """A document's sections in order; `title` is empty if the document has none.
 
-    `remarks` are short sentences for the user: what a person sees in the document and the sections lack, and what was
-    guessed.
+    `remarks` are short sentences for the user about omitted content and guesses.
     """
 
     sections: tuple[Section, ...]
@@ -137,20 +136,21 @@ class Content:
 
 
 def unread(count: int, thing: str) -> tuple[str, ...]:
-    """The remark that so many things of a kind are not read; none for 0."""
+    """Remark on `count` unread things; empty for 0."""
     if not count:
         return ()
     return (f"1 {thing} is not read" if count == 1 else f"{count} {thing}s are not read",)
 
 
 def headings(markdown: str) -> Iterator[tuple[int, str]]:
-    """Places of headings, by their characters, and their words: those behind `#`, and lines by themselves that are
-    underlined. There are none in code, nor in what a text begins with for programs.
+    """Offsets and words of Markdown headings, `#` or underlined.
+
+    Code and front matter have none.
     """
     front = front_matter(markdown)
     start, above = len(front), ""
     lines = markdown[start:].split("\n")
-    bare = True  # whether the line before the one above has nothing
+    bare = True  # whether the line two above is blank
     for line, is_text in zip(lines, outside_code(lines), strict=True):
         found = _HEADING.fullmatch(line) if is_text else None
         if found:
@@ -164,14 +164,14 @@ def headings(markdown: str) -> Iterator[tuple[int, str]]:
 
 
 def _words_of_heading(text: str) -> str:
-    """A heading's text without signs that end it, which stand apart from its words."""
     words = text.rstrip("#")
     return text.strip() if words and words[-1] not in " \t" else words.strip()
 
 
 def outside_code(lines: Iterable[str]) -> Iterator[bool]:
-    """For each line of Markdown whether it is neither code between fences nor such a fence. That of an item ends with
-    the item, too: where a line below a blank one begins left of it, and none has before.
+    """For each line of Markdown, whether it is outside fenced code.
+
+    A list item's code also ends at a line left of the item after a blank one.
     """
     fence, deepest, item, above = "", 0, 0, ""
     for line in lines:
@@ -193,39 +193,43 @@ def _column(line: str, at: int) -> int:
 
 
 def front_matter(markdown: str) -> str:
-    """The part for programs that a text begins with, between lines of dashes; empty where there is none."""
+    """Front matter of a text, between lines of dashes; empty if there is none."""
     found = _FRONT.match(markdown)
     return found[0] if found and _FRONT_KEY.search(found[0]) else ""
 
 
 def front_title(markdown: str) -> str:
-    """The title that is said there, or nothing."""
+    """Title in the front matter; empty if there is none."""
     lines = front_matter(markdown).split("\n")
     for line, below in pairwise(lines):
         key, _, value = line.partition(":")
         if key.rstrip().lower() == "title":
-            stated = below if value.strip().startswith(("|", ">")) else value  # it may begin in the next line
+            stated = below if value.strip().startswith(("|", ">")) else value  # the value may begin on the next line
             return stated.strip().strip("\"'").strip()
     return ""
 
 
 def as_typed(text: str) -> str:
-    """`text` as people type it: typesetters' ligatures, hyphens and spaces as usual ones, accents with their letters,
-    and nothing that nobody sees, such as soft hyphens. With any of these a word is another one to search and to models.
+    """Text as people type it: plain hyphens and spaces, composed accents, no ligatures.
+
+    Invisible characters such as soft hyphens are removed. Each of these would change a word for search and models.
     """
     return text if text.isascii() else in_normal_form("NFC", text.translate(_TYPESET))
 
 
 def in_lines(text: str) -> str:
-    """`text` whose lines end as on Unix, whatever system or program wrote them."""
+    """Text with Unix line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def storable(text: str) -> str:
-    """`text` without what UTF-8 can't hold, which PDFs and names of files may have, and without NUL characters."""
+    """Text without NUL and characters invalid in UTF-8.
+
+    PDFs and file names may have these.
+    """
     return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def is_chosen(title: str) -> bool:
-    """Whether somebody chose a title; programs give the name of a file, or say that there is none."""
+    """Whether a person chose the title, not a program."""
     return bool(title) and not _UNCHOSEN.fullmatch(title.strip())

@@ -1,8 +1,7 @@
-"""Text of files that do not say how its characters are encoded.
+"""Decodes files without a stated encoding.
 
-UTF-8 is taken for what it is, whatever else it could be, also where single bytes of it are damaged. What is not UTF-8
-is guessed: a note of forty bytes fits many encodings equally well, and then the one that most such files have is taken.
-Pages and mails say how they are encoded, and are read as programs that show them do.
+UTF-8 is recognised even with some damaged bytes. Other encodings are guessed: a note of forty bytes fits many, and the
+most common one wins. Pages and mails state their encoding and are read as browsers and mail programs do.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from unicodedata import category
 from common.library.readers.content import Unreadable
 from common.library.readers.latin import central_european
 
-# The longer marks first, which begin as shorter ones do.
+# Longer marks first, since shorter ones are their prefixes.
 _MARKED: Final = {
     **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
     **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
     codecs.BOM_UTF8: "utf-8-sig",
 }
-# Those that old programs write, the likelier first. Latin-1 is Windows' Western one without the quotation marks.
+# Encodings of old programs, likeliest first. Latin-1 is cp1252 without the quotation marks.
 _NARROW: Final = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "cp949", "big5", "cp1250", "cp1253"),
     *("cp1255", "cp1256"),
 )
-# Encodings that contain the one which is said, and which programs take in its place: what is beyond it occurs in both.
+# Supersets that programs use in place of the stated encoding: files contain their extra characters.
 _WIDER: Final = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -40,7 +39,7 @@ _WIDER: Final = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
-# Names that browsers know and Python does not.
+# Names known to browsers but not to Python.
 _ALSO_CALLED: Final = {
     "cp1252": "iso88591 x-cp1252",
     "cp1250": "x-cp1250",
@@ -76,17 +75,17 @@ _ALSO_CALLED: Final = {
 }
 _CALLED: Final = {name: encoding for encoding, names in _ALSO_CALLED.items() for name in names.split()}
 _NAMED: Final = ("cp", "iso", "koi8", "mac", "ascii", "gb", "hz", "big5", "shift", "euc", "johab", "tis", "utf-7")
-_OF_ASCII_BYTES: Final = ("iso2022", "hz", "utf-7")  # begin the names of encodings whose bytes are valid UTF-8, too
-_STRAY: Final = 16  # bytes for each NUL in a text that is not UTF-16
-_WHOLE: Final = 4  # characters beyond ASCII for each byte that is none, in UTF-8 that was damaged
-_ALONE: Final = 1.5  # bytes beyond ASCII in a row, on average
-_SHORT: Final = 32  # characters that are too few to tell a text's disorder
-_FEWEST: Final = 5  # characters of several alphabets that can be called text at all
-_ONE_ALPHABET: Final = 2  # upper bytes that a short text has: ASCII's, and those of its letters or signs
+_OF_ASCII_BYTES: Final = ("iso2022", "hz", "utf-7")  # prefixes of encodings with bytes that are also valid UTF-8
+_STRAY: Final = 16  # bytes per NUL, at least, in text other than UTF-16
+_WHOLE: Final = 4  # non-ASCII characters per invalid byte in damaged UTF-8
+_ALONE: Final = 1.5  # average run of bytes beyond ASCII
+_SHORT: Final = 32  # too few characters to measure a text's disorder
+_FEWEST: Final = 5  # least number of characters to recognise text of several alphabets
+_ONE_ALPHABET: Final = 2  # different upper bytes of a short text: ASCII's, and one of its letters or signs
 _NO_TEXT: Final = frozenset({"Cn", "Co"})  # unassigned, private
-_AS_GOOD: Final = 0.05  # difference in disorder that does not tell encodings apart
-_CLEARLY: Final = 0.1  # difference in likeness to a language that does
-_SAMPLE: Final = 2**16  # bytes that are guessed from
+_AS_GOOD: Final = 0.05  # difference in disorder that is not significant
+_CLEARLY: Final = 0.1  # difference in likeness to a language that is
+_SAMPLE: Final = 2**16  # bytes used for guessing
 _CONTROLS: Final = "\x00-\x08\x0e-\x1a\x1c-\x1f\x7f"
 _CONTROL_BYTES: Final = re.compile(f"[{_CONTROLS}]".encode())
 _CONTROL_CHARACTERS: Final = re.compile(f"[{_CONTROLS}\x80-\x9f\ufffd-\uffff]")
@@ -96,17 +95,18 @@ _BIG5_CHARACTER: Final = re.compile(rb"[\xa1-\xc6][\x40-\x7e\xa1-\xfe]")
 _BIG5: Final = re.compile(rb"(?:[\x00-\x7f]|" + _BIG5_CHARACTER.pattern + rb")+")
 _ENDS_IN_ASCII: Final = 0.25  # of characters
 _WITH_NUL: Final = "it is not text: it contains NUL bytes"
-_ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never a part of another one
+_ALWAYS_CHARACTERS: Final = (b"\n", b" ", b",", b".")  # never part of another character
 
 
 def decoded(content: bytes) -> str:
-    """The text of a file that is nothing but text. Raises `Unreadable`."""
+    """Text of a plain text file. Raises `Unreadable`."""
     return text_and_remarks(content)[0]
 
 
 def text_and_remarks(content: bytes) -> tuple[str, tuple[str, ...]]:
-    """The text of a file that is nothing but text, and what the user is told where it was guessed. Raises
-    `Unreadable`.
+    """Text of a plain text file, with a remark if its encoding was guessed.
+
+    Raises `Unreadable`.
     """
     marked = _marked(content)
     if marked is not None:
@@ -126,12 +126,15 @@ def text_and_remarks(content: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def in_utf8(content: bytes, encoding: str) -> bytes:
-    """A file whose encoding somebody named, unless its first bytes tell another one. Raises `Unreadable`."""
+    """Recodes a file from a named encoding, unless a byte order mark contradicts.
+
+    Raises `Unreadable`.
+    """
     return content if _marked(content) is not None else content.decode(encoding, "replace").encode()
 
 
 def is_of_text(encoding: str) -> bool:
-    """Whether texts are written in an encoding of this name."""
+    """Whether an encoding of this name is for text."""
     try:
         return codecs.lookup(encoding).name.startswith((*_NAMED, "utf"))
     except (LookupError, ValueError):
@@ -139,18 +142,19 @@ def is_of_text(encoding: str) -> bool:
 
 
 def decoded_as(content: bytes, said: str) -> str:
-    """The text of a file that says, or is said, to be encoded in `said`: which may be empty, unknown, too narrow or not
-    true. Raises `Unreadable`.
+    """Text of a file with a stated encoding: maybe empty, unknown or wrong.
+
+    Raises `Unreadable`.
     """
     marked = _marked(content)
     if marked is not None:
-        return marked.replace("\0", "")  # nobody sees it
+        return marked.replace("\0", "")  # invisible
     if content.count(0) * _STRAY > len(content):
         return decoded(content)
     content = content.replace(b"\0", b"")
     try:
         name = codecs.lookup(_CALLED.get(said.strip().lower(), said)).name
-    except (LookupError, ValueError):  # the second for a NUL in it
+    except (LookupError, ValueError):  # ValueError: a NUL in the name
         return decoded(content)
     if not name.startswith(_OF_ASCII_BYTES):
         try:
@@ -159,19 +163,18 @@ def decoded_as(content: bytes, said: str) -> str:
             pass
     if name.startswith("utf-8"):
         return _damaged(content, whole=1) or decoded(content)
-    if not name.startswith(_NAMED):  # nothing that the bytes of a text are in
+    if not name.startswith(_NAMED):  # not a text encoding
         return decoded(content)
     return content.decode(_WIDER.get(name, name), "replace")
 
 
 def _marked(content: bytes) -> str | None:
-    """The text of a file that begins with a mark of its encoding; else None. Raises `Unreadable`."""
     return next((_decoded(content, encoding) for mark, encoding in _MARKED.items() if content.startswith(mark)), None)
 
 
 def _decoded(content: bytes, encoding: str) -> str:
     try:
-        # The mark of UTF-8 leaves no doubt; what is damaged behind it is single characters.
+        # The mark proves UTF-8; damage after it affects single characters.
         return content.decode(encoding, "replace" if encoding == "utf-8-sig" else "strict")
     except UnicodeDecodeError as error:
         name = encoding.removesuffix("-sig").upper()
@@ -179,7 +182,7 @@ def _decoded(content: bytes, encoding: str) -> str:
 
 
 def _damaged(content: bytes, whole: int = _WHOLE) -> str | None:
-    """The text of UTF-8 that was cut within a character, or has some bytes in between that are none; else None."""
+    """Text of UTF-8 with a cut end or some invalid bytes; else None."""
     text = content.decode("utf-8", "replace")
     bad = text.count("\ufffd")
     good = len(text) - len(text.encode("ascii", "ignore")) - bad
@@ -188,7 +191,7 @@ def _damaged(content: bytes, whole: int = _WHOLE) -> str | None:
 
 
 def _wide(content: bytes) -> str:
-    """UTF-16 without a mark: what it shares with ASCII, blanks and line breaks at least, has NUL as its upper byte."""
+    """Decodes UTF-16 without a mark: blanks and line breaks have a NUL upper byte."""
     first, last = content[::2], content[1::2]
     encoding, upper = ("utf-16-le", last) if last.count(0) > first.count(0) else ("utf-16-be", first)
     if len(content) % 2 == 0:
@@ -199,7 +202,6 @@ def _wide(content: bytes) -> str:
 
 
 def _is_likely(sample: bytes, encoding: str, upper: bytes, text: str) -> bool:
-    """Whether bytes are text in UTF-16, of which they have the upper halves `upper`."""
     if any(category(character) in _NO_TEXT for character in text):
         return False
     if len(upper) < _SHORT and len(set(upper)) <= _ONE_ALPHABET:
@@ -208,7 +210,6 @@ def _is_likely(sample: bytes, encoding: str, upper: bytes, text: str) -> bool:
 
 
 def _narrow(content: bytes) -> tuple[str, str]:
-    """The text, and in which encoding it is likeliest."""
     if _CONTROL_BYTES.search(content):
         raise Unreadable("it is not text: it contains control characters, and is not UTF-8")
     sample = _sample(content)
@@ -217,12 +218,13 @@ def _narrow(content: bytes) -> tuple[str, str]:
         found = "big5"
     if found is None:
         raise Unreadable("it is not text, or in an encoding that can't be told: save it as UTF-8")
-    return content.decode(found, "replace"), found  # the sample was right; a damaged byte later on is one character
+    return content.decode(found, "replace"), found  # the sample was right; a damaged byte later costs one character
 
 
 def _is_big5(sample: bytes) -> bool:
-    """Whether bytes that are half-width kana in Japanese are the frequent characters of Big5: of these, every second
-    one ends with a byte of ASCII, which in a row of kana no other letter follows.
+    """Whether bytes of half-width kana are frequent characters of Big5 instead.
+
+    About half of these end with an ASCII byte, unlike a row of kana.
     """
     if _BIG5.fullmatch(sample) is None:
         return False
@@ -231,7 +233,7 @@ def _is_big5(sample: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """Lines that have more than ASCII, which every encoding shares."""
+    """Keeps lines with bytes beyond ASCII: encodings differ in these."""
     lines, size = list[bytes](), 0
     for line in content.splitlines(keepends=True):
         if line.isascii():
@@ -247,8 +249,9 @@ def _sample(content: bytes) -> bytes:
 
 
 def _latin(sample: bytes) -> str | None:
-    """The encoding of a text whose letters beyond ASCII stand by themselves between others, as accents and signs do and
-    no other alphabet's letters; None for another text, and one that has bytes which are no letters in Latin-1.
+    """Encoding of a text with isolated letters beyond ASCII, such as accents.
+
+    None for text in other alphabets, and for bytes that are no letters in Latin-1.
     """
     runs = _BEYOND_ASCII.findall(sample)
     if sum(map(len, runs)) >= _ALONE * len(runs):
@@ -257,7 +260,6 @@ def _latin(sample: bytes) -> str | None:
 
 
 def _likeliest(sample: bytes, among: Sequence[str]) -> str | None:
-    """The encoding of a text that has it without saying so; None where none makes text of it."""
     from charset_normalizer import from_bytes  # hardly any document needs it
 
     matches = from_bytes(sample, cp_isolation=list(among))

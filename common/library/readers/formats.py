@@ -1,4 +1,4 @@
-"""Document formats by the endings of file names, and who reads them."""
+"""Document formats and their readers, by file suffix."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SOURCE: Final = (
     ".py .pyi .js .mjs .ts .tsx .jsx .java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .sh .bash .ps1"
     " .sql .r .jl .lua .pl .hs .ex .exs .clj .toml .yaml .yml .ini .cfg .tex"
 )
-# Text is decoded, and hardly more, which is done at once.
+# Decoded in this process, with little further work.
 TEXT: Final[dict[str, Reader]] = {
     **dict.fromkeys((".md", ".markdown"), read_markdown),
     **dict.fromkeys((".txt", *_SOURCE.split()), read_text),
 }
-# Everything else is parsed, by libraries of which any could meet a document that is too much for it.
+# Parsed in another process, since any document may be too much for a parser.
 PARSED: Final = {
     ".pdf": "pdf:read_pdf",
     ".pptx": "slides:read_pptx",
@@ -45,11 +45,11 @@ PARSED: Final = {
     ".mhtml": "mail:read_web_archive",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
-# Files that do not say how their characters are encoded.
+# Files that do not state their encoding.
 GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
-# Counted up where a reader reads otherwise than it did, so that libraries take its documents in again.
+# Increment when a reader changes its output, so that libraries read its documents again.
 REVISIONS: Final = dict.fromkeys(SUFFIXES, 8)
-# Documents that are not read, and what the program that wrote them can save them as.
+# Unread formats, with the format to save them as.
 CONVERTIBLE: Final = {
     ".doc": "docx",
     ".xls": "xlsx",
@@ -58,19 +58,18 @@ CONVERTIBLE: Final = {
     ".numbers": "xlsx",
     ".msg": "eml",
 }
-# The same for people.
 READ: Final = " ".join(sorted(suffix[1:] for suffix in SUFFIXES.difference(_SOURCE.split()))) + ", and source code"
 
 
 def explain_unread_format(suffix: str) -> str:
-    """The reason why a file of an ending that is none of `SUFFIXES` is not read, and what to do."""
+    """Reason why a file of another suffix is not read, and the remedy."""
     if suffix in CONVERTIBLE:
         return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"
     return f"it is of a type that is not read; these are: {READ}"
 
 
 def parser_of(suffix: str) -> Reader:
-    """The reader of a parsed format; its library is imported now."""
+    """Reader of a parsed format; imports its library."""
     module, _, name = PARSED[suffix].partition(":")
     reader: Reader = getattr(import_module(f"common.library.readers.{module}"), name)
     return reader

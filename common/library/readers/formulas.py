@@ -1,4 +1,4 @@
-"""Formulas of documents as text in a line, e.g. `(a + b)/c` or `x^2`."""
+"""Formulas as text in a line, e.g. `(a + b)/c` or `x^2`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bs4 import Tag
 MATHS: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
 _RUNS: Final = {MATHS + "r", MATHS + "t", "mi", "mn", "mo", "mtext", "ms"}
-_APPLIED: Final = "\u2061"  # between a function and what it is of
-_UNSEEN: Final = f"{_APPLIED}\u2062\u2063\u2064"  # signs that say what is multiplied, listed or added
+_APPLIED: Final = "\u2061"  # between a function and its argument
+_UNSEEN: Final = f"{_APPLIED}\u2062\u2063\u2064"  # invisible signs for products, lists and sums
 _SHOWN_APART: Final = re.compile(r"\{\\displaystyle (.*)\}", re.DOTALL)
 
 
@@ -73,7 +73,7 @@ def office_in_line(element: Any) -> str:
 
 
 def page_in_line(math: Tag) -> str:
-    """A formula of a page: in TeX where it says that, too."""
+    """A formula of a page, in its TeX form if stated."""
     annotation = math.find("annotation", encoding="application/x-tex")
     said = str(math.get("alttext") or (annotation.get_text() if annotation else "")).strip()
     shown = _SHOWN_APART.fullmatch(said)
@@ -85,7 +85,7 @@ def _of_page(element: Tag) -> str:
     parts = [_of_page(child) for child in children]
     in_a_row = _in_a_row((child.name in _RUNS, part) for child, part in zip(children, parts, strict=True))
     match element.name, parts:
-        case "semantics", [shown, *_]:  # the others say the same for programs
+        case "semantics", [shown, *_]:  # the others repeat it for programs
             return shown
         case "mfrac", [above, below]:
             return f"{_grouped(above)}/{_grouped(below)}"
@@ -109,7 +109,6 @@ def _of_page(element: Tag) -> str:
 
 
 def _fenced(element: Tag, parts: list[str]) -> str:
-    """Parts in brackets, with signs between them of which the last one is repeated."""
     signs = "".join(str(element.get("separators", ",")).split())
     between = chain(signs, repeat(signs[-1:]))
     inner = "".join(chain.from_iterable(zip(parts[:-1], between, strict=False))) + "".join(parts[-1:])
@@ -117,8 +116,9 @@ def _fenced(element: Tag, parts: list[str]) -> str:
 
 
 def _in_a_row(parts: Iterable[tuple[bool, str]]) -> str:
-    """Parts one behind the other, each with whether it is a run of characters. Where one is more than that, or a sign
-    that nobody sees, the digits at both sides are not of one number: 2½ is no 21/2.
+    """Joins parts, each with whether it is a run of characters.
+
+    Digits on both sides of a larger part, or of an invisible sign, are separate numbers: 2½ is not 21/2.
     """
     written, after_run, applied = [""], True, False
     for is_run, part in parts:
@@ -132,7 +132,7 @@ def _in_a_row(parts: Iterable[tuple[bool, str]]) -> str:
 
 
 def _marked(part: str, mark: str) -> str:
-    """A part with a mark above or below it, which as a character stands behind the one that it marks."""
+    """A part with a combining mark after it."""
     return f"{f'({part})' if len(part) > 1 else part}{mark}"
 
 

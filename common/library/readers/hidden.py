@@ -1,4 +1,4 @@
-"""Removal of the parts of a page that nobody sees, by an attribute, a style, a rule, or as a dialog is not open."""
+"""Removes hidden parts of a page: by attribute, style or rule, and closed dialogs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UNSEEN: Final = re.compile(
 )
 _SEEN: Final = re.compile(r"(?:^|[;{\s])(?:display\s*:\s*(?!none)\w|visibility\s*:\s*visible)", re.IGNORECASE)
 _SCREEN: Final = re.compile(r"@media\s+(?:only\s+)?(?:screen|all)\s*$", re.IGNORECASE)
-_MOST_RULES: Final = 100  # that are looked up in a page
+_MOST_RULES: Final = 100  # looked up per page
 _LONGEST_SHEET: Final = 1_000_000  # characters
 _WORD: Final = re.compile(r"\w")
 
 
 def remove_hidden(page: BeautifulSoup) -> None:
-    """Take out of a page what nobody sees, unless that is all of it, which a program shows later."""
+    """Removes hidden content, unless all is hidden: a program then shows it later."""
     elements = [element for element in page.descendants if isinstance(element, Tag)]
     found = [element for element in elements if _is_hidden(element)] + _hidden_by_rules(page, elements)
     hidden = {id(element): element for element in found}
@@ -48,7 +48,6 @@ def _is_hidden(element: Tag) -> bool:
 
 
 def _hidden_by_rules(page: BeautifulSoup, elements: Sequence[Tag]) -> list[Tag]:
-    """Elements that the last rule about them hides, of rules that name a class or an element of the page."""
     sheets = (element.get_text()[:_LONGEST_SHEET] for element in elements if element.name == "style")
     rules = [rule for sheet in sheets for rule in _rules(sheet)]
     if not any(hides for _, hides in rules):
@@ -71,7 +70,7 @@ def _hidden_by_rules(page: BeautifulSoup, elements: Sequence[Tag]) -> list[Tag]:
 
 
 def _rules(sheet: str) -> Iterator[tuple[str, bool]]:
-    """Selectors of a style sheet with whether they hide, or show; none that depend on a state or on another medium."""
+    """Selectors of a style sheet and whether they hide, without states and other media."""
     text, at = _COMMENT.sub("", sheet), 0
     while (start := text.find("{", at)) >= 0:
         heading = text[at:start].rpartition(";")[2].strip()
@@ -89,7 +88,6 @@ def _rules(sheet: str) -> Iterator[tuple[str, bool]]:
 
 
 def _end(text: str, start: int) -> int:
-    """The place of the brace that closes the one at `start`."""
     depth = 0
     for match in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if match[0] == "{" else -1

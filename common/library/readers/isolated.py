@@ -1,7 +1,7 @@
-"""Reads documents in a process of its own: one that hangs, crashes or eats memory costs its document and nothing else.
+"""Reads documents in a separate process: a crash costs only the document.
 
-The process gets contents over a pipe and gives text back. It limits itself, ends with the process that started it, may
-write no file, and leaves no core dump: both would hold what is private.
+The process limits itself and ends with its parent. It may write no file and no core dump, which would hold private
+content.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from common.process.machine import child_command, python_environment
 
 UNITS = get_args(Unit)
 PROCESSOR_SECONDS = 60  # for one document
-SECONDS = 300.0  # for one document, on a machine with other work
+SECONDS = 300.0  # for one document, on a busy machine
 MEMORY = 2 * 2**30  # bytes of address space
-_KEPT = 4  # part of the memory that a process may keep of documents which it has read
-_LONGEST_ANSWER = 2**28  # bytes, of a text of characters that take twelve each
+_KEPT = 4  # 1 / 4 of the memory: a larger process is replaced after a document
+_LONGEST_ANSWER = 2**28  # bytes; a character may take twelve
 
 
 class IsolatedReader:
-    """To be closed in the end; the process is started when the first document is read. For one thread at a time."""
+    """Reads documents in a process started on demand; for one thread.
+
+    Close it at the end.
+    """
 
     def __init__(
         self, seconds: float = SECONDS, memory: int = MEMORY, processor_seconds: int = PROCESSOR_SECONDS
@@ -64,13 +67,12 @@ class IsolatedReader:
         return answer
 
     def close(self) -> None:
-        """End the process."""
         if self._process is None:
             return
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was not written yet goes nowhere
+                with suppress(OSError):  # unwritten data is lost
                     pipe.close()
         self._process.wait()
         self._process = None
@@ -84,13 +86,12 @@ class IsolatedReader:
                 env=python_environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # what a library complains of may be of the document
+                stderr=subprocess.DEVNULL,  # errors of a library may quote the document
             )
         return self._process
 
 
 def _resident(process: subprocess.Popen[bytes]) -> int:
-    """Bytes that a process has in memory; nothing where it has ended."""
     try:
         return int(psutil.Process(process.pid).memory_info().rss)
     except psutil.Error:
@@ -98,7 +99,7 @@ def _resident(process: subprocess.Popen[bytes]) -> int:
 
 
 def _answer(process: subprocess.Popen[bytes], suffix: str, content: bytes) -> Content | None:
-    """The process's answer; None when it ends instead, or answers what no reader does. Raises `Unreadable`."""
+    """The process's answer; None if it ends or answers nonsense. Raises `Unreadable`."""
     assert process.stdin is not None and process.stdout is not None
     try:
         process.stdin.write(json.dumps({"suffix": suffix, "size": len(content)}).encode() + b"\n")
@@ -111,7 +112,7 @@ def _answer(process: subprocess.Popen[bytes], suffix: str, content: bytes) -> Co
 
 
 def _content(answer: dict[str, Any]) -> Content:
-    """The answer's content, by its types: a document may have taken the reader over. Raises `Unreadable`."""
+    """Checks types: a document may have taken over the process. Raises `Unreadable`."""
     if "reason" in answer:
         raise Unreadable(str(answer["reason"]))
     sections = [Section(str(text), str(place), unit) for text, place, unit in answer["sections"] if unit in UNITS]

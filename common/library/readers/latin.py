@@ -1,7 +1,7 @@
-"""Western and Central European text, told apart by the letters of languages.
+"""Distinguishes Western from Central European text by the letters of languages.
 
-The encodings of both have letters at the same bytes, and nearly all that Central Europe's make of a Western text are
-letters, too. But no language has any letters: each has a few beyond ASCII, and those of a text are of one language.
+Both encodings use the same bytes for letters. But each language has only a few letters beyond ASCII, and a text's
+letters are of one language.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ _LANGUAGES: Final = {
     ),
 }
 _LANGUAGES[_CENTRAL[1]] = _LANGUAGES[_CENTRAL[0]]
-_FOREIGN: Final = 2  # letters of the language that one of another outweighs
-_CLEARLY: Final = 2  # letters by which Central Europe must be ahead
-_OF_ONE: Final = 0.9  # share of a text's letters that are of its language
+_FOREIGN: Final = 2  # letters of the language that one foreign letter outweighs
+_CLEARLY: Final = 2  # lead in letters that Central Europe needs
+_OF_ONE: Final = 0.9  # share of a text's letters that belong to its language
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_OF_WORDS: Final = frozenset("·\xad\xa0\u2018\u2019“”„–—…")  # signs that stand between letters in any language
+_OF_WORDS: Final = frozenset("·\xad\xa0\u2018\u2019“”„–—…")  # signs between letters in any language
 _RAISED: Final = frozenset("ªº¹²³")  # signs at the end of a word
-_OPENING: Final = frozenset("¿¡")  # that Spanish counts by like by letters
+_OPENING: Final = frozenset("¿¡")  # Spanish signs that count as letters
 
 
 @dataclass(frozen=True, slots=True)
 class _Likeness:
-    """Likeness of a text to the language that it is most like."""
-
     letters: int  # beyond ASCII, of that language
-    others: int  # and what no text of it has
+    others: int  # characters foreign to it
 
     @property
     def score(self) -> int:
@@ -64,8 +62,9 @@ class _Likeness:
 
 
 def central_european(sample: bytes) -> str | None:
-    """The encoding of a text in a language of Central Europe, whose letters in another encoding would be no Western
-    language's; None for any other text, and for one that can't be told.
+    """Encoding of a text in a Central European language; None for other texts.
+
+    None also for unclear texts: their letters in the Western encoding would fit a Western language.
     """
     western = _likeness(sample, _WESTERN)
     found = [(likeness, name) for name in _CENTRAL if (likeness := _likeness(sample, name)) is not None]
@@ -77,7 +76,7 @@ def central_european(sample: bytes) -> str | None:
 
 
 def _likeness(sample: bytes, encoding: str) -> _Likeness | None:
-    """None where the bytes are no text in this encoding."""
+    """None where the bytes cannot be text in this encoding."""
     try:
         text = f" {sample.decode(encoding).lower()} "
     except UnicodeDecodeError:
@@ -89,7 +88,7 @@ def _likeness(sample: bytes, encoding: str) -> _Likeness | None:
             raised += not after.isalpha()
             wrong += after.isalpha()
         elif character.isalpha():
-            if before.isdigit() or after.isdigit():  # a sign of money or a fraction, by another encoding
+            if before.isdigit() or after.isdigit():  # a currency sign or a fraction in another encoding
                 wrong += 1
             else:
                 letters[character] += 1

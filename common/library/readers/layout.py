@@ -1,7 +1,6 @@
-"""The words of a page as text in the order in which a person reads it: columns, tables, paragraphs.
+"""Puts the words of a page into reading order: columns, tables, paragraphs.
 
-Programs write a page's words in any order: a table row by row, columns one behind the other or line by line. So words
-are put together by where they stand, and by the order of writing only where that leaves several readings.
+Programs write words in any order, so position decides. The order of writing decides only between several readings.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from unicodedata import bidirectional
 
 from common.library.readers.tables import OF_TEXTS, filled_down, table_text
 
-_HYPHEN: Final = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also the one that is typed as such, and the soft one
+_HYPHEN: Final = re.compile(r"(?<=\w)[-\u2010\u00ad]\n(?=\w)")  # also typed and soft hyphens
 _WITHIN_PARAGRAPH: Final = re.compile(r"(?<![\n.:;!?])\n(?![\n•*\-])")
-_APART: Final = 1.0  # sizes of a letter between words that belong to different columns
-_SAME_LINE: Final = 0.4  # part of the lower word's height that both have
-_NEW_PARAGRAPH: Final = 1.5  # usual distances of lines
-_HEADING: Final = 1.15  # usual sizes of letters
-_FEW_ROWS: Final = 3  # of a column or a table, at least
-_FEW_COLUMNS: Final = 3  # of a table without lines between them
+_APART: Final = 1.0  # letter sizes between words of different columns
+_SAME_LINE: Final = 0.4  # overlap of one line, as part of a word's height
+_NEW_PARAGRAPH: Final = 1.5  # usual line distances
+_HEADING: Final = 1.15  # usual letter sizes
+_FEW_ROWS: Final = 3  # least number in a column or table
+_FEW_COLUMNS: Final = 3  # in a table without lines
 _CROSSING: Final = 0.25  # share of the rows beside a gutter that may cross it
-_FILLED: Final = 0.6  # part of a column's width that most lines of prose have
-_LETTERS: Final = 15  # that lines of prose have on average
+_FILLED: Final = 0.6  # part of a column's width that most lines of prose fill
+_LETTERS: Final = 15  # average letters of lines of prose
 _MARGIN: Final = 2  # lines above or below a page
-_SNAP: Final = 3.0  # points between lines of a table that are the same
-_SHORTEST: Final = 6.0  # points of a line of a table
-MOST_RULES: Final = 3000  # more than that are a drawing
-_TALL: Final = 2.5  # usual sizes of what is no line of text
+_SNAP: Final = 3.0  # points between table lines that count as one
+_SHORTEST: Final = 6.0  # points of a table line
+MOST_RULES: Final = 3000  # more are a drawing
+_TALL: Final = 2.5  # usual sizes; anything taller is not a line of text
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A place on a page in points, from the lower left corner."""
+    """An area of a page in points, from the lower left corner."""
 
     left: float
     bottom: float
@@ -53,12 +52,12 @@ class Box:
         return (self.left + self.right) / 2, (self.bottom + self.top) / 2
 
     def holds(self, other: Box) -> bool:
-        """Whether the middle of another one is within."""
+        """Whether the middle of another box is within."""
         x, y = other.middle
         return self.left <= x <= self.right and self.bottom <= y <= self.top
 
     def beside(self, other: Box) -> bool:
-        """Whether both stand on one line."""
+        """Whether both boxes are on one line."""
         top, bottom = self.top, self.bottom
         common = (top if top < other.top else other.top) - (bottom if bottom > other.bottom else other.bottom)
         return common > _SAME_LINE * (top - bottom) or common > _SAME_LINE * (other.top - other.bottom)
@@ -66,7 +65,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Letters without a blank; `order` counts in the order in which they were written."""
+    """Letters without a blank; `order` counts in order of writing."""
 
     box: Box
     text: str
@@ -76,7 +75,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Words of a line that nothing separates, or a table with its lines."""
+    """Words of a line without separation, or a table with its lines."""
 
     box: Box
     text: str
@@ -87,7 +86,7 @@ class Run:
 
 @dataclass(slots=True)
 class Grid:
-    """Lines between the cells of a table: places from left to right and from the top down, and the lines themselves."""
+    """Lines of a table: positions left to right and top down, and all lines."""
 
     columns: list[float]
     rows: list[float]
@@ -99,7 +98,7 @@ class Grid:
         return Box(self.columns[0], self.rows[-1], self.columns[-1], self.rows[0])
 
     def cell(self, box: Box) -> tuple[int, int] | None:
-        """Row and column in which something stands."""
+        """Row and column of a box; None outside."""
         x, y = box.middle
         if not (self.columns[0] <= x <= self.columns[-1] and self.rows[-1] <= y <= self.rows[0]):
             return None
@@ -108,27 +107,27 @@ class Grid:
         return row, column
 
     def parted_from_right(self, row: int, column: int) -> bool:
-        """Whether a line stands at the right of a cell."""
+        """Whether a line is at the right of a cell."""
         y = (self.rows[row] + self.rows[row + 1]) / 2
         x = self.columns[column + 1]
         return any(abs(each.left - x) <= _SNAP and each.bottom <= y <= each.top for each in self.upright)
 
     def parted_from_below(self, row: int, column: int) -> bool:
-        """Whether a line stands below a cell."""
+        """Whether a line is below a cell."""
         x = (self.columns[column] + self.columns[column + 1]) / 2
         y = self.rows[row + 1]
         return any(abs(each.top - y) <= _SNAP and each.left <= x <= each.right for each in self.level)
 
 
 class PageReader:
-    """Reads pages one behind the other: a table may go on from one to the next, without its headings."""
+    """Reads pages in order: a table may continue on the next without its headings."""
 
     def __init__(self) -> None:
-        self._columns = list[float]()  # of the table that the last page ended with
+        self._columns = list[float]()  # of the table at the end of the last page
         self._headings = list[str]()
 
     def text_of(self, words: Sequence[Word], rules: Sequence[Box]) -> str:
-        """The text of a page with these words and straight lines, in paragraphs and the rows of tables."""
+        """Text of a page with these words and lines, in paragraphs and table rows."""
         if not words:
             return ""
         tables, left = list[Run](), list(words)
@@ -163,12 +162,11 @@ def _alike(columns: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _few(words: Iterable[Word]) -> bool:
-    """Whether words are no more than a page's header or footer has."""
     return len(rows_of(runs_of(words))) <= _MARGIN
 
 
 def heading_of(words: Sequence[Word]) -> str:
-    """The words in the largest letters of a page, if these are larger than others; empty where none are."""
+    """Words in a page's largest letters; empty if no letters are larger than others."""
     runs = runs_of(words)
     usual = median([run.size for run in runs for _ in range(len(run.text))] or [0])
     large = max((run.size for run in runs if any(map(str.isalpha, run.text))), default=0)
@@ -180,7 +178,7 @@ def heading_of(words: Sequence[Word]) -> str:
 
 
 def runs_of(words: Iterable[Word]) -> list[Run]:
-    """Words that follow each other on a line, in the order in which they were written."""
+    """Joins consecutive words of a line, in order of writing."""
     groups = list[list[Word]]()
     for word in words:
         last = groups[-1][-1] if groups else None
@@ -192,7 +190,7 @@ def runs_of(words: Iterable[Word]) -> list[Run]:
 
 
 def _follows(word: Word, last: Word) -> bool:
-    """Whether a word stands beside the one that was written before, at its right or, in some scripts, its left."""
+    """Whether a word is beside the previous one, right or (in some scripts) left."""
     box, other = word.box, last.box
     gap = box.left - other.right
     if gap < -last.size:
@@ -211,7 +209,7 @@ def _around(boxes: Iterable[Box]) -> Box:
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs by the lines that they stand on, from the top down, each as it is read."""
+    """Runs by line, from the top down, each line in reading order."""
     rows = list[list[Run]]()
     for run in sorted(runs, key=lambda run: (-run.box.top, run.box.left)):
         row = next((row for row in rows[-3:] if _in_row(run, row)), None)
@@ -227,7 +225,6 @@ def _in_row(run: Run, row: Sequence[Run]) -> bool:
 
 
 def _as_read(row: list[Run]) -> list[Run]:
-    """The runs of a line from left to right, or from right to left where most of them are written so."""
     leftwards = False
     if not all(run.text.isascii() for run in row):
         letters = [bidirectional(letter) for run in row for letter in run.text]
@@ -236,7 +233,6 @@ def _as_read(row: list[Run]) -> list[Run]:
 
 
 def _blocks(runs: Sequence[Run], usual: float) -> Iterator[str]:
-    """The paragraphs and tables of a part of a page, column by column where it has columns."""
     rows = rows_of(runs)
     gutter = _gutter(rows, usual)
     if gutter is None:
@@ -259,7 +255,7 @@ def _blocks(runs: Sequence[Run], usual: float) -> Iterator[str]:
 
 
 def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
-    """The place of a blank between two columns: rows have text beside it, and few go across."""
+    """Position of a blank between columns: rows have both sides, few cross it."""
     spans = [[(run.box.left, run.box.right) for run in row] for row in rows]
     if len(rows) < _FEW_ROWS:
         return None
@@ -273,8 +269,8 @@ def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
         for left, right in row:
             across[int(left - first)] += 1
             across[int(right - first) + 1] -= 1
-        before[int(min(right for _, right in row) - first) + 1] += 1  # a row has something at the left from here on
-        behind[int(max(left for left, _ in row) - first)] += 1  # and something at the right up to here
+        before[int(min(right for _, right in row) - first) + 1] += 1  # from here on the row has something at the left
+        behind[int(max(left for left, _ in row) - first)] += 1  # up to here the row has something at the right
     covered, lefts = list(accumulate(across)), list(accumulate(before))
     rights = list(accumulate(behind[::-1]))[::-1]
     beside = [min(pair) for pair in zip(lefts, rights, strict=True)]
@@ -295,7 +291,6 @@ def _gutter(rows: Sequence[Sequence[Run]], usual: float) -> float | None:
 def _edges(
     band: list[list[Run]], gutter: float, usual: float
 ) -> tuple[list[list[Run]], list[list[Run]], list[list[Run]]]:
-    """A band's rows with those at its ends apart that stand by themselves, as headers and footers do."""
     above, below = list[list[Run]](), list[list[Run]]()
     rows = list(band)
     while len(rows) > _FEW_ROWS and _distance(rows[0], rows[1]) > 1.5 * usual:
@@ -310,7 +305,6 @@ def _distance(row: Sequence[Run], below: Sequence[Run]) -> float:
 
 
 def _in_columns(sides: Sequence[Sequence[Run]]) -> bool:
-    """Whether all at the left was written before all at the right, in several lines each."""
     left, right = sides
     if min(len(left), len(right)) < 2:
         return False
@@ -318,7 +312,6 @@ def _in_columns(sides: Sequence[Sequence[Run]]) -> bool:
 
 
 def _is_prose(side: Sequence[Run]) -> bool:
-    """Whether lines are those of paragraphs: most are about as long as the longest."""
     lines = [run for run in side if not run.is_table]
     if len(lines) < _FEW_ROWS:
         return False
@@ -328,7 +321,6 @@ def _is_prose(side: Sequence[Run]) -> bool:
 
 
 def _leaf(rows: Sequence[Sequence[Run]], usual: float) -> Iterator[str]:
-    """The paragraphs of rows that are read one behind the other; rows of several columns are a table."""
     at = 0
     pending = list[list[Run]]()
     while at < len(rows):
@@ -351,8 +343,9 @@ def _leaf(rows: Sequence[Sequence[Run]], usual: float) -> Iterator[str]:
 
 
 def _end_of_blocks(rows: Sequence[Sequence[Run]], start: int) -> int:
-    """The row behind two blocks side by side, such as addresses, of which one was written before the other; `start`
-    where none begin.
+    """End of two blocks side by side, such as addresses, written in turn.
+
+    Returns `start` if none begin there.
     """
     end, left, right = start, 0, rows[start][-1].order
     while end < len(rows) and len(rows[end]) == 2 and not any(run.is_table for run in rows[end]):
@@ -388,7 +381,6 @@ def _is_heading(row: Sequence[Run], usual: float) -> bool:
 
 
 def _end_of_table(rows: Sequence[Sequence[Run]], start: int, usual: float) -> int:
-    """The row behind a table without lines that begins at `start`; `start` where none does."""
     if len(rows[start]) < _FEW_COLUMNS:
         return start
     columns, end = list[tuple[float, float]](), start
@@ -408,7 +400,7 @@ def _end_of_table(rows: Sequence[Sequence[Run]], start: int, usual: float) -> in
             break
         columns = merged
         full += len(spans) >= _FEW_COLUMNS
-    while end > start and len(rows[end - 1]) < 2:  # what follows a table is none of it
+    while end > start and len(rows[end - 1]) < 2:  # the text after a table is not part of it
         end -= 1
     return end if full >= _FEW_ROWS else start
 
@@ -418,7 +410,6 @@ def _fits(spans: Sequence[tuple[float, float]], columns: Sequence[tuple[float, f
 
 
 def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans with those that overlap put together, from left to right."""
     found = list[tuple[float, float]]()
     for left, right in sorted(spans):
         if found and left < found[-1][1]:
@@ -434,7 +425,6 @@ def _places(row: Sequence[Run], columns: Sequence[tuple[float, float]]) -> list[
 
 
 def _without_lines(rows: Sequence[Sequence[Run]]) -> str:
-    """A table whose columns are told by the blanks between them alone."""
     columns = _merged((run.box.left, run.box.right) for row in rows for run in row)
     cells = list[list[str]]()
     for row in rows:
@@ -446,7 +436,6 @@ def _without_lines(rows: Sequence[Sequence[Run]]) -> str:
 
 
 def _rows_of_table(grid: Grid, words: Sequence[Word]) -> list[list[str]]:
-    """The rows of a table with lines between its cells; none where it is no table but a frame."""
     count_of_rows, count_of_columns = len(grid.rows) - 1, len(grid.columns) - 1
     origin = _origins(grid)
     held = dict[tuple[int, int], list[Word]]()
@@ -468,7 +457,6 @@ def _rows_of_table(grid: Grid, words: Sequence[Word]) -> list[list[str]]:
 
 
 def _origins(grid: Grid) -> dict[tuple[int, int], tuple[int, int]]:
-    """For each cell the first of those that no line parts it from."""
     origin = dict[tuple[int, int], tuple[int, int]]()
     for row in range(len(grid.rows) - 1):
         for column in range(len(grid.columns) - 1):
@@ -482,7 +470,6 @@ def _origins(grid: Grid) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _lines_of_cells(cells: Sequence[Sequence[Word]]) -> list[list[str]]:
-    """The texts of a row's cells; several rows where no lines part them but words stand in all of them alike."""
     lines = [rows_of(runs_of(words)) for words in cells]
     counts = {len(each) for each in lines if each}
     if len(counts) == 1 and min(counts) >= _FEW_ROWS and sum(map(bool, lines)) > 1:
@@ -496,7 +483,7 @@ def _lines_of_cells(cells: Sequence[Sequence[Word]]) -> list[list[str]]:
 
 
 def grids(rules: Sequence[Box]) -> list[Grid]:
-    """The tables that straight lines make, each of two columns and two rows at least."""
+    """Tables made by straight lines, with at least two columns and two rows."""
     if len(rules) > MOST_RULES:
         return []
     level = _joined([each for each in rules if each.right - each.left >= each.height], upright=False)
@@ -512,22 +499,19 @@ def grids(rules: Sequence[Box]) -> list[Grid]:
 
 
 def _places_of_lines(along: Sequence[tuple[float, float]], at: Sequence[float]) -> list[float]:
-    """The places of lines that others go `along`, and the ends of these in a table whose sides are open."""
     ends = min(start for start, _ in along), max(end for _, end in along)
     first, last = min(at), max(at)
     return _clustered([*at, *(end for end in ends if not first - 3 * _SNAP <= end <= last + 3 * _SNAP)])
 
 
 def _joined(rules: Sequence[Box], upright: bool) -> list[Box]:
-    """Lines with those that go on from each other put together."""
-
     def along(box: Box) -> tuple[float, float]:
         return (box.bottom, box.top) if upright else (box.left, box.right)
 
     def at(box: Box) -> float:
         return box.middle[0] if upright else box.middle[1]
 
-    found = list[tuple[float, float, float]]()  # where, from, to
+    found = list[tuple[float, float, float]]()  # position, from, to
     for where, box in sorted(
         ((at(box), box) for box in rules), key=lambda pair: (round(pair[0] / _SNAP), along(pair[1]))
     ):
@@ -541,7 +525,6 @@ def _joined(rules: Sequence[Box], upright: bool) -> list[Box]:
 
 
 def _crossing(level: Sequence[Box], upright: Sequence[Box]) -> Iterator[tuple[list[Box], list[Box]]]:
-    """Groups of lines that cross or touch each other, directly or by others."""
     left = set(range(len(upright)))
     unseen = set(range(len(level)))
     while unseen:
@@ -567,7 +550,6 @@ def _touch(level: Box, upright: Box) -> bool:
 
 
 def _clustered(values: Iterable[float]) -> list[float]:
-    """Values that differ, from the least up."""
     found = list[float]()
     for value in sorted(values):
         if not found or value - found[-1] > _SNAP:
@@ -576,11 +558,9 @@ def _clustered(values: Iterable[float]) -> list[float]:
 
 
 def _flowing(text: str) -> str:
-    """Lines of a paragraph, and the halves of a word, put together again."""
     return _WITHIN_PARAGRAPH.sub(" ", _HYPHEN.sub(_joined_word, text))
 
 
 def _joined_word(hyphen: re.Match[str]) -> str:
-    """Nothing between halves of a word; a name or a number keeps its hyphen."""
     text = hyphen.string
     return "" if text[hyphen.start() - 1].islower() and text[hyphen.end()].islower() else "-"

@@ -1,4 +1,4 @@
-"""Readers of mails, mailboxes and calendars. What is attached is read as documents of their own below the mail."""
+"""Readers of mails, mailboxes and calendars; attachments become documents below the mail."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from common.library.readers.within import read_within
 _HEADERS: Final = ("From", "To", "Cc", "Date", "Subject")
 _TEXTS: Final = ("text/plain", "text/html", "text/calendar")
 _WORD: Final = re.compile(r"\w+")
-_AS_RICH: Final = 0.9  # share of the words of the richest alternative that an earlier one needs to be read
+_AS_RICH: Final = 0.9  # share of the richest alternative's words that makes an earlier one preferable
 _SIGNATURE: Final = "-- "
 _QUOTED: Final = re.compile(r">*")
 _BEGINS_MAIL: Final = re.compile(rb"(?:\A|\n\r?\n)From [^\n]*\n")
 _SUFFIXES: Final = {"text/plain": ".txt", "text/html": ".html", "text/calendar": ".ics", "application/pdf": ".pdf"}
-_MOST_MAILS: Final = 100_000  # of a mailbox
+_MOST_MAILS: Final = 100_000
 _FOLDED: Final = re.compile(r"\r?\n[ \t]")
 _PROPERTY: Final = re.compile(r"([A-Za-z-]+)((?:;[^:;=]+=(?:\"[^\"]*\"|[^\":;]*))*):(.*)")
 _PARAMETER: Final = re.compile(r";([^:;=]+)=(?:\"([^\"]*)\"|([^\":;]*))")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _MOMENT: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 _EVENTS: Final = ("VEVENT", "VTODO", "VJOURNAL")
-# What a calendar shows of an event, by the names of its properties.
+# Event properties that calendars show.
 _SHOWN: Final = {
     "STATUS": "Status",
     "DTSTART": "Begins",
@@ -49,7 +49,7 @@ _SHOWN: Final = {
 
 
 def read_mail(content: bytes) -> Content:
-    """A message with who wrote it to whom, when and about what, then its attachments. Raises `Unreadable`."""
+    """A message with its main headers, then its attachments. Raises `Unreadable`."""
     message = email.message_from_bytes(content.removeprefix(BOM_UTF8), _class=EmailMessage, policy=_policy())
     headers = _headers(message)
     if not headers:
@@ -84,7 +84,7 @@ def read_mbox(content: bytes) -> Content:
 
 
 def read_web_archive(content: bytes) -> Content:
-    """A page that a browser saved with what belongs to it. Raises `Unreadable`."""
+    """A page saved by a browser with its resources. Raises `Unreadable`."""
     message = email.message_from_bytes(content, _class=EmailMessage, policy=_policy())
     texts = [text for text in _texts(message) if text.strip()]
     if not texts:
@@ -93,7 +93,7 @@ def read_web_archive(content: bytes) -> Content:
 
 
 def read_calendar(content: bytes) -> Content:
-    """The events of a calendar, which are places. Raises `Unreadable`."""
+    """The events of a calendar, one section each. Raises `Unreadable`."""
     events = list(_events(decoded(content)))
     if not events:
         raise Unreadable("it has no events")
@@ -101,12 +101,11 @@ def read_calendar(content: bytes) -> Content:
 
 
 def _headers(message: MIMEPart) -> list[str]:
-    """Lines that say who wrote a message to whom, when and about what."""
     return [f"{name}: {said}" for name in _HEADERS if (said := _header(message, name))]
 
 
 def _header(message: MIMEPart, name: str) -> str:
-    """A header; bytes that no standard allows are in the encoding of the message's first text."""
+    """A header; non-standard bytes are in the encoding of the message's first text."""
     raw = next((value for key, value in message.raw_items() if key.lower() == name.lower()), "")
     if raw.isascii():
         return str(message[name] or "")
@@ -116,16 +115,17 @@ def _header(message: MIMEPart, name: str) -> str:
 
 
 def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
-    """Headers as they are written: addresses that are taken apart and put together lose what no standard allows."""
+    """Keeps headers as written: parsing addresses loses anything non-standard."""
     registry = HeaderRegistry()
     for name in _HEADERS:
-        registry.map_to_type(name.lower(), UnstructuredHeader)  # type: ignore[arg-type]  # it need not be a whole one
+        registry.map_to_type(name.lower(), UnstructuredHeader)  # need not be complete
     return email.policy.default.clone(header_factory=registry)
 
 
 def _texts(part: MIMEPart) -> Iterator[str]:
-    """The texts that a mail program shows: the richest of alternatives, of a message within with whose it is, and no
-    files.
+    """Texts shown by a mail program, without files.
+
+    Of alternatives this is the richest. Messages within begin with their headers.
     """
     kind = part.get_content_type()
     undivided = kind.startswith("multipart/") and not part.is_multipart()
@@ -147,7 +147,7 @@ def _texts(part: MIMEPart) -> Iterator[str]:
 
 
 def _text(part: MIMEPart, kind: str) -> str | None:
-    """The text of a part; None where it is none. Raises `TooMuchText`: then the mail has it, too."""
+    """Text of a part, or None. Raises `TooMuchText` for the whole mail."""
     payload, said = part.get_payload(decode=True), part.get_content_charset("")
     if not isinstance(payload, bytes):
         return None
@@ -157,7 +157,7 @@ def _text(part: MIMEPart, kind: str) -> str | None:
         text = decoded_as(payload, said)
     except TooMuchText:
         raise
-    except Unreadable:  # a part that is no text takes no other one along
+    except Unreadable:  # an unreadable part does not affect others
         return None
     if kind == "text/calendar":
         return "\n\n".join(text for _, text in _events(text))
@@ -172,14 +172,13 @@ def _is_invitation(part: MIMEPart) -> bool:
 
 
 def _richest(alternatives: list[list[str]]) -> list[str]:
-    """The texts with the most words; of those that have about as many, the first ones, which are the simplest."""
     words = [len(_WORD.findall(" ".join(texts))) for texts in alternatives]
     enough = _AS_RICH * max(words, default=0)
     return next((texts for count, texts in zip(words, alternatives, strict=True) if count and count >= enough), [])
 
 
 def _is_file(part: MIMEPart) -> bool:
-    """Whether a mail program shows a part as a file: it shows a text that is inline, also where it has a name."""
+    """Whether mail programs show a part as a file; inline text is never one."""
     kind = part.get_content_type()
     if part.is_attachment():
         return True
@@ -187,7 +186,6 @@ def _is_file(part: MIMEPart) -> bool:
 
 
 def _attached(message: MIMEPart) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, without the pictures of a page."""
     for part in message.iter_parts() if message.is_multipart() else [message]:
         if not _is_file(part):
             yield from _attached(part) if part.is_multipart() else ()
@@ -200,7 +198,6 @@ def _attached(message: MIMEPart) -> Iterator[tuple[str, bytes]]:
 
 
 def _name(part: MIMEPart, suffix: str = "") -> str:
-    """The name of a file, also where it is written as in a header, with the `suffix` of its kind."""
     kind = part.get_content_type()
     name = part.get_filename() or f"without a name{_SUFFIXES.get(kind, f' ({kind})')}"
     name = name if name.endswith(suffix) else name + suffix
@@ -214,16 +211,16 @@ def _name(part: MIMEPart, suffix: str = "") -> str:
 
 
 def _page_of_mail(content: bytes, said: str) -> str:
-    from common.library.readers.markup import markdown_of_page  # with which most mails can do without
+    from common.library.readers.markup import markdown_of_page  # most mails do not need it
 
     return markdown_of_page(content, said)
 
 
 def _unfolded(text: str, joins: bool) -> str:
-    """Text of which a line that ends in a blank goes on in the next; where it `joins`, the blank is none (RFC 3676)."""
-    lines, going_on = list[str](), ""  # with what a line goes on that is quoted as deeply
+    """Joins format=flowed lines (RFC 3676); with `joins`, without the final blank."""
+    lines, going_on = list[str](), ""  # prefix of a line at the same quoting depth
     for line in in_lines(text).split("\n"):
-        quoted = _QUOTED.match(line)[0]  # type: ignore[index]  # it fits anywhere
+        quoted = _QUOTED.match(line)[0]  # matches anywhere
         words = line[len(quoted) :].removeprefix(" ")
         goes_on = bool(lines) and going_on == quoted + " "
         if goes_on and words != _SIGNATURE:
@@ -238,7 +235,6 @@ def _unfolded(text: str, joins: bool) -> str:
 
 
 def _events(text: str) -> Iterator[tuple[str, str]]:
-    """Name and text of each event of a calendar."""
     name, lines, within = "", list[str](), list[str]()
     for line in _FOLDED.sub("", text).splitlines():
         found = _PROPERTY.fullmatch(line)
@@ -261,7 +257,6 @@ def _events(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _value(key: str, value: str, parameters: dict[str, str]) -> str:
-    """The value of a property as a calendar shows it."""
     if key in ("ORGANIZER", "ATTENDEE"):
         address = re.sub("(?i)^mailto:", "", value)
         return f"{parameters['CN']} <{address}>" if parameters.get("CN") else address

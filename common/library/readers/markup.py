@@ -1,4 +1,4 @@
-"""Readers of pages of HTML, by themselves or in books. They become Markdown, whose headings are places."""
+"""Readers of HTML pages and books. Pages become Markdown with headings as places."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from common.library.readers.formulas import page_in_line
 from common.library.readers.hidden import remove_hidden
 from common.library.readers.tables import OF_TEXTS, table_text
 
-# What nobody reads on the page, and how words are spoken.
+# Invisible content, and pronunciation.
 _SILENT = ("script", "style", "noscript", "template", "iframe", "head", "rt", "rtc", "rp")
-# Which the converter takes for parts of a line, whose words would run together.
+# The converter takes these for inline elements and would join their words.
 _BLOCKS = (
     *("address", "aside", "center", "details", "dialog", "fieldset", "figure", "footer", "form", "header", "hgroup"),
     *("legend", "main", "menu", "nav", "search", "summary", "button", "label", "optgroup", "option"),
@@ -32,13 +32,13 @@ _BLOCKS = (
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _CELLS = ("td", "th")
 _NO_FIELDS = ("hidden", "password", "submit", "button", "reset", "image", "file", "color", "range")
-# Which no drawn formula has, but panels do that a page folds.
+# Drawn formulas never contain these, but collapsed panels do.
 _APART = (
     *("p", "div", *_HEADINGS, "ul", "ol", "li", "dl", "dt", "dd", "table", "tr", *_CELLS),
     *("pre", "blockquote", "section", "article"),
 )
-_PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")  # of a table
-_MOST_SPANNED = 1000  # columns or rows, as browsers have it
+_PARTS = ("caption", "thead", "tbody", "tfoot", "tr", "td", "th")
+_MOST_SPANNED = 1000  # columns or rows, the limit of browsers
 _SPACE = re.compile(r"\n{3,}")
 _FENCES = re.compile(r"`{3,}")
 _WORDS = re.compile(r"\S")
@@ -70,7 +70,7 @@ def read_epub(content: bytes) -> Content:
                 raise Unreadable("it is protected against copying: its text is encrypted")
             try:
                 page = _parsed_page(archive.read(name))
-            except KeyError:  # a book that names a chapter it does not have
+            except KeyError:  # the book names a missing chapter
                 missing += 1
                 continue
             sections.append(Section(markdown(page), unit="heading"))
@@ -78,7 +78,7 @@ def read_epub(content: bytes) -> Content:
 
 
 def markdown_of_page(content: bytes, said: str = "") -> str:
-    """The words of a page as Markdown, which `said` says how it is encoded, if not empty. Raises `Unreadable`."""
+    """A page as Markdown; `said` is its stated encoding or empty. Raises `Unreadable`."""
     return markdown(_parsed_page(content, said))
 
 
@@ -88,7 +88,7 @@ def _parsed_page(content: bytes, said: str = "") -> BeautifulSoup:
 
 
 class _Converter(MarkdownConverter):
-    """Markdownify's, with exponents told from the digits before them, and code that may be Markdown itself."""
+    """Marks exponents, and lengthens the fences of code with fences."""
 
     def convert_sup(self, element: Any, text: str, parent_tags: Any) -> str:
         return f"^{text}" if text else ""
@@ -101,13 +101,12 @@ class _Converter(MarkdownConverter):
 
 
 def markdown(page: BeautifulSoup) -> str:
-    """The words of a page as Markdown."""
     remove_hidden(page)
     _show_fields(page)
     _show_pictures(page)
     there = {element.name for element in page.descendants if isinstance(element, Tag)}
     for base in page("rb") if "rb" in there else ():
-        if spoken := base.find_parent("rt"):  # which nothing ended before it
+        if spoken := base.find_parent("rt"):  # an unclosed `rt` before it
             spoken.insert_after(base)
     for element in page(_SILENT) if there.intersection(_SILENT) else ():
         element.decompose()
@@ -130,7 +129,6 @@ def markdown(page: BeautifulSoup) -> str:
 
 
 def _show_formulas(page: BeautifulSoup) -> None:
-    """Put formulas into the line that they are in, without the drawings of them."""
     for drawn in page(True, {"aria-hidden": "true"}):
         if not drawn.decomposed and _shows_formula(drawn):
             drawn.decompose()
@@ -139,12 +137,10 @@ def _show_formulas(page: BeautifulSoup) -> None:
 
 
 def _named(page: BeautifulSoup, *names: str) -> list[Tag]:
-    """Elements of some names, of which most pages have none."""
     return [element for element in page.descendants if isinstance(element, Tag) and element.name in names]
 
 
 def _show_fields(page: BeautifulSoup) -> None:
-    """Put the values of fields, and the selected options, into the text."""
     fields = _named(page, "input", "select", "datalist")
     for field in (each for each in fields if each.name == "input"):
         kind = str(field.get("type", "text")).lower()
@@ -164,7 +160,6 @@ def _show_fields(page: BeautifulSoup) -> None:
 
 
 def _show_pictures(page: BeautifulSoup) -> None:
-    """Put the alternative texts of pictures, the words of drawings, and pages within the page in their places."""
     drawn = _named(page, "img", "area", "svg", "iframe")
     for picture in (each for each in drawn if each.name in ("img", "area")):
         words = " ".join(str(picture.get("alt", "")).split())
@@ -182,7 +177,6 @@ def _show_pictures(page: BeautifulSoup) -> None:
 
 
 def _put_words(element: Tag, words: str) -> None:
-    """Put words in an element's place, apart from those beside it."""
     before, after = element.previous_sibling, element.next_sibling
     left = " " if isinstance(before, Tag) or (before and not before.get_text()[-1:].isspace()) else ""
     right = " " if isinstance(after, Tag) or (after and after.get_text()[:1].isalnum()) else ""
@@ -190,15 +184,14 @@ def _put_words(element: Tag, words: str) -> None:
 
 
 def _shows_formula(drawn: Tag) -> bool:
-    """Whether what is not to be read aloud stands beside a formula that says the same."""
+    """Whether an `aria-hidden` drawing repeats a formula beside it."""
     if drawn.name in _APART or drawn.find(["math", *_APART]):
-        return False  # it is folded
+        return False  # collapsed content
     beside = (next(_shown(parts), None) for parts in (drawn.previous_siblings, drawn.next_siblings))
     return any(map(_is_formula, beside))
 
 
 def _is_formula(part: PageElement | None) -> bool:
-    """Whether a part of a page is a formula, in whatever elements, and nothing else."""
     while isinstance(part, Tag) and part.name != "math":
         inner = list(_shown(part.children))
         part = inner[0] if len(inner) == 1 else None
@@ -206,12 +199,11 @@ def _is_formula(part: PageElement | None) -> bool:
 
 
 def _shown(parts: Iterable[PageElement]) -> Iterator[PageElement]:
-    """Those of some parts of a page that are not blank."""
     return (each for each in parts if isinstance(each, Tag) or str(each).strip())
 
 
 def _complete(table: Tag, page: BeautifulSoup) -> None:
-    """Put a table's cells that stand in no row into rows, and words that stand in no cell above it, as browsers do."""
+    """Puts loose cells into rows, and loose words above the table, as browsers do."""
     row: Tag | None = None
     for cell in table(_CELLS):
         if _above(cell, ("tr", "table")) is table:
@@ -222,7 +214,7 @@ def _complete(table: Tag, page: BeautifulSoup) -> None:
     for words in table(string=_WORDS):
         outer = _above(words, ("table", *_PARTS))
         if type(words) is not NavigableString or outer is None or outer.name in ("caption", *_CELLS):
-            continue  # a comment, or where it should be
+            continue  # a comment, or in its right place
         part: PageElement = words
         while part.parent is not None and part.parent is not outer:
             part = part.parent
@@ -232,7 +224,6 @@ def _complete(table: Tag, page: BeautifulSoup) -> None:
 
 
 def _rows(table: Tag) -> list[list[Tag]]:
-    """The cells of a table by row, wherever in it they are."""
     rows: dict[int, list[Tag]] = {id(row): [] for row in table("tr")}
     for cell in table(_CELLS):
         rows.get(id(_above(cell, ("tr", *_CELLS))), []).append(cell)
@@ -240,7 +231,6 @@ def _rows(table: Tag) -> list[list[Tag]]:
 
 
 def _above(part: PageElement, names: Sequence[str]) -> Tag | None:
-    """The innermost element of some names that a part of a page is in."""
     outer = part.parent
     while outer is not None and outer.name not in names:
         outer = outer.parent
@@ -248,7 +238,7 @@ def _above(part: PageElement, names: Sequence[str]) -> Tag | None:
 
 
 def _lays_out(table: Tag, rows: Sequence[Sequence[Tag]]) -> bool:
-    """Whether a table is there for a page's looks: it has one column, or holds what no row of a table does."""
+    """Whether a table is only layout: one column, or content unfit for rows."""
     return (
         table.find("table") is not None
         or all(len(cells) < 2 for cells in rows)
@@ -258,14 +248,13 @@ def _lays_out(table: Tag, rows: Sequence[Sequence[Tag]]) -> bool:
 
 
 def _is_part_of(heading: Tag, cell: Tag | None) -> bool:
-    """Whether there is more in a cell than a heading."""
     return cell is not None and cell.get_text(strip=True) != heading.get_text(strip=True)
 
 
 def _write_out(table: Tag, rows: Sequence[Sequence[Tag]], page: BeautifulSoup, converter: MarkdownConverter) -> None:
-    """Put lines in a table's place that name their columns: a piece of it may stand alone."""
+    """Replaces a table by lines with column names: chunks may separate them."""
     marked = bool(rows and rows[0]) and all(cell.name == "th" for cell in rows[0])
-    for part in table((*_HEADINGS, "pre")):  # which have lines to themselves elsewhere
+    for part in table((*_HEADINGS, "pre")):
         part.name = "div"
     written = page.new_tag("p")
     for line in table_text(_grid(rows, converter), OF_TEXTS, stated=marked).split("\n"):
@@ -277,8 +266,7 @@ def _write_out(table: Tag, rows: Sequence[Sequence[Tag]], page: BeautifulSoup, c
 
 
 def _grid(rows: Iterable[Iterable[Tag]], converter: MarkdownConverter) -> Iterator[list[str]]:
-    """Texts of cells by row; that of one that spans several rows is in all of them."""
-    below: dict[int, tuple[int, str]] = {}  # rows that a text is still in, by column
+    below: dict[int, tuple[int, str]] = {}  # remaining rows of a text, by column
     for row in rows:
         values: list[str] = []
         cells, last = deque(row), max(below, default=-1)
@@ -316,14 +304,12 @@ def _package_of(archive: ZipFile) -> str:
 
 
 def _encrypted(archive: ZipFile) -> set[str]:
-    """Names of parts that can't be read: often fonts alone."""
     if _ENCRYPTION not in archive.namelist():
         return set()
     return {unquote(each.get("URI", "")) for each in parsed(archive, _ENCRYPTION).iter("{*}CipherReference")}
 
 
 def _chapters(package: Any, folder: str) -> Iterator[str]:
-    """Names of the chapters' files, in the order in which they are read."""
     places = {item.get("id"): item.get("href", "") for item in package.iter("{*}item")}
     for reference in package.iter("{*}itemref"):
         target = places.get(reference.get("idref"))

@@ -1,4 +1,4 @@
-"""Numbers, days and times as a sheet shows them, by the formats of its cells."""
+"""Numbers, dates and times as a sheet shows them, by their cells' formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 GENERAL: Final = "General"
-_DIGITS: Final = 15  # that spreadsheets keep of a number
+_DIGITS: Final = 15  # significant digits of spreadsheet numbers
 _LONGEST: Final = 300  # characters of a format
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September", "October"),
@@ -19,7 +19,7 @@ _MONTHS: Final = (
 )
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SECTION: Final = re.compile(r'(?:"[^"]*"|\\.|\[[^\]]*\]|[^;])*')
-# Literals, a width or a filler to leave out, what stands in brackets, an exponent, placeholders and all else.
+# Literals, widths or fillers (dropped), brackets, exponents, placeholders and the rest.
 _TOKEN: Final = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|(?P<unseen>[_*].)|\[(?P<bracket>[^\]]*)\]|(?P<other>.)', re.DOTALL
 )
@@ -46,7 +46,7 @@ def sections_of(code: str) -> tuple[str, ...]:
 
 
 def shown(value: object, code: str) -> str:
-    """A value of a cell with this format. A whole day is written from year to day, whatever the order of its parts."""
+    """A cell's value in this format; whole dates are written year first."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -74,7 +74,6 @@ def _text_in(section: str, value: str) -> Iterator[str]:
 
 @lru_cache(maxsize=512)
 def _tokens(section: str) -> tuple[tuple[str, str], ...]:
-    """Kind and text of the parts of a section; what nobody sees is left out."""
     found = list[tuple[str, str]]()
     for match in _TOKEN.finditer(section):
         kind = str(match.lastgroup)
@@ -93,7 +92,6 @@ def _tokens(section: str) -> tuple[tuple[str, str], ...]:
 
 
 def _number(value: float, code: str) -> str:
-    """A number by the section that is meant for it."""
     parts = sections_of(code)
     section, signed = _section_for(value, parts)
     if section.strip().lower() in ("general", "@"):
@@ -105,14 +103,13 @@ def _number(value: float, code: str) -> str:
     try:
         number = abs(Decimal(f"{value:.{_DIGITS}g}"))
         text = _filled(number, tokens, section)
-    except (InvalidOperation, OverflowError, ValueError):  # not a number, or one beyond all
+    except (InvalidOperation, OverflowError, ValueError):  # not a number, or infinite
         return _plain(value)
     negative = signed and value < 0 and any(each in text for each in "123456789")
     return ("-" + text if negative else text).strip()
 
 
 def _section_for(value: float, parts: Sequence[str]) -> tuple[str, bool]:
-    """The section of a format for a number, and whether its sign is shown."""
     conditions = [next(filter(None, map(_CONDITION.fullmatch, _brackets(part))), None) for part in parts[:2]]
     if any(conditions):
         for part, condition in zip(parts, conditions, strict=False):
@@ -142,7 +139,6 @@ def _holds(value: float, sign: str, limit: float) -> bool:
 
 
 def _filled(number: Decimal, tokens: Sequence[tuple[str, str]], section: str) -> str:
-    """A number without its sign in the placeholders of a section."""
     pattern = "".join(text if kind == "other" else "\0" for kind, text in tokens)
     number = number.scaleb(2 * pattern.count("%"))
     first = min(at for at, sign in enumerate(pattern) if sign in _PLACEHOLDERS)
@@ -155,7 +151,7 @@ def _filled(number: Decimal, tokens: Sequence[tuple[str, str]], section: str) ->
         fixed = _FIXED.search(section)
         end = fixed.end() if fixed and pattern.endswith(fixed[0]) else 0
         return before + _fraction(number, pattern[first:], fixed) + ("" if end else "".join(text for _, text in after))
-    thousands = 0  # commas behind the placeholders
+    thousands = 0  # commas after the placeholders
     while after and after[0] == ("other", ","):
         thousands, after = thousands + 1, after[1:]
     point = next((at for at, token in enumerate(body) if token == ("other", ".")), len(body))
@@ -170,7 +166,7 @@ def _filled(number: Decimal, tokens: Sequence[tuple[str, str]], section: str) ->
 
 
 def _whole(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
-    """Digits in placeholders from the last to the first, which takes all that are left."""
+    """Fills placeholders from the last to the first; the first takes the rest."""
     grouped = ("other", ",") in tokens
     places = [at for at, (kind, text) in enumerate(tokens) if kind == "other" and text in _PLACEHOLDERS]
     out, left, written = list[str](), list(digits), 0
@@ -194,7 +190,6 @@ def _whole(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
 
 
 def _decimals(digits: str, tokens: Sequence[tuple[str, str]]) -> str:
-    """The digits behind the point; those that a format leaves out are zeros at the end."""
     out, left = list[str](), list(digits)
     needed = 0
     for kind, text in tokens:
@@ -220,7 +215,6 @@ def _with_exponent(number: Decimal, pattern: str) -> str:
 
 
 def _fraction(number: Decimal, pattern: str, fixed: re.Match[str] | None) -> str:
-    """A whole number and a fraction, or the fraction alone where a format has no room for the whole."""
     upper, _, lower = pattern.partition("/")
     mixed = len(upper.split()) > 1
     whole = int(number) if mixed else 0
@@ -240,7 +234,6 @@ def _fraction(number: Decimal, pattern: str, fixed: re.Match[str] | None) -> str
 
 
 def _moment(value: date | time | timedelta, code: str) -> str:
-    """A day or a time."""
     tokens = _tokens(sections_of(code)[0])
     letters = "".join(text.lower() for kind, text in tokens if kind == "other")
     if isinstance(value, date) and ({"y", "m", "d"} <= set(letters) or not set("ymdhs") & set(letters)):
@@ -262,18 +255,17 @@ def _duration(value: timedelta) -> str:
 
 
 def _parts_of_moment(value: date | time | timedelta, tokens: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """The parts of a format with those of the moment."""
     total = round(abs(value).total_seconds()) if isinstance(value, timedelta) else _seconds(value)
     if isinstance(value, timedelta) and value < timedelta():
         yield "-"
     pieces = list[tuple[str, str]]()
-    for kind, text in tokens:  # letters of one kind belong together
+    for kind, text in tokens:  # joins adjacent letters
         if kind == "other" and pieces and pieces[-1][0] == kind:
             pieces[-1] = kind, pieces[-1][1] + text
         else:
             pieces.append((kind, text))
     halves = any(kind == "other" and re.search("AM/PM|A/P", text, re.IGNORECASE) for kind, text in pieces)
-    last = ""  # the part before
+    last = ""  # the previous part
     for number, (kind, text) in enumerate(pieces):
         if kind == "elapsed":
             counted = {"h": total // 3600, "m": total // 60, "s": total}[text[0]]

@@ -1,4 +1,4 @@
-"""Numbers of lists and headings, which files do not hold: programs count them. Those of Word's paragraphs."""
+"""Computes the numbers of lists and headings in Word: files lack them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from common.library.readers.content import parse_whole_number
 WORDS: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 _VALUE: Final = WORDS + "val"
-_GONE: Final = ("del", "moveFrom")  # marks of paragraphs that are none any more
-_MOST_STYLES: Final = 32  # that are based on each other
-_PLACE: Final = re.compile(r"%(10|[1-9])")  # of a level's number in a text
+_GONE: Final = ("del", "moveFrom")  # marks of deleted paragraphs
+_MOST_STYLES: Final = 32  # depth of style inheritance
+_PLACE: Final = re.compile(r"%(10|[1-9])")  # placeholder of a level's number
 _ROMAN: Final = (
     *((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL")),
     *((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I")),
@@ -27,25 +27,25 @@ _LETTERS: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Numbers of one depth; `style`: paragraphs that have them without saying so."""
+    """Numbers of one depth; `style` numbers paragraphs implicitly."""
 
     start: int = 1
     form: str = "decimal"
     text: str = ""
     style: str = ""
-    in_digits: bool = False  # those of all levels, whatever their forms
-    begins_anew: bool = True  # behind a paragraph of a level above
+    in_digits: bool = False  # digits for all levels, whatever their forms
+    begins_anew: bool = True  # after a paragraph of a higher level
 
 
 @dataclass(slots=True)
 class CountedList:
-    """Levels of lists that are counted together, and the numbers of the latest paragraph, None for those not begun."""
+    """Levels counted together, and the latest number of each begun level."""
 
     levels: dict[int, Level]
     counts: dict[int, int] = field(default_factory=dict)
 
     def next_text(self, depth: int) -> str:
-        """The number of the next paragraph."""
+        """Counts the next paragraph and returns its number."""
         level = self.levels[depth]
         for deeper in [each for each in self.counts if each > depth and self.levels.get(each, level).begins_anew]:
             del self.counts[deeper]
@@ -60,7 +60,7 @@ class CountedList:
 
 
 class Numbering:
-    """Counts the paragraphs of one document. `numbering` and `styles` are the roots of its parts."""
+    """Counts the paragraphs of one document; the arguments are roots of its parts."""
 
     def __init__(self, numbering: Any, styles: Any) -> None:
         self._styles = {each.get(WORDS + "styleId"): each for each in styles.iter(WORDS + "style")}
@@ -68,14 +68,14 @@ class Numbering:
         lists = {name: CountedList(_levels(each)) for name, each in abstract.items()}
         self._numbers = {each.get(WORDS + "numId"): each for each in numbering.iter(WORDS + "num")}
         self._lists = {name: _of_number(lists, each) for name, each in self._numbers.items()}
-        for name, each in self._numbers.items():  # those that leave their levels to a style
+        for name, each in self._numbers.items():  # numbers with levels defined by a style
             style = _said(abstract.get(_said(each, "abstractNumId")), "numStyleLink")
             if style in self._styles:
                 self._lists[name] = self._lists.get(_said(self._styles[style], "pPr", "numPr", "numId"))
         self._begun = set[tuple[str, int]]()
 
     def write(self, body: Any) -> None:
-        """Put numbers into the text of the paragraphs that have any, which are none of a list then."""
+        """Writes numbers into the paragraphs' texts and removes their list properties."""
         for paragraph in body.iter(WORDS + "p"):
             properties = paragraph.find(WORDS + "pPr")
             if properties is None or any(properties.find(f"{WORDS}rPr/{WORDS}{how}") is not None for how in _GONE):
@@ -90,7 +90,6 @@ class Numbering:
             properties.addnext(run)
 
     def _number(self, properties: Any) -> str | None:
-        """The number of a paragraph with these properties; None where it has none, a sign for example."""
         name, depth = self._place(properties)
         found = self._lists.get(name)
         if found is None or depth not in found.levels or found.levels[depth].form == "bullet":
@@ -103,7 +102,6 @@ class Numbering:
         return found.next_text(depth)
 
     def _place(self, properties: Any) -> tuple[str, int]:
-        """The number's name and the depth of a paragraph, by itself or by its style."""
         own = next(properties.iterchildren(WORDS + "numPr"), None)
         name, depth = _said(own, "numId"), _said(own, "ilvl")
         for style in self._based(_said(properties, "pStyle")):
@@ -118,7 +116,6 @@ class Numbering:
         return name, parse_whole_number(depth, 0)
 
     def _based(self, name: str) -> Iterator[Any]:
-        """A style and those that it is based on."""
         for _ in range(_MOST_STYLES):
             if name not in self._styles:
                 return
@@ -127,7 +124,7 @@ class Numbering:
 
 
 def in_form(count: int, form: str) -> str:
-    """A number as lists write it, e.g. «iv»; in digits where the form has none for it."""
+    """A number in a list form, e.g. «iv»; in digits outside its range."""
     if form in ("upperRoman", "lowerRoman") and 0 < count <= _LARGEST_ROMAN:
         text = ""
         for value, sign in _ROMAN:
@@ -143,7 +140,7 @@ def in_form(count: int, form: str) -> str:
 
 
 def _of_number(lists: Mapping[str | None, CountedList], number: Any) -> CountedList | None:
-    """The list of a number's name, with the levels that it has of its own; these are counted with the others."""
+    """The list of a number id with its own levels and shared counts."""
     found = lists.get(_said(number, "abstractNumId"))
     if found is None:
         return None
@@ -171,6 +168,5 @@ def _levels(element: Any) -> dict[int, Level]:
 
 
 def _said(element: Any, *path: str) -> str:
-    """The value of a part of an element; empty where there is none."""
     found = None if element is None else element.find("/".join(WORDS + name for name in path))
     return "" if found is None else found.get(_VALUE) or ""

@@ -1,4 +1,4 @@
-"""Readers of OpenDocument files, as LibreOffice writes them: texts, slides and spreadsheets."""
+"""Readers of OpenDocument files: texts, slides and spreadsheets, as LibreOffice writes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from common.library.readers.tables import OF_TEXTS, filled_down, sheet_text, tab
 _OFFICE: Final = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _TABLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAWING: Final = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
-_CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"  # of what a slide has in a frame
+_CLASS: Final = "{urn:oasis:names:tc:opendocument:xmlns:presentation:1.0}class"  # of a slide's frame
 _FORMULA: Final = "{http://www.w3.org/1998/Math/MathML}annotation"
 _REFERENCE: Final = "{http://www.w3.org/1999/xlink}href"
 _MIME: Final = _DRAWING + "mime-type"
@@ -35,21 +35,22 @@ _FILMS: Final = ("video/", "audio/", "application/vnd.sun.star.media")
 _CELLS: Final = _TABLE + "table-cell", _TABLE + "covered-table-cell"
 _PARAGRAPHS: Final = TEXT + "p", TEXT + "h", TEXT + "list"
 _STYLES: Final = "styles.xml"
-_MOST_LEVELS: Final = 6  # of Markdown's headings
+_MOST_LEVELS: Final = 6  # of Markdown headings
 _MOST_COLUMNS: Final = 16_384  # of a spreadsheet
-_MOST_SPACES: Final = 1_000  # that one element stands for
-_MOST_OF_NAME: Final = 31  # characters of a sheet's, as other programs have it: a place has room for its row, too
+_MOST_SPACES: Final = 1_000  # for one element
+_MOST_OF_NAME: Final = 31  # characters of a sheet name, other programs' limit: a place also has room for the row
 _MOST_ROWS: Final = 1_048_576
-# What was deleted, what nobody sees, and how words are spoken.
+# Deleted content, invisible declarations, and pronunciation.
 _SILENT: Final = {TEXT + name for name in ("tracked-changes", "sequence-decls", "variable-decls", "ruby-text")}
-_COMMENT: Final = _OFFICE + "annotation"  # what others said of the text
+_COMMENT: Final = _OFFICE + "annotation"
 _OF_COMMENT: Final = ("creator", "creator-initials", "date", "date-string", "sender-initials")
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
 
 
 def read_odt(content: bytes) -> Content:
-    """Headings, paragraphs, lists with their numbers, tables, what is embedded, and what stands at the top and the
-    bottom of pages. Raises `Unreadable`.
+    """Reads a text: headings, paragraphs, numbered lists, tables, embedded content, page margins.
+
+    Raises `Unreadable`.
     """
     with _opened(content) as archive:
         body = _with_embedded(_body(archive, "text"), archive)
@@ -62,7 +63,7 @@ def read_odt(content: bytes) -> Content:
 
 
 def read_odp(content: bytes) -> Content:
-    """Slide by slide: what stands on it, its tables, what is embedded, and the speaker's notes. Raises `Unreadable`."""
+    """Slide by slide: text, tables, embedded content and notes. Raises `Unreadable`."""
     sections = []
     with _opened(content) as archive:
         body = _with_embedded(_body(archive, "presentation"), archive)
@@ -76,13 +77,12 @@ def read_odp(content: bytes) -> Content:
 
 
 def _heading(slide: Any) -> str:
-    """The heading of a slide, in a line; empty for one that has none."""
     frames = (each for each in slide.iterchildren(_DRAWING + "frame") if each.get(_CLASS) == "title")
     return " ".join(" ".join(_blocks(next(frames, ()))).split())
 
 
 def read_ods(content: bytes) -> Content:
-    """Sheet by sheet, a line for each row, as it is shown. Raises `Unreadable`."""
+    """Sheet by sheet, a line for each row as shown. Raises `Unreadable`."""
     sections = []
     with _opened(content) as archive:
         body = _body(archive, "spreadsheet")
@@ -97,14 +97,12 @@ def read_ods(content: bytes) -> Content:
 
 
 def _unread(body: Any) -> tuple[str, ...]:
-    """Remarks on what is embedded and is of other programs."""
     objects = sum(True for _ in body.iter(_DRAWING + "object-ole"))
     films = sum(each.get(_MIME, "").startswith(_FILMS) for each in body.iter(_DRAWING + "plugin"))
     return (*unread(objects, "embedded object"), *unread(films, "recording"))
 
 
 def _opened(content: bytes) -> ZipFile:
-    """The archive that a document is, to be closed by the caller."""
     archive = open_archive(content)
     if _is_encrypted(archive):
         raise Unreadable(NEEDS_PASSWORD)
@@ -114,7 +112,6 @@ def _opened(content: bytes) -> ZipFile:
 
 
 def _body(archive: ZipFile, kind: str) -> Any:
-    """The body of a document of a kind."""
     body = parsed(archive, "content.xml").find(f"{_OFFICE}body/{_OFFICE}{kind}")
     if body is None:
         raise Unreadable(f"it is not an OpenDocument {kind}")
@@ -122,20 +119,18 @@ def _body(archive: ZipFile, kind: str) -> Any:
 
 
 def _with_embedded(body: Any, archive: ZipFile) -> Any:
-    """A body with embedded documents in their places: formulas as they were typed, charts as tables."""
     left = {name for name in archive.namelist() if name.endswith("/content.xml")}
     for frame in list(body.iter(_DRAWING + "frame")):
         references = (each.get(_REFERENCE, "") for each in frame.iterchildren(_DRAWING + "object"))
         names = (posixpath.join(posixpath.normpath(each), "content.xml") for each in references)
         name = next((each for each in names if each in left), None)
         if name is not None:
-            left.discard(name)  # however often it is referred to
+            left.discard(name)  # only once, however often it is referred to
             _embed(parsed(archive, name), frame)
     return body
 
 
 def _embed(root: Any, frame: Any) -> None:
-    """Put an embedded document in the place of its frame."""
     formula = next(root.iter(_FORMULA), None)
     if formula is None:
         etree.SubElement(frame, _DRAWING + "text-box").append(root)
@@ -146,7 +141,6 @@ def _embed(root: Any, frame: Any) -> None:
 
 
 def _margins(archive: ZipFile, part: str) -> Iterator[str]:
-    """The blocks of all headers or footers."""
     if _STYLES in archive.namelist():
         for root in parsed(archive, _STYLES).iter("{*}" + part):
             yield from _blocks(root)
@@ -154,13 +148,12 @@ def _margins(archive: ZipFile, part: str) -> Iterator[str]:
 
 def _is_encrypted(archive: ZipFile) -> bool:
     name = "META-INF/manifest.xml"
-    if "encrypted-package" in archive.namelist():  # all of it in one part
+    if "encrypted-package" in archive.namelist():  # the whole document in one part
         return True
     return name in archive.namelist() and any(True for _ in parsed(archive, name).iter("{*}encryption-data"))
 
 
 def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
-    """The headings, paragraphs, items of lists and tables below an element, as Markdown."""
     for child in element:
         if child.tag in _SILENT:
             continue
@@ -182,13 +175,11 @@ def _blocks(element: Iterable[Any], depth: int = 0) -> Iterator[str]:
 
 
 def _comment(element: Any) -> str:
-    """A comment, beginning with that word, on one line."""
     words = " ".join(_blocks(each for each in element if etree.QName(each).localname not in _OF_COMMENT))
     return f"Comment: {words}" if words else ""
 
 
 def _framed(element: Any) -> Iterator[str]:
-    """The blocks in the frames and shapes that are anchored in a paragraph."""
     for child in element:
         if child.tag == _DRAWING + "text-box" or (_is_drawn(child) and any(each.tag in _PARAGRAPHS for each in child)):
             yield from _blocks(child)
@@ -197,7 +188,7 @@ def _framed(element: Any) -> Iterator[str]:
 
 
 def _is_drawn(element: Any) -> bool:
-    """Whether an element is a frame or a shape, whose words are not those of the line that it is in."""
+    """Whether an element is a frame or shape, with words outside the surrounding line."""
     return isinstance(element.tag, str) and element.tag.startswith(_DRAWING) and element.tag != _DRAWING + "a"
 
 
@@ -213,7 +204,6 @@ def _list(element: Any, depth: int) -> str:
 
 
 def _rows(table: Any) -> Iterator[list[str]]:
-    """The rows of a table, up to the last that has a value, and no more than a sheet can have."""
     empty, left = 0, _MOST_ROWS
     for row in _own_rows(table):
         values = _cells(row)
@@ -229,14 +219,13 @@ def _rows(table: Any) -> Iterator[list[str]]:
 
 
 def _own_rows(table: Any) -> Iterator[Any]:
-    """The elements of a table's rows, without those of tables within."""
     for row in table.iter(_TABLE + "table-row"):
         if next(row.iterancestors(_TABLE + "table")) is table:
             yield row
 
 
 def _spans(table: Any) -> dict[tuple[int, int], int]:
-    """In how many rows cells are that span several, by the first row and the column, from 0."""
+    """Row spans above 1, by first row and column from 0."""
     spans, number = {}, 0
     for row in _own_rows(table):
         column = 0
@@ -250,7 +239,6 @@ def _spans(table: Any) -> dict[tuple[int, int], int]:
 
 
 def _cells(row: Any) -> list[str]:
-    """The values of a row, up to the last that there is."""
     values: list[str] = []
     empty = 0
     for cell in row.iterchildren(*_CELLS):
@@ -266,7 +254,7 @@ def _cells(row: Any) -> list[str]:
 
 
 def _line(element: Any) -> str:
-    """The text of a heading or paragraph; white space counts once, unless it is written as elements."""
+    """Text of a heading or paragraph; only white space written as elements counts fully."""
     out = io.StringIO()
     _write(element, out)
     return out.getvalue().strip()
@@ -290,5 +278,4 @@ def _write(element: Any, out: io.StringIO) -> None:
 
 
 def _number(element: Any, name: str) -> int:
-    """A count that an element states, at least 1."""
     return max(1, parse_whole_number(element.get(name, ""), 1))

@@ -1,4 +1,4 @@
-"""Numbers of lists and headings in OpenDocument texts, counted as the programs that show them do."""
+"""Computes the numbers of lists and headings in OpenDocument texts, as programs show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from common.library.readers.content import parse_whole_number
 from common.library.readers.numbering import CountedList, Level
 
 TEXT: Final = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
-NUMBERED: Final = "numbered"  # attribute of items whose number stands in their text by now
+NUMBERED: Final = "numbered"  # attribute of items with their number already in the text
 
 _STYLE: Final = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _NAME: Final = "{http://www.w3.org/XML/1998/namespace}id"
@@ -21,8 +21,8 @@ _PARAGRAPHS: Final = TEXT + "p", TEXT + "h"
 
 
 def write_numbers(body: Any, parts: Iterable[Any]) -> None:
-    """Put their numbers into the texts of list items and headings; `parts` are the roots that have the styles."""
-    etree.strip_elements(body, TEXT + "tracked-changes", with_tail=False)  # what was deleted counts no more
+    """Writes numbers into list items and headings; `parts` are the roots with styles."""
+    etree.strip_elements(body, TEXT + "tracked-changes", with_tail=False)  # deleted items do not count
     styles: dict[str | None, dict[int, Level]] = {}
     outline: dict[int, Level] = {}
     for part in parts:
@@ -31,7 +31,7 @@ def write_numbers(body: Any, parts: Iterable[Any]) -> None:
         for style in part.iter(TEXT + "outline-style"):
             outline = _levels(style, "outline-level-style", unnumbered=True)
     _number_headings(body, CountedList(outline))
-    latest: dict[str | None, CountedList] = {}  # by the name of a style or of a list
+    latest: dict[str | None, CountedList] = {}  # by name of a style or list
     for element in body.iter(TEXT + "list"):
         if next(element.iterancestors(TEXT + "list"), None) is None:
             name, going_on = element.get(TEXT + "style-name"), element.get(TEXT + "continue-numbering") == "true"
@@ -66,7 +66,7 @@ def _number_items(
 
 
 def _levels(style: Any, kind: str, unnumbered: bool = False) -> dict[int, Level]:
-    """Those of a style that have numbers, by their depths; if need be the `unnumbered`, too, which are counted."""
+    """Numbered levels of a style by depth; `unnumbered` adds the others for counting."""
     stated = {_stated(level, "level") - 1: level for level in style.iterchildren(TEXT + kind)}
     forms = {depth: _FORMS.get(level.get(_STYLE + "num-format", "")) for depth, level in stated.items()}
     levels = {}
@@ -87,5 +87,4 @@ def _begin_with(paragraph: Any, number: str) -> None:
 
 
 def _stated(element: Any, name: str) -> int:
-    """A number that an element states, 1 where it states none."""
     return parse_whole_number(element.get(TEXT + name, ""), 1)

@@ -1,7 +1,7 @@
-"""Reader of PDFs. Pages are places.
+"""Reader of PDFs with pages as places.
 
-PDFium gives characters, lines and annotations, in a fraction of the time that pypdf takes; the values of forms, which
-it gives only where it draws them, are pypdf's.
+PDFium gives characters, lines and annotations, much faster than pypdf. It gives form values only by drawing them, so
+these are pypdf's.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ _CUT: Final = re.compile(
     r"(\w)[-\u2010\u00ad]((?:\n+[^\w\n]*\d{0,5}[^\w\n]*)?)\Z"
 )  # a word's first half, a page's number
 _REST: Final = re.compile(r"\w+\S*[ \n]*")
-_HYPHENS: Final = str.maketrans("\x02\ufffe", "--")  # at which PDFium sees a line end
+_HYPHENS: Final = str.maketrans("\x02\ufffe", "--")  # PDFium's marks of a line-end hyphen
 _WORD: Final = re.compile("[^\\s\0\x02\ufffe]+[\x02\ufffe]?")
 _FULL_TURN: Final = 2 * math.pi
-_ASKEW: Final = 0.2  # radians from upright that are none
-_MOST_PARTS: Final = 32  # of fields within fields
-_MOST_OBJECTS: Final = 50_000  # of a page that are looked at for lines
+_ASKEW: Final = 0.2  # quarter turns of tolerance for a text's angle
+_MOST_PARTS: Final = 32  # of nested fields
+_MOST_OBJECTS: Final = 50_000  # objects of a page searched for lines
 _MOST_POINTS: Final = 400  # of a path of lines
 _THIN: Final = 3.0  # points of a line
 _LONGEST_NOTE: Final = 100_000  # bytes
-_PLACEHOLDER: Final = 2000  # characters of the page that a dynamic form shows in other programs
+_PLACEHOLDER: Final = 2000  # characters of the placeholder page of a dynamic form
 _ONLY_ADOBE: Final = "it is a form (XFA) that only Adobe's programs show: print it to a PDF there"
-_SEVERAL: Final = 12  # numbers of pages in a remark
+_SEVERAL: Final = 12  # page numbers in a remark
 
 
 def read_pdf(content: bytes) -> Content:
-    """Page by page: columns, tables and paragraphs, then notes and the values of forms, then attachments. Raises
-    `Unreadable`.
+    """Reads page by page, then attachments.
+
+    A page has columns, tables and paragraphs, then notes and form values. Raises `Unreadable`.
     """
     try:
         document = pypdfium2.PdfDocument(content)
@@ -85,8 +86,6 @@ def read_pdf(content: bytes) -> Content:
 
 
 class _Page:
-    """A page of a document, to be closed."""
-
     def __init__(self, document: Any, number: int) -> None:
         self._page = document[number - 1]
         self._text = self._page.get_textpage()
@@ -106,7 +105,6 @@ class _Page:
         return not self._objects()
 
     def _objects(self) -> set[int]:
-        """The kinds of what stands on the page."""
         if self._kinds is None:
             count = min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)
             objects = (raw.FPDFPage_GetObject(self._page, each) for each in range(count))
@@ -114,7 +112,7 @@ class _Page:
         return self._kinds
 
     def words(self) -> dict[int, list[Word]]:
-        """The words of the page by the quarter turns in which they stand; 4 for what stands askew."""
+        """Words of the page by quarter turns; 4 for slanted words."""
         text, found = self._text.raw, dict[int, list[Word]]()
         count = raw.FPDFText_CountChars(text)
         letters = _letters(text, count)
@@ -145,7 +143,7 @@ class _Page:
         return found
 
     def text(self, words: dict[int, list[Word]], layout: PageReader) -> str:
-        """The page's text: first what stands as most of it does, by the document's `layout`, then what is turned."""
+        """The page's text: the main orientation first, by the document's `layout`, then the others."""
         turns = sorted((turn for turn in words if turn < 4), key=lambda turn: -len(words[turn]))
         rules = self._rules() if words else []
         layouts = [layout, *(PageReader() for _ in turns[1:])]
@@ -156,7 +154,7 @@ class _Page:
         return "\n\n".join(filter(None, [*texts, " ".join(word.text for word in words.get(4, ()))]))
 
     def _rules(self) -> list[tuple[float, float, float, float]]:
-        """The straight lines on the page, by left, bottom, right and top; none of a drawing of very many."""
+        """Straight lines as (left, bottom, right, top); none for a drawing of very many."""
         found = list[tuple[float, float, float, float]]()
         for each, matrix in self._paths():
             found += _lines_of(each, matrix)
@@ -165,7 +163,6 @@ class _Page:
         return found
 
     def _paths(self) -> Iterator[tuple[Any, Any]]:
-        """The paths on the page, with the matrix of what they are parts of."""
         for number in range(min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)):
             each = raw.FPDFPage_GetObject(self._page, number)
             kind = raw.FPDFPageObj_GetType(each)
@@ -179,7 +176,7 @@ class _Page:
                         yield part, matrix
 
     def notes(self, words: Sequence[Word]) -> Iterator[str]:
-        """Notes, stamps and typed words on the page, and remarks on words that somebody marked."""
+        """Notes, stamps and typed words, and comments on marked words."""
         for number in range(raw.FPDFPage_GetAnnotCount(self._page)):
             annotation = raw.FPDFPage_GetAnnot(self._page, number)
             if not annotation:
@@ -194,7 +191,6 @@ class _Page:
                 raw.FPDFPage_CloseAnnot(annotation)
 
     def _note(self, annotation: Any, kind: int, words: Sequence[Word]) -> str:
-        """A note with its author and the words that it marks; empty without a text of its own."""
         said = _string(annotation, b"Contents").strip()
         if kind == raw.FPDF_ANNOT_STAMP and not said:
             said = _string(annotation, b"Name").strip()
@@ -208,7 +204,6 @@ class _Page:
 
 
 def _marked(annotation: Any, words: Sequence[Word]) -> str:
-    """The words under a highlight."""
     found, points = list[str](), raw.FS_QUADPOINTSF()
     for each in range(min(raw.FPDFAnnot_CountAttachmentPoints(annotation), _MOST_POINTS)):
         if raw.FPDFAnnot_GetAttachmentPoints(annotation, each, byref(points)):
@@ -238,7 +233,6 @@ _NOTES: Final = {
 
 
 def _letters(page: Any, count: int) -> str:
-    """The text of a page as PDFium has it, in units of 16 bits."""
     buffer = create_string_buffer(2 * (count + 1))
     written = raw.FPDFText_GetText(page, 0, count, cast(buffer, POINTER(c_ushort)))
     units = buffer.raw[: 2 * max(0, written - 1)]
@@ -247,20 +241,18 @@ def _letters(page: Any, count: int) -> str:
 
 
 def _text_of(letters: str) -> str:
-    """A word with the hyphens at which PDFium sees a line end as such, and characters beyond 16 bits whole."""
     if letters.isascii() and letters.isprintable():
         return letters
     return letters.translate(_HYPHENS).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _turn(angle: float) -> int:
-    """Quarter turns to the left; 4 for an angle between two."""
+    """Quarter turns to the left; 4 for an angle in between."""
     turns = -angle / _FULL_TURN * 4
     return round(turns) % 4 if abs(turns - round(turns)) < _ASKEW else 4
 
 
 def _turned(left: float, bottom: float, right: float, top: float, turn: int) -> Box:
-    """A box as it stands where the page is turned so that its text is upright."""
     if turn == 1:
         return Box(bottom, -right, top, -left)
     if turn == 2:
@@ -271,7 +263,6 @@ def _turned(left: float, bottom: float, right: float, top: float, turn: int) -> 
 
 
 def _lines_of(path: Any, outer: Any) -> Iterator[tuple[float, float, float, float]]:
-    """The straight lines of a path: of a frame its sides."""
     count = raw.FPDFPath_CountSegments(path)
     fill, stroke = c_int(), c_int()
     if not 2 <= count <= _MOST_POINTS or not raw.FPDFPath_GetDrawMode(path, byref(fill), byref(stroke)):
@@ -334,7 +325,6 @@ def _as_wide(buffer: Any) -> Any:
 
 
 def _attachments(document: Any) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each attached file."""
     for number in range(document.count_attachments()):
         attachment = document.get_attachment(number)
         try:
@@ -344,13 +334,11 @@ def _attachments(document: Any) -> Iterator[tuple[str, bytes]]:
 
 
 def _pages(numbers: Sequence[int]) -> str:
-    """The beginning of a sentence about some pages."""
     named = ", ".join(map(str, numbers[:_SEVERAL])) + (", …" if len(numbers) > _SEVERAL else "")
     return f"page {named} was" if len(numbers) == 1 else f"pages {named} ({len(numbers)} in all) were"
 
 
 def _join_cut_words(pages: list[str]) -> None:
-    """Put a word together that begins on one page and ends on the next."""
     for number, text in enumerate(pages[:-1]):
         below = pages[number + 1]
         cut, rest = _CUT.search(text), _REST.match(below)
@@ -360,7 +348,6 @@ def _join_cut_words(pages: list[str]) -> None:
 
 
 def _with_pypdf(content: bytes, pages: list[str], blank: Sequence[int]) -> list[str]:
-    """Add the values of forms to the texts of pages; remarks on those of the `blank` pages that are damaged."""
     from pypdf import PdfReader
 
     damaged = list[int]()
@@ -374,7 +361,7 @@ def _with_pypdf(content: bytes, pages: list[str], blank: Sequence[int]) -> list[
                 damaged.append(number)
     except MemoryError:
         raise
-    except Exception:  # whatever the library makes of a damaged file
+    except Exception:  # any error of the library about a damaged file
         return ["the values of its form can't be read"]
     return [f"{_pages(damaged)} damaged"] if damaged else []
 
@@ -385,32 +372,29 @@ def _is_damaged(page: Any) -> bool:
         return contents is not None and bool(contents.get_data().strip())
     except MemoryError:
         raise
-    except Exception:  # whatever the library makes of it
+    except Exception:  # any error of the library
         return True
 
 
 def _filled_in(page: Any) -> Iterator[str]:
-    """The values of a page's form."""
     annotations = _entry(page, "/Annots")
     fields = [each.get_object() for each in annotations] if isinstance(annotations, list) else []
     lines = [_field(field) for field in fields if isinstance(field, dict)]
-    yield from (line for line in dict.fromkeys(lines) if line.strip())  # each part of a choice has its value
+    yield from (line for line in dict.fromkeys(lines) if line.strip())  # every part of a choice repeats its value
 
 
 def _field(field: Any) -> str:
-    """A form's field with its name; empty for what is none, and where nothing was filled in."""
     kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
     if field.get("/Subtype") != "/Widget" or kind not in ("/Tx", "/Ch", "/Btn"):
         return ""
     texts = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str) and each]
-    if kind == "/Btn":  # whose values are names
+    if kind == "/Btn":  # values are names
         texts = [each.removeprefix("/") for each in texts if each != "/Off"]
     name = _inherited(field, "/TU") or _inherited(field, "/T")
     return ": ".join([str(name), ", ".join(texts)] if name else texts) if texts else ""
 
 
 def _inherited(field: Any, key: str) -> Any:
-    """The entry of a form's field, its own or that of a field that it is a part of."""
     for _ in range(_MOST_PARTS):
         if key in field:
             return field[key]
@@ -421,7 +405,7 @@ def _inherited(field: Any, key: str) -> Any:
 
 
 def _entry(holder: Any, key: str) -> Any:
-    """An entry, also where a reference stands in its place, which `get` would give."""
+    """An entry with references resolved; `get` returns the reference."""
     if key in holder:
         return holder[key]
     return None

@@ -1,4 +1,4 @@
-"""Readers of files that are text: plain and Markdown, source code, rich text, notebooks."""
+"""Readers of text files: plain text, Markdown, source code, rich text, notebooks."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from common.library.readers.encodings import decoded, text_and_remarks
 from common.library.readers.tables import OF_TEXTS, markdown_with_rows_named, table_text
 
 _RICH = b"{\\rtf"
-_OF_MAC: Final = re.compile(r"(\{\\rtf\d*\s*)\\mac(?![a-z])(?:\s*\\ansicpg10000)?")  # a page that Python has not
+_OF_MAC: Final = re.compile(r"(\{\\rtf\d*\s*)\\mac(?![a-z])(?:\s*\\ansicpg10000)?")  # a code page that Python lacks
 _UNREAD_RICH: Final = (
     (r"\\footnote(?![a-z])", "footnote"),
     (r"\\objdata(?![a-z])", "embedded object"),
     (r"\\shptxt(?![a-z])", "text box"),
     (r"\\(?:header|footer)[lrf]?(?![a-z])", "page margin"),
 )
-_PICTURE: Final = re.compile(r"data:[\w.+/-]+(?:;[\w=-]+)*;base64,[A-Za-z0-9+/=]{64,}")  # all of its bytes
+_PICTURE: Final = re.compile(r"data:[\w.+/-]+(?:;[\w=-]+)*;base64,[A-Za-z0-9+/=]{64,}")  # with all its bytes
 
 
 def read_text(content: bytes) -> Content:
-    """Text whose places are lines. Raises `Unreadable`."""
+    """Text with lines as places. Raises `Unreadable`."""
     text, remarks = text_and_remarks(content)
     return Content((Section(text, unit="line"),), remarks=remarks)
 
 
 def read_markdown(content: bytes) -> Content:
-    """Text whose places are headings, the rows of its tables each naming its columns. Raises `Unreadable`."""
+    """Markdown with headings as places and complete table rows. Raises `Unreadable`."""
     text, remarks = text_and_remarks(content)
     text = _PICTURE.sub("", in_lines(text))
     return Content((Section(markdown_with_rows_named(text), unit="heading"),), front_title(text), remarks)
 
 
 def read_rtf(content: bytes) -> Content:
-    """Rich text, with its tables row by row, without looks, pictures, footnotes and what stands above and below pages.
+    """Rich text with table rows; pictures, footnotes and page margins are left out.
+
     Raises `Unreadable`.
     """
     from striprtf.striprtf import rtf_to_text
@@ -45,13 +46,12 @@ def read_rtf(content: bytes) -> Content:
         raise Unreadable("it is not rich text: it does not begin as such")
     written, of_mac = _OF_MAC.subn(r"\1", content.decode("latin-1"), count=1)
     text = rtf_to_text(written, "mac_roman" if of_mac else "cp1252", "replace")  # type: ignore[no-untyped-call]
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters are put together
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
     left = (remark for sign, thing in _UNREAD_RICH for remark in unread(len(re.findall(sign, written)), thing))
     return Content((Section(_rich_with_rows_named(text).strip()),), remarks=tuple(left))
 
 
 def _rich_with_rows_named(text: str) -> str:
-    """Text of RTF with its tables, of which each cell ends in a bar, as lines that name their columns."""
     parts = []
     for is_table, lines in groupby(text.split("\n"), lambda line: line.endswith("|") and line.count("|") > 1):
         block = list(lines)
@@ -60,7 +60,7 @@ def _rich_with_rows_named(text: str) -> str:
 
 
 def read_notebook(content: bytes) -> Content:
-    """The cells of a Jupyter notebook, without what they put out. Raises `Unreadable`."""
+    """The cells of a Jupyter notebook without outputs. Raises `Unreadable`."""
     try:
         cells = json.loads(decoded(content))["cells"]
         sources = [cell["source"] for cell in cells]
@@ -74,7 +74,6 @@ def read_notebook(content: bytes) -> Content:
 
 
 def _first_heading(cells: list[Any], texts: list[str]) -> str:
-    """The first line of the first Markdown cell, if it is a heading."""
     first = next((text for cell, text in zip(cells, texts, strict=True) if cell.get("cell_type") == "markdown"), "")
     line = first.strip().split("\n")[0]
     return line.lstrip("#").strip() if line.startswith("#") else ""

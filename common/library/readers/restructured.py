@@ -1,4 +1,4 @@
-"""Reader of reStructuredText, also of what other programs than docutils add to it, Sphinx above all."""
+"""Reader of reStructuredText, also with extensions such as Sphinx's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from common.library.readers.markup import markdown
 _SETTINGS: Final = {
     "file_insertion_enabled": False,
     "raw_enabled": False,
-    "report_level": 3,  # what it finds an error in is in the message of that, and nowhere else
+    "report_level": 3,  # an error message quotes the faulty text, which is nowhere else
     "warning_stream": False,
     "halt_level": 5,
     "input_encoding": "unicode",
     "output_encoding": "unicode",
     "smart_quotes": False,
-    "math_output": "LaTeX",  # as it is written
+    "math_output": "LaTeX",  # as written
     "toc_backlinks": False,
     "_disable_config": True,
 }
@@ -32,13 +32,14 @@ _DIRECTIVE: Final = re.compile(r"^[ \t]*\.\.[ \t]+([\w:.+-]+?)[ \t]?::(?:[ \t]|$
 _INCLUDED: Final = re.compile(r"^[ \t]*\.\.[ \t]+(?:literal)?include[ \t]?::", re.MULTILINE)
 _ROLE: Final = re.compile(r":([\w:.+-]+):`|`:([\w:.+-]+):")
 _TARGET: Final = re.compile(r"[ \t\n]*<[^<>]*>$")
-# Of a Python Enhancement Proposal.
+# The header of a Python Enhancement Proposal.
 _PREAMBLE_TITLE: Final = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?Title:[ \t]*(\S.*)")
 
 
 def read_rst(content: bytes) -> Content:
-    """All that is written, what directives hold that docutils does not know included, but what is raw for other
-    programs; nothing that it includes from elsewhere is read. Raises `Unreadable`.
+    """Reads the whole text, including unknown directives, except raw and included content.
+
+    Raises `Unreadable`.
     """
     text, guessed = text_and_remarks(content)
     for name in {found.lower() for found in _DIRECTIVE.findall(text)}:
@@ -59,14 +60,11 @@ def read_rst(content: bytes) -> Content:
 
 
 class _Any(dict[str, Any]):
-    """Options of a directive, and every other one."""
-
     def __missing__(self, name: str) -> Any:
         return directives.unchanged
 
 
 def _with_any_option(name: str) -> Any:
-    """A directive of docutils, of which other programs know more options."""
     known, _ = directives.directive(name, en, None)
     if not known.option_spec or isinstance(known.option_spec, _Any):
         return known
@@ -82,13 +80,11 @@ def _with_any_option(name: str) -> Any:
 
 
 class _Unknown(Directive):  # type: ignore[misc]
-    """A directive of another program: its name with its argument, and what it holds."""
-
     optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
 
-    option_spec = _Any(name=directives.unchanged)  # an empty one would mean that there are none
+    option_spec = _Any(name=directives.unchanged)  # an empty dict would mean no options
 
     def run(self) -> list[Any]:
         held = nodes.container()
@@ -100,6 +96,5 @@ class _Unknown(Directive):  # type: ignore[misc]
 
 
 def _unknown_role(name: str, raw: str, text: str, *others: Any) -> tuple[list[Any], list[Any]]:
-    """The words of a role of another program, without where they lead."""
     shown = _TARGET.sub("", text).lstrip("~!") or text
     return [nodes.inline(raw, shown)], []

@@ -1,4 +1,4 @@
-"""Reader of spreadsheets of Excel. Rows of sheets are places."""
+"""Reader of Excel spreadsheets with rows as places."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ from common.library.readers.within import read_within
 _MERGED: Final = re.compile(
     rb"""<(?:\w+:)?mergeCell\b[^<>]*\bref=["']([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})["']"""
 )
-# A cell with a formula and without its value, as programs leave it that compute none; an empty text is a value.
+# A formula without a value, from a program that computes none; an empty text is a value.
 _UNCOMPUTED: Final = re.compile(
     rb"""<(\w+:)?c\b(?![^<>]*\bt=["'](?:str|b|e)["'])[^<>]*><(?:\w+:)?f\b[^<>]*(?:/>|>[^<]*</(?:\w+:)?f>)"""
     rb"""(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?</(?:\w+:)?c>"""
 )
-_ESCAPED: Final = re.compile(r"_x([0-9A-Fa-f]{4})_")  # a character that XML can't hold, or one that looks so
-_ESCAPE: Final = b"_x005F_"  # a line that begins no character: openpyxl forgets that it was written so
-_KEPT: Final = "\ue0f2"  # in its place
+_ESCAPED: Final = re.compile(r"_x([0-9A-Fa-f]{4})_")  # a character that XML cannot hold, or text of that form
+_ESCAPE: Final = b"_x005F_"  # a literal underscore: openpyxl forgets that it was escaped
+_KEPT: Final = "\ue0f2"  # replaces it
 _KEPT_ESCAPE: Final = f"_{_KEPT}".encode()
 _CELL: Final = re.compile(r"[A-Z]{1,3}[0-9]{1,7}")
 _WORKBOOK: Final = "xl/workbook.xml"
 _VISIBLE: Final = "visible"
 _MAIN: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-_OF_STYLES: Final = ("fonts", "fills", "borders", "cellStyleXfs")  # without which nobody reads the others
+_OF_STYLES: Final = ("fonts", "fills", "borders", "cellStyleXfs")  # required by readers
 
 Notes = Mapping[tuple[int, int], str]  # by row and column, from 1
 
 
 def read_xlsx(content: bytes) -> Content:
-    """Sheet by sheet, a line for each row as the sheet shows it, with the notes on its cells; then charts and text
-    boxes. Of formulas the values that were saved with them, and the formula itself where there is none.
+    """Sheet by sheet, a line per row as shown; then charts and text boxes.
+
+    Notes follow their cells' values. A formula shows its saved value, or itself without one.
     """
     archive, content = open_office(content)
     with ExitStack() as stack:
         stack.enter_context(archive)
         title = title_in(archive, description(archive))
         book = stack.enter_context(closing(_workbook(content, archive, formulas=False)))
-        written: Any = None  # the same with formulas, where they are needed
+        written: Any = None  # the same with formulas, if needed
         sections, remarks = list[Section](), list[str]()
         for number, sheet in enumerate(book.worksheets):
             name, formulas = sheet._worksheet_path, None
@@ -75,34 +76,31 @@ def _section(text: str, place: str, unit: Any = "") -> list[Section]:
 
 
 def _workbook(content: bytes, archive: ZipFile, formulas: bool) -> Any:
-    """A workbook with the formulas of its cells, or else their values."""
     import openpyxl
 
     strings = related(archive, related(archive, "", "officeDocument", _WORKBOOK), "sharedStrings", "")
     if strings in archive.NameToInfo and _ESCAPE in archive.read(strings):
         content = _with_part(archive, strings, archive.read(strings).replace(_ESCAPE, _KEPT_ESCAPE))
     with catch_warnings():
-        simplefilter("ignore")  # of looks
+        simplefilter("ignore")  # warnings about styles
         try:
             book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=not formulas)
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # what it makes of looks that programs describe in their own way
+        except Exception:  # any error about unusual styles
             plain = io.BytesIO(_without_looks(archive))
             book = openpyxl.load_workbook(plain, read_only=True, data_only=not formulas)
     for sheet in book.worksheets:
-        sheet.reset_dimensions()  # which it states, and which programs state wrongly, or for rows without an end
+        sheet.reset_dimensions()  # programs state wrong or endless dimensions
     return book
 
 
 def _without_looks(archive: ZipFile) -> bytes:
-    """A workbook of whose styles the formats of numbers are left."""
     name = related(archive, related(archive, "", "officeDocument", _WORKBOOK), "styles", "xl/styles.xml")
     return _with_part(archive, name, etree.tostring(_bare(parsed(archive, name))))
 
 
 def _with_part(archive: ZipFile, name: str, content: bytes) -> bytes:
-    """A document with another content of one part, and without its description."""
     changed = io.BytesIO()
     with ZipFile(changed, "w", ZIP_STORED) as written:
         for part in archive.namelist():
@@ -112,7 +110,6 @@ def _with_part(archive: ZipFile, name: str, content: bytes) -> bytes:
 
 
 def _bare(styles: Any) -> Any:
-    """Styles without anything but formats of numbers."""
     root = etree.Element(_MAIN + "styleSheet")
     root.extend(styles.findall(_MAIN + "numFmts"))
     empty = {"fonts": "font", "fills": "fill", "borders": "border", "cellStyleXfs": "xf"}
@@ -128,7 +125,7 @@ def _bare(styles: Any) -> Any:
 
 
 def _merged(sheet: bytes) -> dict[tuple[int, int], int]:
-    """In how many rows cells are that span several, by the first row and the column, from 0."""
+    """Row spans of merged cells, by first row and column from 0."""
     from openpyxl.utils import range_boundaries
 
     spans = {}
@@ -139,7 +136,7 @@ def _merged(sheet: bytes) -> dict[tuple[int, int], int]:
 
 
 def _notes(archive: ZipFile, sheet: str) -> dict[tuple[int, int], str]:
-    """Notes on the cells of a sheet, by cell; a conversation stands for the note that old programs show."""
+    """Notes by cell; a conversation replaces the note for old programs."""
     from openpyxl.utils.cell import coordinate_to_tuple
 
     notes, conversations = dict[str, list[str]](), dict[str, list[str]]()
@@ -161,7 +158,6 @@ def _collect(comments: Any, said: dict[str, list[str]]) -> None:
 
 
 def _with_notes(rows: Iterator[list[str]], notes: Notes) -> Iterator[list[str]]:
-    """Rows with notes behind the values that they are on."""
     if not notes:
         yield from rows
         return
@@ -174,7 +170,6 @@ def _with_notes(rows: Iterator[list[str]], notes: Notes) -> Iterator[list[str]]:
 
 
 def _drawn(archive: ZipFile, sheet: str) -> Iterator[str]:
-    """The texts of charts and boxes on a sheet."""
     for kind, name in relations(archive, sheet).values():
         if kind != "drawing" or name not in archive.NameToInfo:
             continue
@@ -186,7 +181,6 @@ def _drawn(archive: ZipFile, sheet: str) -> Iterator[str]:
 
 
 def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
-    """Rows of a sheet, `written` being the same one with formulas, where it is needed."""
     if written is None:
         yield from ([_shown(cell) for cell in row] for row in sheet.iter_rows())
         return
@@ -198,12 +192,11 @@ def _rows(sheet: Any, written: Any) -> Iterator[list[str]]:
 
 
 def _formula(value: Any) -> str:
-    """A formula as it was typed, also one of several cells; empty for a table that the program computes."""
+    """A formula as typed, also of several cells; empty for a computed data table."""
     return value if isinstance(value, str) else str(getattr(value, "text", ""))
 
 
 def _shown(cell: Any) -> str:
-    """The value of a cell as the sheet shows it."""
     value = cell.value
     if value is None:
         return ""

@@ -1,4 +1,4 @@
-"""Reader of slides of PowerPoint, which are places."""
+"""Reader of PowerPoint files with slides as places."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMULA: Final = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
 
 
 def read_pptx(content: bytes) -> Content:
-    """Slide by slide: what stands on it, its tables, charts and diagrams, and the speaker's notes."""
+    """Slide by slide: texts, tables, charts, diagrams and the speaker's notes."""
     from pptx import Presentation
 
     with open_archive(content) as archive:
@@ -48,7 +48,6 @@ def read_pptx(content: bytes) -> Content:
 
 
 def _comments(slide: Any) -> Iterator[str]:
-    """Comments on a slide, as new and old programs keep them."""
     for each in slide.part.rels.values():
         if each.reltype.endswith("/comments") and not each.is_external:
             for comment in parsed_part(each.target_part.blob).iter("{*}cm"):
@@ -58,13 +57,11 @@ def _comments(slide: Any) -> Iterator[str]:
 
 
 def _heading(slide: Any) -> str:
-    """The heading of a slide, in a line; empty for one that has none."""
     shape = slide.shapes.title
     return " ".join(shape.text_frame.text.split()) if shape is not None and shape.has_text_frame else ""
 
 
 def _show_new(shapes: Any) -> None:
-    """Have shapes that old programs show as pictures read as what they are, with formulas in a line."""
     for alternatives in list(shapes.iter(COMPATIBILITY + "AlternateContent")):
         first = alternatives.find(COMPATIBILITY + "Choice")
         for shape in () if first is None else list(first):

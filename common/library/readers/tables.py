@@ -1,4 +1,4 @@
-"""Rows of tables as text that a language model can read by itself: every row names its columns."""
+"""Rows of tables as independent text for language models: every row names its columns."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from common.library.readers.content import (
 )
 from common.library.readers.encodings import text_and_remarks
 
-_SAMPLE = 64 * 1024  # characters that tell a file's delimiter
-_DELIMITERS: Final = "\t;|,"  # the fewer of them there are in numbers and texts, the earlier
+_SAMPLE = 64 * 1024  # characters searched for a file's delimiter
+_DELIMITERS: Final = "\t;|,"  # the rarest in numbers and texts first
 _DECIMAL: Final = re.compile(r"(?<![\d.,])(\d[\d.]*),(?=\d+(?![\d,]))")  # a number up to its decimal comma
-# A row that commas alone divide, and not as those of numbers or of prose.
+# A row divided by commas alone, unlike the commas of numbers or prose.
 _BY_COMMAS: Final = re.compile(r"^(?=.*(?:(?<!\d),\S|,[^\s\d]))[^\t;|\n]+$", re.MULTILINE)
-_TORN: Final = re.compile(r'[\t;|,]"|"[\t;|,]')  # a value between quotes begins or ends in a value
-_STATED = re.compile(r"sep=(.)\n")  # the delimiter, as spreadsheets write it
-OF_TEXTS = 3  # columns of a table in a text that doesn't say what its first row is; two may be names and values
-_FIRST_ROWS: Final = 64  # in which a table begins
+_TORN: Final = re.compile(r'[\t;|,]"|"[\t;|,]')  # a quoted value begins or ends inside another value
+_STATED = re.compile(r"sep=(.)\n")  # the delimiter as spreadsheets write it
+OF_TEXTS = 3  # columns of a table in a text without stated headings; two may be names and values
+_FIRST_ROWS: Final = 64  # rows in which a table may begin
 _LONGEST_FIELD = 10_000_000
 _BAR: Final = re.compile(r"(?<!\\)\|")
 
@@ -38,7 +38,7 @@ _NUMBER: Final = re.compile(r"\W{0,3}\d[\d.,'\u2019 e+-]*\W{0,3}")
 
 
 def read_csv(content: bytes) -> Content:
-    """A file of values separated by commas, semicolons or tabs. Raises `Unreadable`."""
+    """Values separated by commas, semicolons or tabs. Raises `Unreadable`."""
     text, remarks = text_and_remarks(content)
     text = in_lines(text)
     stated = _STATED.match(text)
@@ -55,15 +55,16 @@ def _divided(text: str, delimiter: str) -> Iterator[list[str]]:
 
 
 def _delimiter(sample: str) -> str:
-    """The one that divides the largest share of rows into as many values as the row above, of equals the one that tears
-    fewer values between quotes, then the earlier one, unless it stands before blanks, as in prose, and a comma divides
-    more; a comma where none does.
+    """Chooses the delimiter; a comma if none divides the rows.
+
+    The winner gives most rows as many values as the row above. Ties: the fewest torn quoted values, then the order. A
+    comma that divides more beats a semicolon before blanks, as in prose.
     """
     found, most, values = ",", (0.0, 0), 0.0
     of_commas = sample if _BY_COMMAS.search(sample) else _DECIMAL.sub(r"\1.", sample)
     for delimiter in _DELIMITERS:
         rows = [row for row in _divided(of_commas if delimiter == "," else sample, delimiter) if row]
-        if not any(row[-1] for row in rows):  # each line ends in it
+        if not any(row[-1] for row in rows):  # every line ends in the delimiter
             rows = [row[:-1] for row in rows]
         alike = sum(len(above) == len(row) > 1 for above, row in pairwise(rows)) / max(1, len(rows) - 1)
         torn = sum(len(_TORN.findall(value)) for row in rows for value in row)
@@ -75,8 +76,9 @@ def _delimiter(sample: str) -> str:
 
 
 def markdown_with_rows_named(markdown: str) -> str:
-    """Markdown whose tables are lines that name their columns; code stays as it is. Raises `TooMuchText` as
-    `table_text` does.
+    """Rewrites Markdown tables as lines with column names; code stays.
+
+    Raises `TooMuchText` as `table_text` does.
     """
     lines, written, size = markdown.split("\n"), list[str](), 0
     is_text, at = list(outside_code(lines)), 0
@@ -85,7 +87,7 @@ def markdown_with_rows_named(markdown: str) -> str:
         if is_text[at - 1] and at < len(lines) and "|" in line and _is_rule(lines[at], columns := len(_cells(line))):
             first = at + 1
             at = next((below for below in range(first, len(lines)) if "|" not in lines[below]), len(lines))
-            # One row at a time: all of a large table in parts would take many times its size.
+            # One row at a time: a large table in parts takes many times its size.
             rows = (_cells(lines[number])[:columns] for number in chain([first - 2], range(first, at)))
             line = table_text(rows, stated=True, most=MOST_TEXT - size)
         written.append(line)
@@ -94,12 +96,14 @@ def markdown_with_rows_named(markdown: str) -> str:
 
 
 def _is_rule(line: str, columns: int) -> bool:
-    """Whether a line ends the headings of a table of so many columns; of one, it may as well be a heading's."""
+    """Whether a line ends the headings of a table with several columns.
+
+    With one column it may be a heading's underline.
+    """
     return columns > 1 and "-" in line and not line.strip(" \t|:-") and len(_cells(line)) == columns
 
 
 def _cells(line: str) -> list[str]:
-    """The values in a row of a Markdown table."""
     cells = _BAR.split(line.strip().removeprefix("|"))
     if not cells[-1].strip():
         cells.pop()
@@ -107,7 +111,7 @@ def _cells(line: str) -> list[str]:
 
 
 def sheet_text(rows: Iterable[Sequence[str]]) -> str:
-    """The `table_text` of a sheet, also of one that has other lines directly above a wider table."""
+    """The `table_text` of a sheet, also with other lines directly above a wider table."""
     listed = iter(rows)
     first = list(islice(listed, _FIRST_ROWS))
     start = _start_of_wider(first)
@@ -119,7 +123,6 @@ def sheet_text(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _start_of_wider(rows: Sequence[Sequence[str]]) -> int:
-    """The row with the headings of a table that has more columns than any row above; 0 where none has."""
     widths = [max((number for number, value in enumerate(row, 1) if value.strip()), default=0) for row in rows]
     before = 0
     for number in range(1, len(rows) - 1):
@@ -130,20 +133,20 @@ def _start_of_wider(rows: Sequence[Sequence[str]]) -> int:
 
 
 def table_text(rows: Iterable[Sequence[str]], columns: int = 2, *, stated: bool = False, most: int = MOST_TEXT) -> str:
-    """One line for each row, empty ones included; each value behind its column's heading, if there are headings: in the
-    first row that has several values, if these are `stated` to be such or at least so many `columns` look like it, with
-    the row below where that names parts of them; and in the first row of another table, below an empty row.
+    """One line for each row, also empty ones, with each value after its heading.
 
-    Raises `TooMuchText` for more than `most` characters: a small file has room for long headings and many rows.
+    The headings are the first row with several values, if `stated`, or if at least `columns` values look like headings.
+    The next row may name their parts. Another table below an empty row has its own headings.
+
+    Raises `TooMuchText` for more than `most` characters: long headings times many rows may be huge.
     """
     return "\n".join(_no_more_than(most, _lines(rows, columns, stated))).rstrip()
 
 
 def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterator[str]:
-    """The lines of `table_text`."""
     headings: Sequence[str] | None = None
-    upper = False  # whether the row above is the headings'
-    apart = True  # from what is above by an empty row
+    upper = False  # whether the row above is the headings' row
+    apart = True  # whether an empty row separates this row
     cleaned = ([" ".join(value.split()) for value in row] for row in rows)
     for values, below in pairwise(chain(cleaned, [[]])):
         several = len(list(filter(None, values))) > 1
@@ -165,7 +168,6 @@ def _lines(rows: Iterable[Sequence[str]], columns: int, stated: bool) -> Iterato
 
 
 def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
-    """`texts`, of at most `most` characters with one behind each. Raises `TooMuchText`."""
     size = 0
     for text in texts:
         size += len(text) + 1
@@ -175,10 +177,11 @@ def _no_more_than(most: int, texts: Iterable[str]) -> Iterator[str]:
 
 
 def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], int]) -> Iterator[list[str]]:
-    """Rows in which the value of a cell that spans several is in all that have any; `spans`: in how many rows, by the
-    first row and the column, from 0.
+    """Repeats the value of a tall cell in all its non-empty rows.
+
+    `spans` has the number of rows, by first row and column from 0.
     """
-    below: dict[int, tuple[int, str]] = {}  # rows that a value is still in, by column
+    below: dict[int, tuple[int, str]] = {}  # remaining rows of a value, by column
     for number, row in enumerate(rows):
         values = list(row)
         filled = any(values)
@@ -197,13 +200,11 @@ def filled_down(rows: Iterable[Sequence[str]], spans: Mapping[tuple[int, int], i
 
 
 def _are_headings(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row names the columns of that `below`: by names of which no two are the same."""
     filled = [value for value in values if value]
     return len(set(filled)) == len(filled) and _are_names(values, below)
 
 
 def _are_names(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether values are words, or years, days and times above what is none."""
     kinds = _kinds(values, below)
     moments = [(kind, under) for kind, under in kinds if kind in ("year", "moment")]
     return (
@@ -214,8 +215,9 @@ def _are_names(values: Sequence[str], below: Sequence[str]) -> bool:
 
 
 def _name_parts(headings: Sequence[str], values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether the row below headings, of which some span several columns, names the columns of these: they are names
-    above what is of another kind.
+    """Whether the row after headings, some over several columns, names their columns.
+
+    Names are above values of another kind.
     """
     within = any(value and not heading for heading, value in zip_longest(headings[1:], values[1:], fillvalue=""))
     unlike = any(kind and under and kind != under for kind, under in _kinds(values, below))
@@ -223,7 +225,7 @@ def _name_parts(headings: Sequence[str], values: Sequence[str], below: Sequence[
 
 
 def _in_full(headings: Sequence[str], parts: Sequence[str]) -> Iterator[str]:
-    """Headings with their parts, e.g. «Sales 2026»; one goes on until the next."""
+    """Headings with their parts, e.g. «Sales 2026»; a heading continues until the next."""
     upper = ""
     for heading, part in zip_longest(headings, parts, fillvalue=""):
         upper = heading or upper
@@ -231,13 +233,12 @@ def _in_full(headings: Sequence[str], parts: Sequence[str]) -> Iterator[str]:
 
 
 def _head_another_table(values: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a row that may as well be one of the table above names columns: in one, the row below has no words."""
+    """Whether a row begins another table: words must stand above other kinds."""
     unlike = any(kind == "words" and under not in ("", "words") for kind, under in _kinds(values, below))
     return unlike and _are_headings(values, below)
 
 
 def _kinds(values: Sequence[str], below: Sequence[str]) -> list[tuple[_Kind, _Kind]]:
-    """Kinds of the values and of those below them."""
     return [(_kind(value), _kind(under)) for value, under in zip_longest(values, below, fillvalue="")]
 
 

@@ -1,4 +1,4 @@
-"""Documents within documents: attachments of mails and PDFs, and objects in office documents."""
+"""Documents inside documents: attachments of mails and PDFs, objects in office documents."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, explain_unread_format, parser_of
 
-_DEEPEST: Final = 3  # documents within each other: an archive may contain itself
-_MOST: Final = 64  # documents within one
-_LONGEST_NAME: Final = 31  # characters in a place, which has room for more
+_DEEPEST: Final = 3  # nested documents: an archive may contain itself
+_MOST: Final = 64  # documents inside one
+_LONGEST_NAME: Final = 31  # characters in a place, which also names more
 _level: Final = ContextVar("level", default=0)
 
 
 def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment") -> Content:
-    """The sections of documents by (name, content), whose places begin with `kind` and name, and remarks on the others.
+    """Sections of inner documents, given as (name, content), and remarks on unread ones.
 
-    Raises `MemoryError` and `RecursionError`, which the document around has then, too.
+    Places begin with `kind` and name. Raises `MemoryError` and `RecursionError`, which concern the outer document too.
     """
     sections, remarks = list[Section](), list[str]()
     listed = iter(documents)
@@ -32,7 +32,7 @@ def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment"
             remarks.append(f"{kind} {name}: {error.reason}")
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # whatever a library makes of a damaged file
+        except Exception:  # any error of a library about a damaged file
             remarks.append(f"{kind} {name}: it is damaged")
         else:
             place = f"{kind} {name[:_LONGEST_NAME]}"
@@ -46,7 +46,6 @@ def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment"
 
 
 def _read(name: str, content: bytes) -> Content:
-    """The content of a document within another one. Raises `Unreadable`, and what libraries raise."""
     suffix = os.path.splitext(name)[1].lower()
     if suffix not in TEXT and suffix not in PARSED:
         raise Unreadable(explain_unread_format(suffix) if suffix in CONVERTIBLE else "it is not read")

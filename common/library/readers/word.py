@@ -1,4 +1,4 @@
-"""Reader of Word's documents. They become Markdown, whose headings are places."""
+"""Reader of Word documents; they become Markdown with headings as places."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ from common.library.readers.markup import markdown
 from common.library.readers.numbering import WORDS, Numbering
 from common.library.readers.within import read_within
 
-# Parts where nothing says that they have other names.
+# Default names of parts.
 _BODY: Final = "word/document.xml"
 _STYLES: Final = "word/styles.xml"
 _NUMBERING: Final = "word/numbering.xml"
 _REFERENCE: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _FALLBACK: Final = COMPATIBILITY + "Fallback"
-_SIGN: Final = "\ue0f0{}\ue0f1"  # which no text has: where a document stands within another one
-_MOST_COMMENTED: Final = 200  # characters that a comment is said to be about
-_PICTURES: Final = "word/media/"  # which nobody opens
+_SIGN: Final = "\ue0f0{}\ue0f1"  # in no text: marks the place of an embedded document
+_MOST_COMMENTED: Final = 200  # quoted characters of a commented text
+_PICTURES: Final = "word/media/"  # never opened
 _BETWEEN: Final = {WORDS + "tab": " ", WORDS + "ptab": " ", WORDS + "br": "\n", WORDS + "cr": "\n"}
 
 
 def read_docx(content: bytes) -> Content:
-    """Headings, paragraphs, lists with their numbers, tables, text boxes, formulas in a line, and what stands at the
-    top and the bottom of pages; pictures are left out. Raises `Unreadable`.
+    """Text with numbered lists, tables, boxes, formulas and page margins, without pictures.
+
+    Raises `Unreadable`.
     """
     archive, content = open_office(content)
     with archive:
@@ -66,7 +67,7 @@ def read_docx(content: bytes) -> Content:
 
 
 class _Chunks:
-    """Documents of other formats that Word shows within the text."""
+    """Embedded documents of other formats, shown by Word in the text."""
 
     def __init__(self, archive: ZipFile, body: str) -> None:
         self._archive = archive
@@ -75,7 +76,7 @@ class _Chunks:
         self.remarks = list[str]()
 
     def mark(self, root: Any) -> None:
-        """Put a sign into each one's place, which the converter leaves there."""
+        """Replaces each document by a sign; the converter keeps it."""
         for chunk in list(root.iter(WORDS + "altChunk")):
             _, name = self._parts.get(chunk.get(_REFERENCE), ("", ""))
             found = read_within([(posixpath.basename(name), self._archive.read(name))], "part") if name else Content(())
@@ -84,7 +85,6 @@ class _Chunks:
             self._texts.append("\n\n".join(section.text for section in found.sections))
 
     def put_into(self, text: str) -> str:
-        """The text with the documents in the places of their signs."""
         for number, chunk in enumerate(self._texts):
             text = text.replace(_SIGN.format(number), chunk, 1)
         return text
@@ -97,7 +97,6 @@ def _paragraph(text: str) -> Any:
 
 
 def _comments(archive: ZipFile, body: str) -> Iterator[str]:
-    """Comments of others, and the words that these are about."""
     name = related(archive, body, "comments", "")
     if name not in archive.NameToInfo:
         return
@@ -112,7 +111,6 @@ def _comments(archive: ZipFile, body: str) -> Iterator[str]:
 
 
 def _commented(root: Any) -> dict[str | None, str]:
-    """The words that comments are about, by the comments' numbers."""
     found, open_now = dict[str | None, str](), set[str | None]()
     for element in root.iter(*(WORDS + name for name in ("commentRangeStart", "commentRangeEnd", "t", "p"))):
         number = element.get(WORDS + "id")
@@ -132,21 +130,20 @@ def _letters(paragraph: Any) -> Iterator[str]:
 
 
 def _margins(archive: ZipFile, part: str) -> Iterator[str]:
-    """The lines of all headers or footers."""
     for name in sorted(archive.namelist()):
         if re.fullmatch(rf"word/{part}[0-9]*\.xml", name):
             for paragraph in parsed(archive, name).iter(WORDS + "p"):
                 parts = (
                     part
                     for part in paragraph.iter(WORDS + "t", *_BETWEEN)
-                    # Those of a text box are in paragraphs of their own.
+                    # Words of a text box are in paragraphs of their own.
                     if part.getparent().tag == WORDS + "r" and next(part.iterancestors(WORDS + "p")) is paragraph
                 )
                 yield from "".join(_BETWEEN.get(part.tag) or part.text or "" for part in parts).split("\n")
 
 
 def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
-    """The document with what the converter leaves out: formulas, numbers, and words in what it does not know."""
+    """Adds content omitted by the converter: formulas, numbers, unknown elements' words."""
     root = parsed(archive, body)
     for formula in list(root.iter(MATHS + "oMath")):
         run = etree.Element(WORDS + "r")
@@ -171,7 +168,7 @@ def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
     if numbers in archive.namelist() and styles in archive.namelist():
         changed[numbers] = numbering = parsed(archive, numbers)
         Numbering(numbering, parsed(archive, styles)).write(root)
-        for level in numbering.iter(WORDS + "lvl"):  # those of a style are in the text by now
+        for level in numbering.iter(WORDS + "lvl"):  # numbers of a style are in the text now
             kind = level.find(WORDS + "numFmt")
             if kind is None or kind.get(WORDS + "val") != "bullet":
                 etree.strip_elements(level, WORDS + "pStyle", with_tail=False)
@@ -184,7 +181,6 @@ def _prepared(archive: ZipFile, body: str, chunks: _Chunks) -> bytes:
 
 
 def _begin_later(properties: Any, columns: int) -> None:
-    """Put an empty cell over so many columns at the beginning of the row that has these properties."""
     if columns:
         cell = etree.Element(WORDS + "tc")
         wide = etree.SubElement(etree.SubElement(cell, WORDS + "tcPr"), WORDS + "gridSpan")
@@ -194,7 +190,7 @@ def _begin_later(properties: Any, columns: int) -> None:
 
 
 def _show_boxes(root: Any) -> None:
-    """Put text boxes where the converter finds them: it reads those of old programs alone."""
+    """Moves text boxes to their old form: the converter reads no other."""
     for alternatives in list(root.iter(COMPATIBILITY + "AlternateContent")):
         old = alternatives.find(COMPATIBILITY + "Fallback")
         if old is None or next(old.iter(WORDS + "txbxContent"), None) is None:
@@ -206,7 +202,6 @@ def _show_boxes(root: Any) -> None:
 
 
 def _show_drawings(root: Any, archive: ZipFile, parts: Mapping[str, tuple[str, str]]) -> None:
-    """Put charts and diagrams as text behind the paragraphs that they stand in."""
     for kind, attribute, text_of in (
         (CHART + "chart", _REFERENCE, of_chart),
         (DIAGRAM + "relIds", OF_OUTLINE, _outline),
@@ -230,7 +225,6 @@ def _outline(root: Any) -> Iterator[str]:
 
 
 def _join_initials(root: Any) -> None:
-    """Put a large letter at the beginning of a text back to its word."""
     for frame in list(root.iter(WORDS + "framePr")):
         paragraph = next(frame.iterancestors(WORDS + "p"), None)
         if paragraph is None or frame.get(WORDS + "dropCap") not in ("drop", "margin"):
