@@ -1,7 +1,7 @@
-"""The cloud's and the device's part in one answer, as far as aggregating and drafting methods have them in common.
+"""Common parts of aggregating and drafting methods in one answer, on the cloud and the device.
 
-A part holds the answer's `Driver` and connects it with the rest of its daemon: retrieval, the prompt, the messages at
-the beginning and the end, and the report. A method adds its state machine and its own messages.
+A part connects the answer's `Driver` with its daemon: retrieval, prompt, first and last messages, report. A method adds
+its state machine and its own messages.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from common.methods.interface import CloudContext, DeviceContext
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
 
-TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
+TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields
 
 
 def short_titles(titles: Sequence[str]) -> tuple[str, ...]:
-    """`titles`, with long ones cut so that all fit into the header of a `Ready`."""
+    """Cut long `titles` so that all fit into the header of a `Ready`."""
     longest = TITLES_BYTES // max(1, len(titles))
     return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)
 
 
 class CloudPart(NullObserver, ABC):
-    """One session, from `Open` to `Closed`. Implements `CloudHalf`, and `Observer` of its answer.
+    """One session, from `Open` to `Closed`. Implements `CloudHalf` and the answer's `Observer`.
 
-    The device learns of a failure by an `Error`, which ends the session on both sides.
+    A failure is sent as an `Error`, which ends the session on both sides.
     """
 
     slow = False
@@ -48,10 +48,10 @@ class CloudPart(NullObserver, ABC):
     def __init__(self, request: Open, context: CloudContext) -> None:
         self.request = request
         self.context = context
-        self.began = self.heard = time.monotonic()  # `heard`: when the device was last heard
+        self.began = self.heard = time.monotonic()  # `heard`: latest sign of the device
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self._texts: tuple[str, ...] = ()  # of the documents
-        self._position = 0  # at the last look at the clock
+        self._position = 0  # at the last `silent`
 
     # --- for the methods
 
@@ -67,11 +67,11 @@ class CloudPart(NullObserver, ABC):
 
     @property
     def spare(self) -> int:
-        """Tokens that the rows shall hold beside the answer's."""
+        """Extra tokens of room in the rows, beyond the answer."""
         return 0
 
     def recorder(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """Records the answer if its device has asked for a trace."""
+        """A recorder if the device requested a trace; otherwise None."""
         if not self.request.trace:
             return None
         estimates = self.context.estimates
@@ -84,13 +84,13 @@ class CloudPart(NullObserver, ABC):
         return self.context.side.retrieve(request, self.scope)
 
     def retrieve(self, request: Open) -> PromptRows:
-        """The rows of the answer, once there is a place for them. On the retrieval thread."""
+        """The rows of the answer, after memory is reserved for them. On the retrieval thread."""
         rows = self.find(request)
         self.context.reserve(self, self.context.side.target.kv_bytes(request, rows, self.spare))
         return rows
 
     def retrieved(self, rows: PromptRows) -> None:
-        """Tell the device which documents this side has found. On the retrieval thread."""
+        """Announce this side's documents to the device. On the retrieval thread."""
         self._titles, self._texts = rows.titles, rows.texts
         ready = Ready(self.request.session, short_titles(rows.titles), rows.tokens, rows.closest)
         if self.answer.recorder is not None:
@@ -99,7 +99,7 @@ class CloudPart(NullObserver, ABC):
 
     @abstractmethod
     def closed(self) -> Closed:
-        """The message with the counts of the session."""
+        """The message with the session's counts."""
 
     # --- CloudHalf
 
@@ -110,19 +110,19 @@ class CloudPart(NullObserver, ABC):
         context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:
-        """Refuse nothing: the codec has refused what can be refused at once."""
+        """Accept all messages: the codec rejects malformed ones."""
 
     def receive(self, message: Message) -> None:
         """Ignore the message."""
 
     @abstractmethod
     def tick(self, now: float, run_ahead: int) -> None:
-        """Look at the clock; see `CloudHalf`."""
+        """Check the clock; see `CloudHalf`."""
 
     def silent(self, now: float) -> float:
-        """Seconds since the device was heard or took something, or a token was decided.
+        """Seconds since the device last sent or accepted data, or a token was decided.
 
-        Neither a cloud that answers alone nor an eager verifier needs messages.
+        A cloud that answers alone and an eager verifier need no messages.
         """
         position = self.answer.machine.position
         if position != self._position:
@@ -174,11 +174,11 @@ class DevicePart(ABC):
 
 
 class OpenedPart(DevicePart):
-    """One answer on the device with a session on the cloud, which may be opened several times."""
+    """One answer on the device with a session on the cloud, which may be reopened."""
 
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)
-        self.prompt_tokens: int | None = None  # that the cloud says it reads
+        self.prompt_tokens: int | None = None  # the cloud's announced prompt length
         self._opened_on: Hello | None = None  # the cloud that the session was last opened on
 
     def send(self, message: Message) -> None:
@@ -186,7 +186,7 @@ class OpenedPart(DevicePart):
         self.context.send(message)
 
     def open(self) -> list[str]:
-        """Open the session on the cloud. Returns what is different from the cloud that it was opened on before."""
+        """Open the session on the cloud. Returns the cloud's changes since the previous opening."""
         before, now = self._opened_on, self.context.cloud.hello
         self._opened_on = now or before
         self.send(self.context.opening)
@@ -195,13 +195,12 @@ class OpenedPart(DevicePart):
     def ready(self, message: Ready) -> None:
         """Note that the cloud has retrieved its documents."""
         self.prompt_tokens = message.prompt_tokens
-        self._opened_on = self.context.cloud.hello  # a changed cloud has introduced itself again before this
+        self._opened_on = self.context.cloud.hello  # a changed cloud has sent a new `Hello` before this
 
     def reopen(self, rejoin: Callable[[bool], int]) -> None:
         """Open the session on a reconnected cloud.
 
-        `rejoin` is called with whether the cloud has changed. It tells the cloud where the answer stands, and returns
-        the position.
+        `rejoin` gets whether the cloud has changed, sends the committed prefix, and returns the position.
         """
         if self.over:
             return

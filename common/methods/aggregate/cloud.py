@@ -22,7 +22,7 @@ FOREVER: Final = WaitLimits(float("inf"), float("inf"))
 
 
 class CloudAnswer(CloudPart):
-    """The cloud's half of an answer that a `Session` decides, alone or with the device; several methods share it."""
+    """The cloud's half of a `Session`, alone or with the device; a base for several methods."""
 
     answer: SessionDriver
 
@@ -33,8 +33,8 @@ class CloudAnswer(CloudPart):
         session, self.drafter = open_session(
             "cloud", request, side.decoder, lambda: estimates.estimates, participants, paper
         )
-        self.slow = request.sampler == "paper"  # its drafts are whole distributions
-        self.branches = 1  # prefixes of one decode step, at most
+        self.slow = request.sampler == "paper"  # the paper's drafts are whole distributions
+        self.branches = 1  # most prefixes of one decode step
         recorder = self.recorder(session.aggregator, "device" not in participants)
         judged, tenant = self._judged, context.tenant
         self.answer = SessionDriver(session, self.announce, self, judged, side.decoding, recorder, tenant=tenant)
@@ -122,4 +122,4 @@ class AggregateCloud(CloudAnswer):
     def retrieved(self, rows: PromptRows) -> None:
         super().retrieved(rows)
         if rows.prompt.absent and self.request.sources == "both":
-            self.answer.end()  # the device decides alone, so there is nothing to read
+            self.answer.end()  # the device decides alone

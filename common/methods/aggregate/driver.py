@@ -1,4 +1,4 @@
-"""A session as the daemon's threads share it."""
+"""A session for the daemon's threads."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ class SessionDriver(Driver):
         preview: Preview | None = None,
         tenant: Hashable = None,
     ) -> None:
-        """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
-        told what the other side was waited for, in seconds, on the scheduler thread. `tenant` is charged for values
-        that are looked up: those that the other side asks for, and those that its drafts leave open on this one.
+        """Connect the session with the engine and the peer.
+
+        `observe_acceptance` gets the commits that both sides' drafts decided. `waited` gets the seconds of each wait
+        for the other side, on the scheduler thread. `tenant` pays for look-ups: those for the other side, and those
+        that its drafts make necessary here.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
@@ -49,13 +51,13 @@ class SessionDriver(Driver):
         self._engine = engine
         self._tenant = tenant
         self.rows = 1  # of this side's documents
-        self.room = 0  # tokens of branches that they hold
+        self.room = 0  # tokens of branches in them
         self._watch = Watch(waited)
 
     # --- events, from any thread
 
     def receive(self, message: Message) -> None:
-        """Take in a message, on the link thread. Raises `ProtocolError` when it is malformed."""
+        """Process a message, on the link thread. Raises `ProtocolError` if it is malformed."""
         arrived = time.monotonic_ns()
         with self.lock:
             if self.recorder is not None:
@@ -66,7 +68,7 @@ class SessionDriver(Driver):
 
     @property
     def trips(self) -> float | None:
-        """Round trips that a rejection of this side's drafts waits for; None where there is nothing to branch for."""
+        """Round trips that a rejected draft costs; None if branches are useless."""
         session = self.session
         if not self._both or session.away:
             return None
@@ -75,7 +77,7 @@ class SessionDriver(Driver):
         return float(session.aggregator != self.role)
 
     def poll(self, now: float, limits: WaitLimits, ahead: SpeculationLimits) -> bool:
-        """Look at the clock, on the scheduler thread, from time to time. Returns whether patience has ended."""
+        """Check the clock, on the scheduler thread. Returns whether patience has ended."""
         with self.lock:
             if self.over:
                 return False
@@ -88,7 +90,7 @@ class SessionDriver(Driver):
             return ended
 
     def go_alone(self) -> None:
-        """Carry on without the cloud, which is known to be away."""
+        """Continue without the absent cloud."""
         self.apply(self.session.out_of_patience)
 
     def without_documents(self) -> None:
@@ -96,7 +98,7 @@ class SessionDriver(Driver):
         self.apply(lambda: self.session.without_documents(self.role))
 
     def rejoined(self, changed: bool = False) -> int:
-        """Tell the reconnected cloud where this answer stands; see `Session.rejoined`. Returns the position."""
+        """Synchronize the reconnected cloud (`Session.rejoined`). Returns the position."""
         with self.lock:
             position = self.session.position
             self.apply(lambda: self.session.rejoined(changed))
@@ -108,7 +110,6 @@ class SessionDriver(Driver):
         return self.session.work
 
     def _drawn(self, work: DraftWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> list[Action]:
-        """Hand the drafts of a step to the session."""
         actions: list[Action] = []
         for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
             draft.position, draft.digest, draft.decode_time = position, digest, int(seconds * 1e6)
@@ -123,7 +124,7 @@ class SessionDriver(Driver):
 
     @property
     def _both(self) -> bool:
-        """Whether both sides draft: alone, one accepts whatever it drafts."""
+        """Whether both sides draft. A side alone accepts all its drafts."""
         return len(self.session.config.participants) == 2
 
     def act(self, action: object) -> bool:
@@ -134,15 +135,15 @@ class SessionDriver(Driver):
             return self._announce(action.message)
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
-        return super().act(action) or self.role == "cloud"  # which stays until the device is done
+        return super().act(action) or self.role == "cloud"  # the cloud stays until the device is done
 
     def _announce(self, message: Target) -> bool:
-        """Send decided tokens, but for those behind the end of the answer: a stop string may be met before them."""
+        """Send decided tokens, except those after the answer's end (a stop string may end it early)."""
         tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
         return not tokens or super().act(Send(replace(message, tokens=tokens)))
 
     def _look_up(self, action: LookUp) -> None:
-        """Compute what is asked, on the engine's thread, which owns the mixtures."""
+        """Compute requested values on the engine's thread, which owns the mixtures."""
         if self.over:
             return
         try:
@@ -157,7 +158,7 @@ class SessionDriver(Driver):
 
 
 class AnswerSampler(SessionSampler, Drafter, Protocol):
-    """A sampler of one side of an answer: it drafts, and a session aggregates by it."""
+    """A sampler for one side's session: drafts and aggregates."""
 
 
 MakeSampler = Callable[[Side, Open, int], AnswerSampler]
@@ -171,14 +172,14 @@ def open_session(
     participants: frozenset[Side],
     paper: MakeSampler,
 ) -> tuple[Session, AnswerSampler]:
-    """Build `role`'s session of the answer that `request` describes, and its sampler; `paper` makes that of the paper.
+    """Build `role`'s session and sampler for `request`; `paper` makes the paper's sampler.
 
-    Raises `ValueError` for what can't be served.
+    Raises `ValueError` for a request that can't be served.
     """
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
     sampler = make_sampler(role, request, decoder.vocabulary, paper)
-    # The paper's sampler comes with the paper's rule of placement.
+    # The paper's sampler implies the paper's placement rule.
     published = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, published, request.first)
     config = SessionConfig(
@@ -193,9 +194,9 @@ def open_session(
 
 
 def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler) -> AnswerSampler:
-    """The sampler of `role` for one answer; `paper` makes that of the paper.
+    """Build `role`'s sampler for one answer; `paper` makes the paper's sampler.
 
-    Raises `ValueError`, one sentence, for options that don't go together.
+    Raises `ValueError`, one sentence, for incompatible options.
     """
     if request.sampler != "race":
         return paper(role, request, vocabulary)
@@ -208,7 +209,7 @@ def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler)
         vocabulary,
         request.likeliest,
         exact=request.exact,
-        # If the device keeps its distributions to itself, its questions must not reveal them either.
+        # If the device keeps its distributions, its questions must not reveal them.
         hide_ids=request.placement == role == "device",
         logprobs=request.likeliest if role == "device" else 0,
     )

@@ -29,7 +29,7 @@ class SpeculativeRequest(Request):
 
 
 def branches_of(request: Request) -> int:
-    """Most prefixes of one decode step: the paper's sampler can't tell what may be the target beside its draft."""
+    """Most prefixes per decode step; 1 for the paper's sampler, which can't foresee targets."""
     return request.branches if isinstance(request, SpeculativeRequest) and request.sampler == "race" else 1
 
 
@@ -37,13 +37,13 @@ def branches_of(request: Request) -> int:
 
 
 class Speculative:
-    """Both sides draft ahead of the decided tokens; a rejected draft is rolled back with those after it."""
+    """Both sides draft ahead of the decided tokens; a rejection rolls back all later drafts."""
 
     name: ClassVar[str] = "speculative"
     request: ClassVar[type[Request]] = SpeculativeRequest
 
     def __init__(self, paper: MakeSampler) -> None:
-        """`paper` makes the paper's sampler, for requests that name it."""
+        """`paper` makes the paper's sampler."""
         self._paper = paper
 
     def check(self, request: Request) -> None:
@@ -59,7 +59,7 @@ class Speculative:
     def opening(self, request: Request, opening: Open) -> Open:
         if request.sources != "cloud":
             return opening
-        # Alone, the cloud needs nobody's draft: it decides and announces.
+        # The cloud alone decides and announces.
         return replace(opening, sources="cloud", placement="cloud")
 
     def device(self, context: DeviceContext) -> DeviceHalf:

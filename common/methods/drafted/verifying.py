@@ -1,4 +1,4 @@
-"""The verifier of one answer, as a pure state machine: judges proposals in their order, each once."""
+"""The verifier of one answer as a state machine: judges each proposal once, in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Side, Sync, Verdict
 
-MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
-MOST_PENDING_BYTES: Final = 2**24  # of their payloads: of one that has come, up to six times as much is kept
-MOST_JUDGED: Final = MOST_PROPOSED  # tokens that one pass judges: each takes a distribution for each document
+MOST_PENDING: Final = 256  # waiting proposals per answer
+MOST_PENDING_BYTES: Final = 2**24  # of their payloads; decoded ones take up to six times as much
+MOST_JUDGED: Final = MOST_PROPOSED  # tokens per pass: each needs a distribution per document
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
 _KNOWN: Final = "proposed tokens must be of the vocabulary"
@@ -26,7 +26,7 @@ _NOTHING_BEHIND: Final = "nothing may be proposed behind the end of the sequence
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A proposal that waits, or tokens that were deferred."""
+    """A waiting proposal, or deferred tokens."""
 
     message: Propose | Defer
     proposed: Sequence[ProposedToken]
@@ -39,36 +39,36 @@ class Pending:
 
 
 class Verifying:
-    """Judges what a drafter proposes, and decides what it defers. Proposals in a row are judged in one pass."""
+    """Judges proposals and decides deferred tokens. Consecutive proposals share a pass."""
 
     aggregator: ClassVar[Side] = "cloud"
 
     def __init__(self, config: RoundsConfig, judge: Judge) -> None:
         self.config = config
-        self.epoch = 0  # counts changes of the prefix other than by what was verified
+        self.epoch = 0  # changes of the prefix other than by verification
         self.stale = 0  # proposals for another prefix
         self.judged = 0  # tokens
         self.accepted = 0
         self._judge = judge
         self._prefix = Prefix()
         self._pending: deque[Pending] = deque()
-        self._round = 0  # that was judged last
-        self._whole = False  # whether all of it held, and nothing was added
+        self._round = 0  # last judged round
+        self._whole = False  # it was accepted wholly, and no token was added
         self._verdict: Verdict | None = None
         self._read = False  # the prompt
 
     @property
     def position(self) -> int:
-        """Tokens that are decided."""
+        """Number of decided tokens."""
         return self._prefix.length
 
     @property
     def decided(self) -> list[int]:
-        """The tokens that are decided."""
+        """The decided tokens."""
         return self._prefix.committed()
 
     def work(self) -> Work | None:
-        """The distributions that the next verdict needs, or the first one, so that the prompt is read meanwhile."""
+        """The distributions for the next verdict; initially one, to read the prompt early."""
         batch = self._batch()
         path = tuple(self._prefix.path)
         if not batch:
@@ -80,7 +80,7 @@ class Verifying:
     # --- events
 
     def check(self, message: Propose | Defer) -> None:
-        """Refuse a message that no drafter can have sent, as far as that takes no work. Looks at nothing that changes.
+        """Cheaply reject an invalid message. Reads no changing state.
 
         Raises `ProtocolError`.
         """
@@ -101,8 +101,9 @@ class Verifying:
             raise malformed(_WITHIN)
 
     def wants(self, message: Propose | Defer) -> bool:
-        """Whether a message is to be read: it neither was judged nor waits, and there is room. One that is not read is
-        as if it was lost on the way. Raises `ProtocolError` if many wait.
+        """Whether a message is new and fits. Other messages are treated as lost.
+
+        Raises `ProtocolError` if too many wait.
         """
         if message.round <= self._round or (self._pending and message.round <= self._pending[-1].message.round):
             return False
@@ -112,10 +113,10 @@ class Verifying:
         return not waiting or waiting + _size(message) <= MOST_PENDING_BYTES
 
     def proposed(self, message: Propose, now: float, proposed: Sequence[ProposedToken] | None = None) -> list[Action]:
-        """Take a proposal that arrives at `now`, in seconds; one that was judged gets the same verdict again.
+        """Process a proposal that arrived at `now` (seconds); repeat the verdict of a judged one.
 
-        `proposed` is what the judge reads in it, where it has been asked already: that may take long. Raises
-        `ProtocolError` for one that no drafter can have sent; then nothing has changed.
+        `proposed` is the judge's slow reading, if done already. Raises `ProtocolError` for an invalid proposal, and
+        changes nothing then.
         """
         if not self.wants(message):
             if self._verdict is not None and message.round == self._round:
@@ -129,9 +130,9 @@ class Verifying:
         return self._follow()
 
     def deferred(self, message: Defer, now: float) -> list[Action]:
-        """Take tokens to be decided without drafts; those that were deferred before are left out of account.
+        """Process deferred tokens; ignore repeated ones.
 
-        Raises `ProtocolError` for what no drafter can have sent; then nothing has changed.
+        Raises `ProtocolError` for an invalid message, and changes nothing then.
         """
         if self.wants(message):
             self.check(message)
@@ -140,9 +141,9 @@ class Verifying:
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Adopt the tokens that are decided; where they are others than before, forget what was proposed.
+        """Adopt the decided tokens; if they differ, forget all proposals.
 
-        Asked again during a long pass, a verifier must not begin it anew. Raises `ProtocolError`.
+        A repeated Sync during a long pass must not restart it. Raises `ProtocolError`.
         """
         if any(token >= self.config.vocabulary for token in message.tokens):
             raise malformed("the tokens of a Sync must be of the vocabulary")
@@ -167,7 +168,7 @@ class Verifying:
         return actions
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
-        """Judge the proposals for which `work` asked, by this side's own views at their positions.
+        """Judge the proposals of `work` with this side's views.
 
         The pass ended at `now`, by the clock of `proposed`.
         """
@@ -204,7 +205,6 @@ class Verifying:
     # --- inside
 
     def _decided(self, message: Defer, views: Sequence[View], seconds: float) -> list[Action]:
-        """Decide the next of the tokens that were deferred, by this side's own view at its position."""
         start, digest = self.position, self._prefix.path_digest
         token = self._judge.judge(DrawPoint(start, digest), (), views).token
         assert token is not None  # by `RoundsConfig.defers`
@@ -231,7 +231,7 @@ class Verifying:
             raise malformed(_NOTHING_BEHIND)
 
     def _follow(self) -> list[Action]:
-        """Take the tail of the next proposal, and drop proposals for another prefix."""
+        """Apply the next proposal's tail, and drop proposals for another prefix."""
         while self._pending:
             message = self._pending[0].message
             if self._whole and _continues(message, self._round, self.position):
@@ -248,8 +248,10 @@ class Verifying:
         return []
 
     def _take(self, tokens: Sequence[int]) -> list[Action]:
-        """Take the next tokens, which the drafter has decided. Of one that it drew in place of a token that did not
-        hold, this side's documents have their shares, as its distribution was drawn from.
+        """Append tokens that the drafter decided.
+
+        If the drafter drew one in place of a rejected token, it came from this side's distribution, so this side's
+        documents have shares in it.
         """
         actions: list[Action] = [commit_of(self.position, token) for token in tokens[:1] if self._left_to_drafter]
         for token in tokens:
@@ -258,16 +260,14 @@ class Verifying:
 
     @property
     def _left_to_drafter(self) -> bool:
-        """Whether the drafter draws the next token, behind what held of the last proposal."""
+        """Whether the drafter draws the token after a rejection."""
         verdict = self._verdict
         if verdict is None or verdict.token or self._whole:
             return False
         return verdict.position + verdict.accepted == self.position
 
     def _batch(self) -> list[Pending]:
-        """The proposals that are judged next: the first, and those that follow it without a gap, as many as a pass may
-        judge.
-        """
+        """The first proposal and the gapless next ones, as many as fit into a pass."""
         batch: list[Pending] = []
         tokens = 0
         for pending in self._pending:
@@ -278,13 +278,12 @@ class Verifying:
         return batch
 
     def _judged_with(self, pending: Pending, before: Pending) -> bool:
-        """Whether one pass serves a proposal and the one before it."""
         if self.config.bonus or isinstance(pending.message, Defer) or isinstance(before.message, Defer):
             return False
         return _continues(pending.message, before.message.round, before.end)
 
     def _asked_by(self, work: Work) -> list[Pending]:
-        """The proposals that `work` was about; more may have come since."""
+        """The proposals of `work`; more may have arrived since."""
         found: list[Pending] = []
         path: list[Any] = list(self._prefix.path)
         for pending in self._batch():
@@ -296,7 +295,7 @@ class Verifying:
         return []
 
     def _bonus(self, last: Pending, path: Sequence[int]) -> int:
-        """1 where a token is to be drawn behind `path`, which ends with what is proposed `last`."""
+        """1 if a bonus follows `path`, else 0."""
         if isinstance(last.message, Defer):
             return 1
         return int(self.config.bonus and not self.config.ends(path[-1], len(path)))
@@ -312,12 +311,11 @@ def commit_of(position: int, token: int) -> Commit:
 
 
 def _size(message: Propose | Defer) -> int:
-    """Bytes of what a message says of the drafter's distributions."""
     return len(message.payload) if isinstance(message, Propose) else 0
 
 
 def _continues(message: Propose | Defer, before: int, end: int) -> bool:
-    """Whether a message says that it follows the one of round `before`, which ends at position `end`."""
+    """Whether `message` directly follows round `before`, which ends at position `end`."""
     return (message.digest, message.tail, message.round, message.position) == ((), (), before + 1, end)
 
 
@@ -334,7 +332,7 @@ class RoundsMachine(StateMachine, Protocol):
 
 
 def rounds_part(driver: Driver, machine: RoundsMachine) -> ModelSeat[Work]:
-    """The part in which `driver` has the distributions drawn that its `machine` wants."""
+    """The part that draws the distributions for `machine`."""
 
     def drawn(work: Work, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
         driver.record.drafted(work.position, drawn)

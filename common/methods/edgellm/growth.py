@@ -1,4 +1,4 @@
-"""Token trees, and rules by which a tree grows, one token of the draft model per step, and by which it is complete."""
+"""Token trees, with the rules that grow and complete them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from common.answer.values import ROOT
 
 # --- tree
-# The tree of tokens that a draft model grows behind the decided part of an answer.
+# The tree of tokens that a draft model grows after the decided tokens.
 
 
 class Candidate(NamedTuple):
-    """A token that may follow, with its probability by the draft model: its share of the speeds in the verifier's race,
-    which is its probability before the temperature where that is 0.
+    """A possible next token with the draft model's probability.
+
+    The probability is the token's share of the speeds in the verifier's race. At temperature 0 it is the probability
+    before the temperature.
     """
 
     token: int
@@ -28,10 +30,10 @@ class Candidate(NamedTuple):
 
 
 class TokenTree:
-    """Nodes in the order in which they were added, parents first.
+    """Nodes in order of addition, parents first.
 
-    A branch is a leaf with what leads to it. Its probability C is the product of those that its tokens were added with,
-    its length the number of its tokens. Nothing is added behind an end of the sequence, or behind `limit` tokens.
+    A branch is a leaf with its ancestors. Its probability C is the product of its tokens' probabilities, its length
+    their number. Nothing is added after an end of the sequence or beyond `limit` tokens.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,9 +42,9 @@ class TokenTree:
         self.parents: list[int] = []
         self.confidences: list[float] = []  # C of the branch up to each node
         self.lengths: list[int] = []  # of the branch up to each node
-        self.read: list[int] = []  # nodes that the draft model has read, in that order; it knows what follows them
+        self.read: list[int] = []  # nodes that the draft model has read, in that order
         self.root_read = False
-        self.offered: dict[int, Sequence[Candidate]] = {}  # what the draft model told behind nodes that it has read
+        self.offered: dict[int, Sequence[Candidate]] = {}  # the draft model's candidates after each read node
         self._ends: set[int] = set()
 
     def __len__(self) -> int:
@@ -55,7 +57,10 @@ class TokenTree:
         eos: Collection[int],
         offered: Sequence[Candidate] = (),
     ) -> None:
-        """Note that the draft model has read `node`, or the ROOT, and add `candidates` of those `offered` behind it."""
+        """Note that the draft model has read `node` or the ROOT; add `candidates` after it.
+
+        `candidates` are the chosen ones of those `offered`.
+        """
         self.note_read(node)
         if offered:
             self.offered[node] = offered
@@ -69,7 +74,7 @@ class TokenTree:
             self.lengths.append(length + 1)
 
     def note_read(self, node: int) -> None:
-        """Note that the draft model has read `node`, or the ROOT."""
+        """Note that the draft model has read `node` or the ROOT."""
         if node == ROOT:
             self.root_read = True
         else:
@@ -81,7 +86,7 @@ class TokenTree:
 
     @property
     def open(self) -> list[int]:
-        """The leaves that may be extended."""
+        """The extensible leaves."""
         read = set(self.read)
         return [
             node
@@ -97,20 +102,20 @@ class TokenTree:
 
     @property
     def best(self) -> int:
-        """The leaf of the most probable branch, the first of equals; ROOT of an empty tree."""
+        """The first leaf with the most probable branch; ROOT if empty."""
         return max(self.leaves, key=lambda leaf: (self.confidences[leaf], -leaf), default=ROOT)
 
     @property
     def confidence(self) -> float:
-        """T_c: the largest C of a branch; 1 of an empty tree."""
+        """T_c: the largest C of a branch; 1 if empty."""
         return 1.0 if not self.tokens else self.confidences[self.best]
 
     def child(self, node: int, token: int) -> int | None:
-        """The node of `token` behind `node`, if there is one."""
+        """The child of `node` with `token`, or None."""
         return next((each for each in self._children(node) if self.tokens[each] == token), None)
 
     def path(self, node: int) -> list[int]:
-        """The nodes that lead to `node`, that itself last; none for the ROOT."""
+        """The nodes from the root to `node`; empty for the ROOT."""
         found: list[int] = []
         while node != ROOT:
             found.append(node)
@@ -128,7 +133,7 @@ class TokenTree:
         return longest
 
     def below(self, node: int) -> TokenTree:
-        """The tree that follows `node`: there it has happened, so probabilities are divided by its C."""
+        """The subtree after `node`, with probabilities divided by the node's C."""
         below = {node}
         for each, parent in enumerate(self.parents):  # parents come first
             if parent in below:
@@ -136,7 +141,7 @@ class TokenTree:
         return self._part(node, below - {node})
 
     def pruned(self, nodes: Collection[int]) -> TokenTree:
-        """The tree with these `nodes` only. The parent of each must be one of them, or the ROOT."""
+        """The tree restricted to `nodes`, whose parents must be among them or the ROOT."""
         return self._part(ROOT, set(nodes))
 
     def _part(self, root: int, kept: Collection[int]) -> TokenTree:
@@ -161,28 +166,28 @@ class TokenTree:
 
 
 # --- matching
-# The part of a tree that holds, given the tokens that the verifier drew behind its nodes.
+# The matching part of a tree, given the verifier's tokens after its nodes.
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """Outcome of a verification."""
 
-    nodes: tuple[int, ...]  # that hold, from the root
-    token: int | None  # that follows them; None behind an end of the sequence
-    whole: int  # N_all: the length of the branch that matched longest, the longest of several
+    nodes: tuple[int, ...]  # matching nodes, from the root
+    token: int | None  # the next token; None after an end of the sequence
+    whole: int  # N_all: the length of the best matching branch, the longest of several
 
     @property
     def correct(self) -> int:
-        """N_correct: tokens of that branch that hold."""
+        """N_correct: matching tokens of that branch."""
         return len(self.nodes)
 
 
 def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
-    """Descend from the root while the token that was drawn behind a node is one of its children.
+    """Descend from the root while the drawn token is a child of the node.
 
-    `drawn` has the token behind the ROOT and behind every node but ends of the sequence. Each was drawn from the
-    verifier's distribution there, without regard to the tree: so the outcome follows it, whatever was drafted.
+    `drawn` has the token after the ROOT and after every node except sequence ends. Each token was drawn from the
+    verifier's distribution without regard to the tree. So the outcome follows that distribution for any drafts.
     """
     node, token = ROOT, drawn[ROOT]
     nodes: list[int] = []
@@ -195,11 +200,11 @@ def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
 
 
 # --- threshold
-# The threshold of branches' probabilities: a tree is verified when none of its branches reaches it (EdgeLLM §III-C).
+# The threshold of branches' probabilities: a tree is verified when no branch reaches it (EdgeLLM §III-C).
 #
-# The probability α that is enough follows how good the drafts were: where all of them were right it is halved,
-# otherwise it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below
-# α as a rule, so that a tree of which nothing was right would lead to more than 1.
+# The threshold α follows the quality of the drafts. If all drafts were right, α is halved. Otherwise it is divided by
+# T_c^(wrong share): Eq. 3 according to its text (the printed formula has the wrong share alone). T_c is usually below
+# α, so an entirely wrong tree would lead to more than 1.
 
 FIRST: Final = 0.01  # α of a new answer, §III-C
 LEAST: Final = 1e-4
@@ -208,14 +213,13 @@ _ALL_RIGHT: Final = 0.5  # α's factor, §III-C
 
 
 class Threshold:
-    """α of one answer."""
-
     def __init__(self, first: float = FIRST) -> None:
         self.value = first
 
     def judged(self, correct: int, whole: int, confidence: float) -> None:
-        """Note that of the `whole` tokens of the branch that matched best `correct` were right, in a tree with
-        T_c = `confidence`.
+        """Update α: `correct` of `whole` tokens of the best matching branch were right.
+
+        `confidence` is the tree's T_c.
         """
         if not whole:
             return
@@ -231,43 +235,41 @@ class Threshold:
 
 
 class Growth(Protocol):
-    """A rule of growth. It never depends on what the verifier draws."""
+    """A growth rule. It never depends on the verifier's tokens."""
 
     def leaf(self, tree: TokenTree) -> int | None:
-        """The node behind which the draft model decodes next, ROOT where nothing is drafted yet; None: the tree is
-        complete.
-        """
+        """The node to decode after, ROOT for an empty tree; None if the tree is complete."""
         ...
 
     def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The tokens that are added behind `node`, of `candidates`, the most probable first."""
+        """The `candidates` (most probable first) to add after `node`."""
         ...
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
-        """The nodes of a complete tree that the verifier reads, each with its parent; the others are dropped."""
+        """The nodes to verify in a complete tree, with their parents; the others are dropped."""
         ...
 
     def judged(self, tree: TokenTree, found: Match) -> None:
-        """Take in how far a tree held."""
+        """Learn from a verification."""
         ...
 
 
 class WholeTreeRule:
-    """The part of a rule that has the whole tree verified, and learns nothing."""
+    """A rule that verifies the whole tree and learns nothing."""
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
         return range(len(tree))
 
     def judged(self, tree: TokenTree, found: Match) -> None:
-        """Nothing depends on it."""
+        """Ignore the outcome."""
 
 
 class AdaptiveGrowth(WholeTreeRule):
-    """Grows where it is worth most (EdgeLLM §III-B): of M nodes, a branch of probability C should have M C.
+    """Grows where it is worth most (EdgeLLM §III-B).
 
-    The leaf with the largest M C - length is extended. What is nearly as probable as the likeliest token enters beside
-    it: all with C of at least the threshold (ours; the paper leaves open how branches begin). Complete with `size`
-    nodes, or when no branch that may be extended is as probable as the threshold.
+    Among M nodes, a branch of probability C deserves M C nodes. The leaf with the largest M C - length is extended.
+    Candidates with a C of at least the threshold enter beside the likeliest (ours; the paper does not say how branches
+    begin). The tree is complete with `size` nodes, or when no extensible branch reaches the threshold.
     """
 
     def __init__(self, size: int, threshold: Threshold) -> None:
@@ -294,7 +296,7 @@ class AdaptiveGrowth(WholeTreeRule):
 
 
 class EvenGrowth(WholeTreeRule):
-    """`width` branches of the same `length`, which part at the first token: a chain where the width is 1."""
+    """`width` branches of equal `length` that part at the first token; a chain for width 1."""
 
     def __init__(self, length: int, width: int = 1) -> None:
         self._length, self._width = length, width
@@ -322,85 +324,84 @@ class NoGrowth(WholeTreeRule):
 
 
 # --- agreement
-# Probability that the verifier draws what the draft model holds probable, learnt from what it drew.
+# Probability that the verifier draws a candidate, learned from its draws.
 #
-# The draft model tells each candidate's share of the speeds, s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T, in the race that
-# the verifier will run with the same noise E on its own distribution p. If both distributions were the same, the first
-# one would win. If ln p_i is ln q_i off by Gumbel noise of the scale 1/κ, candidate i wins with probability
+# The draft model gives each candidate's share of the speeds, s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T, in the verifier's
+# race. That race uses the same noise E with the verifier's distribution p. For p = q the first candidate wins. If ln
+# p_i differs from ln q_i by Gumbel noise of scale 1/κ, candidate i wins with probability
 #
 #     s_i^κ / Σ_j s_j^κ
 #
-# and at temperature 0, where s = q, κ = 1 believes the draft model's own probabilities. How far apart two models are
-# differs from place to place, so each κ of a few has a weight, the share of the latest places that it explains (EM).
+# At temperature 0, s = q, and κ = 1 trusts the draft model's probabilities. The distance of two models varies by
+# position. So each of a few κ has a weight, the share of recent positions that it explains (EM).
 
 EXPONENTS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # places that each is believed to have explained
-MEMORY: Final = 128  # latest places that count
-_STEPS: Final = 4  # of EM after each of them; the weights were nearly right before it
-_LEAST: Final = 1e-12  # of a probability
+PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # positions credited to each exponent in advance
+MEMORY: Final = 128  # latest positions that count
+_STEPS: Final = 4  # EM steps after each position; the weights were nearly right before
+_LEAST: Final = 1e-12  # least probability
 
 
 class Agreement:
-    """Of one draft model and one verifier; of use in many answers. One thread tells of what was drawn, any may ask."""
+    """The agreement of a draft model and a verifier, across answers. One thread reports draws; any may read."""
 
     def __init__(self, prior: Sequence[float] = PRIOR) -> None:
-        """`prior` are places, not negative and some of them positive, that each of the `EXPONENTS` is believed to have
-        explained.
-        """
+        """`prior`: positions credited to each exponent, not negative, some positive."""
         self._exponents = np.asarray(EXPONENTS)
         self._prior = np.asarray(prior, np.float64)
         self._weights = self._prior / self._prior.sum()
-        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods of what was drawn, by exponent
+        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods of the drawn tokens, by exponent
 
     def of(self, shares: Sequence[float]) -> list[float]:
-        """Probability that each candidate is drawn, from the positive shares of all candidates, whose sum is 1
-        at most: the rest is of tokens that are not listed.
+        """The probability of each candidate to be drawn, from the positive `shares` of all.
+
+        The shares sum to at most 1. Unlisted tokens have the rest.
         """
         return np.minimum(self._weights @ self._wins(shares), 1.0).tolist() if len(shares) else []
 
     def judged(self, shares: Sequence[float], drawn: int | None) -> None:
-        """Note which of the candidates with these `shares` the verifier drew; None: a token that is not listed."""
+        """Note the drawn candidate among those with `shares`; None: an unlisted token."""
         if not len(shares):
             return
         wins = self._wins(shares)
         likely = 1.0 - wins.sum(axis=1) if drawn is None else wins[:, drawn]
-        self._seen.append(np.maximum(likely, _LEAST))  # what was thought impossible happens, too
+        self._seen.append(np.maximum(likely, _LEAST))  # improbable tokens occur, too
         seen, weights = np.stack(self._seen), self._weights
         for _ in range(_STEPS):
             explained = weights * seen
             counts = self._prior + (explained / explained.sum(axis=1, keepdims=True)).sum(axis=0)
             weights = counts / counts.sum()
-        self._weights = weights  # as a whole, for those who read meanwhile
+        self._weights = weights  # one assignment, for concurrent readers
 
     def _wins(self, shares: Sequence[float]) -> NDArray[np.float64]:
         """Probabilities of the candidates by exponent, `[exponents, candidates]`."""
         logs = np.log(np.asarray(shares, np.float64))
-        # The largest is the unit: no power overflows.
+        # Dividing by the largest prevents overflow.
         powers = np.exp(self._exponents[:, None] * (logs - logs.max()))
-        # What is not listed is no more probable than the last that is: as if it were tokens of that share.
+        # Unlisted tokens are no more probable than the last listed one: they count as tokens of that share.
         last, rest = float(logs.min()), max(0.0, 1.0 - math.fsum(shares))
         unlisted = np.exp(self._exponents * (last - logs.max())) * (rest / math.exp(last))
         return np.asarray(powers / (powers.sum(axis=1) + unlisted)[:, None])
 
 
 # --- times
-# Times of growing and verifying trees, as they were seen. No clock is read.
+# Measured times of growing and verifying trees. No clock is read.
 
 WINDOW: Final = 32  # steps, and passes, that count
-# The time of a node is believed to be the prior's as firmly as if a window of passes had shown it, whose sizes differed
-# by so many nodes (standard deviation): passes of one size say nothing of it, and others' use of a disk looks like it.
+# Strength of the prior for a node's time: a window of passes with this standard deviation of their node counts. Passes
+# of one size tell nothing about it, and other disk users look like it.
 _SPREAD: Final = 16.0
 
 
 class TreeTimes:
-    """Seconds of a draft step, of a verifying pass, and of every node in it; of use in many answers.
+    """Seconds of a draft step, of a verifying pass, and of each node, across answers.
 
-    One thread tells of draft steps and one of passes; what they come to may be read by any: `draft` is a draft step,
-    `verify` a pass without nodes, more than 0, and `node` what a node adds to a pass.
+    One thread reports draft steps and one reports passes; any may read. `draft` is a draft step, `verify` (positive) a
+    pass without nodes, and `node` the extra time per node.
     """
 
     def __init__(self, draft: float, verify: float, node: float = 0.0) -> None:
-        """Takes what is believed before the first, in seconds. Raises `ValueError` for what is not possible."""
+        """Set the priors, in seconds. Raises `ValueError` for impossible ones."""
         if not (0.0 <= draft < math.inf and 0.0 < verify < math.inf and 0.0 <= node < math.inf):
             raise ValueError(f"a draft step of {draft} s, a pass of {verify} s and {node} s a node are not possible")
         self.draft, self.verify, self.node = draft, verify, node
@@ -409,43 +410,43 @@ class TreeTimes:
         self._passes: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # nodes, seconds
 
     def drafted(self, seconds: float) -> None:
-        """Take in a draft step."""
+        """Note a draft step."""
         self._drafts.append(max(0.0, seconds))
         self.draft = median(self._drafts)
 
     def verified(self, nodes: int, seconds: float) -> None:
-        """Take in a pass that read `nodes` nodes and little else."""
+        """Note a pass that read `nodes` nodes and little else."""
         self._passes.append((nodes, max(0.0, seconds)))
         self.node, self.verify = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
-        """Seconds of a node, by least squares drawn towards the prior, and of a pass without nodes."""
+        """Seconds per node (least squares with the prior), and of a pass without nodes."""
         sure = WINDOW * _SPREAD**2
         nodes, seconds = (fmean(each) for each in zip(*self._passes, strict=True))
         both = sum((one - nodes) * (other - seconds) for one, other in self._passes)
         spread = sum((one - nodes) ** 2 for one, _ in self._passes)
         node = max(0.0, (sure * self._believed + both) / (sure + spread))
-        least = min(taken for _, taken in self._passes) / 2  # of a slope that is a little wrong
+        least = min(taken for _, taken in self._passes) / 2  # guards against a slightly wrong slope
         return node, max(median(taken - node * count for count, taken in self._passes), least, 1e-9)
 
 
 # --- best_first
-# Trees that give the most expected tokens per second: best first, for as long as it is worth the time.
+# Trees with the most expected tokens per second, grown best first while worthwhile.
 #
-# A tree whose nodes hold with probabilities C_i (of the branches up to them) decides 1 + Σ C_i tokens in expectation,
-# and a round takes
+# If nodes match with probabilities C_i (of their branches), a tree decides 1 + Σ C_i tokens in expectation. A round
+# takes
 #
 #     T = draft steps · T_S + T_L + nodes · T_N
 #
-# A node is verified while C > (1 + Σ C) / T · T_N: it gives more tokens per second than the round without it. Nodes
-# enter in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft
-# step is worth it while what it is expected to add is more than (1 + Σ C) / T · T_S; and where it leads to the end of
-# the answer, which needs no further pass, while that and the tokens on the way to it are.
+# A node is verified while C > (1 + Σ C) / T · T_N, because it increases the tokens per second. Nodes enter by
+# decreasing C, so parents come first and one run finds the best trees of all sizes. A draft step is worthwhile while
+# its expected tokens exceed (1 + Σ C) / T · T_S. A step towards the answer's end, which saves a pass, is worthwhile
+# while that pass and the tokens before the end exceed it.
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenNodes:
-    """The nodes that are to be verified, the most probable first, and what a round with them gives."""
+    """The nodes to verify, most probable first, and the result of a round with them."""
 
     nodes: tuple[int, ...]
     expected: float  # tokens
@@ -453,15 +454,15 @@ class ChosenNodes:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Expected tokens per second."""
         return self.expected / self.seconds
 
 
 class BestFirst:
-    """Implements `Growth`. The tree holds all that was drafted and may yet be among its `size` best nodes."""
+    """Implements `Growth`. Keeps all drafts that may still be among the `size` best nodes."""
 
     def __init__(self, size: int, times: TreeTimes, agreement: Agreement) -> None:
-        """`times` and `agreement` may have learnt from earlier answers, and go on learning."""
+        """`times` and `agreement` may come from earlier answers, and continue to learn."""
         self._size, self._times, self._agreement = size, times, agreement
 
     def leaf(self, tree: TokenTree) -> int | None:
@@ -503,7 +504,7 @@ class BestFirst:
             self._agreement.judged([each.probability for each in offered], place)
 
     def choice(self, tree: TokenTree) -> ChosenNodes:
-        """The best `size` nodes at most, as far as each is worth its time."""
+        """The best nodes, at most `size`, that are worth their time."""
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
         nodes: list[int] = []
@@ -517,26 +518,26 @@ class BestFirst:
         return ChosenNodes(tuple(nodes), expected, seconds)
 
     def _gain(self, tree: TokenTree, now: ChosenNodes, probable: float, shares: Sequence[float]) -> float:
-        """Expected tokens that a draft step behind a leaf of this C adds, if candidates have these shares of it."""
+        """The expected tokens of a draft step after a leaf with C `probable`; `shares`: of its candidates."""
         least = self._least(tree, now)
         return sum(max(0.0, probable * share - least) for share in shares)
 
     def _least(self, tree: TokenTree, now: ChosenNodes) -> float:
-        """The least value of a further node: it costs time, or the place of another."""
+        """The least value of a further node, which costs time or displaces another."""
         least = now.rate * self._times.node
         return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A possible end of the answer: behind a branch of this length, with this probability."""
+    """A possible end of the answer, after a branch of this length."""
 
     length: int
     probability: float
 
 
 def _ends(tree: TokenTree) -> list[End]:
-    """The limit, and where a branch is most probable to end, with the probability that those which got so far do."""
+    """The limit and the likeliest end, with its probability given that length."""
     found = [End(tree.limit, 1.0)]
     probable, lengths = tree.confidences, tree.lengths
     if ends := [node for node in range(len(tree)) if tree.ends(node)]:
@@ -548,10 +549,10 @@ def _ends(tree: TokenTree) -> list[End]:
 
 
 def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
-    """Expected tokens per draft step, if steps behind a leaf go on to an end, each with this share of the C before.
+    """The expected tokens per draft step on the way from a leaf to an end.
 
-    An answer that is over needs no further pass: an end is worth the `further` tokens that a pass would give. Nothing,
-    where its node would have less than the `least` C.
+    Each step keeps this `share` of C. A finished answer needs no further pass, so an end is worth the `further` tokens
+    of a pass. Returns 0 if the end's C would not exceed `least`.
     """
     steps, probable = max(1, end.length - tree.lengths[leaf]), tree.confidences[leaf]
     reached = probable * share**steps
@@ -562,7 +563,7 @@ def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, fu
 
 
 def _shares(tree: TokenTree) -> list[float]:
-    """Shares of the likeliest, second and further candidates behind the nodes that were read in these nodes' C."""
+    """Mean shares of the first, second and further candidates in the C of read nodes."""
     found: list[float] = []
     ranks: dict[int, int] = {}
     for node, parent in enumerate(tree.parents):

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
-TREE_SIZE = 128  # most drafts of a tree, unless asked for otherwise
+TREE_SIZE = 128  # default limit of a tree's drafts
 
 
 class EdgeRequest(Request):
-    """The options of an answer that two models of the device make together."""
+    """Options of an answer by two models of the device."""
 
     sources: Sources = Field(default="device", description="Whose documents to use")
     draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
@@ -33,9 +33,7 @@ class EdgeRequest(Request):
 
 
 class EdgeLlm:
-    """Implements `Method`. Where the cloud's documents are asked for, the question leaves the device, those before it,
-    and nothing else.
-    """
+    """Implements `Method`. The cloud gets at most the question and the earlier questions, for its documents."""
 
     name: ClassVar[str] = "edgellm"
     request: ClassVar[type[Request]] = EdgeRequest
@@ -53,7 +51,7 @@ class EdgeLlm:
         check_processors(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return opening  # stays here: the cloud's documents are asked for with `Fetch`
+        return opening  # never sent: `Fetch` requests the cloud's documents
 
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.edgellm.device import EdgeDevice
@@ -65,7 +63,7 @@ class EdgeLlm:
 
 
 def relief() -> type[TreeRelief]:
-    """The larger model in the place of a cloud that is away, for the methods whose cloud verifies."""
+    """The larger model that replaces an absent cloud verifier."""
     from common.methods.edgellm.relief import TreeRelief
 
     return TreeRelief

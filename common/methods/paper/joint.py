@@ -1,7 +1,6 @@
-"""Decisions in one process that has both sides' mixtures, for a device that fetched the cloud's documents (DRCG).
+"""Decisions in one process with both sides' mixtures, for a fetching device (DRCG).
 
-Rounding, noise and weights are the same as between two sides, so two sides with these mixtures would decide the same
-tokens.
+Rounding, noise and weights equal those of two separate sides, which would decide the same tokens.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from proto.messages import Open
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointAttribution:
-    """Shares of the documents of both sides, the device's first."""
+    """Shares of both sides' documents, the device's first."""
 
     device: Attribution
     cloud: Attribution
-    masses: tuple[float, float]  # of the token in the (device's, cloud's) mixture, times that side's weight
+    masses: tuple[float, float]  # the token's probability in the (device's, cloud's) mixture, times that side's weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability, and last that of no document, [device's docs + cloud's docs
-        + 1].
+        """Shares of the token's probability, [device documents + cloud documents + 1].
+
+        The last share belongs to no document.
         """
         total = sum(self.masses)
         share = self.masses[1] / total if total > 0 else 0.0
@@ -46,7 +46,7 @@ class JointSampler(Protocol):
 
 
 class JointRace:
-    """The race over the scores of all tokens, whose winner a certificate proves; the lowest id wins a tie."""
+    """The race over all tokens' scores, with a certified winner; the lowest id wins ties."""
 
     def __init__(self, seed: int, temperature: float, vocabulary: int, torch_device: str) -> None:
         self._seed = seed
@@ -69,7 +69,7 @@ class JointRace:
 
 
 class JointPaper:
-    """Algorithm 1 on a draft from each of the two mixtures."""
+    """Algorithm 1 on a draft from each mixture."""
 
     def __init__(self, sampler: PaperSampler) -> None:
         self._sampler = sampler
@@ -83,10 +83,10 @@ class JointPaper:
 
 
 class JointDecision:
-    """Implements `Joint`: decides by the rule of the request, and attributes the tokens to documents."""
+    """Implements `Joint`: decides by the request's rule, and attributes tokens to documents."""
 
     def __init__(self, sampler: JointSampler, likeliest: int = 0) -> None:
-        """`likeliest`: tokens come with the log-probabilities of so many."""
+        """`likeliest`: number of log-probabilities per token."""
         self._sampler = sampler
         self._likeliest = likeliest
 
@@ -116,7 +116,7 @@ class JointDecision:
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> JointDecision:
-    """The sampler of `request`, for both sides at once. Raises `ValueError` for options that don't go together."""
+    """Make the joint sampler of `request`. Raises `ValueError` for incompatible options."""
     if request.sampler == "race":
         return JointDecision(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
     if request.codec == "race":

@@ -1,6 +1,6 @@
 """RAPID: its drafter, its judge, and both halves on one device.
 
-Without passages there is nothing to draft from.
+Drafting needs passages.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RapidDevice(DraftingDevice):
     """Implements `DeviceHalf`."""
 
     def without_cloud(self, sentence: str) -> None:
-        """Go on with the passages that came; without any the answer fails, as the document is not here."""
+        """Continue with received passages; without any the answer fails: the document is remote."""
         if self.reading:
             self.end(AnswerFailed(sentence))
         else:
@@ -97,21 +97,21 @@ class RapidDevice(DraftingDevice):
 
 
 # --- reading
-# Readings of rapid's two sides: a document whole, and the passages of it that fit the question (RAPID, §2.3).
+# Readings of rapid's two sides: a whole document, and its passages for the question (RAPID, §2.3).
 
-LEAST_RETRIEVED: Final = 4096  # tokens that the drafter reads, where it is left open
-COMPRESSION: Final = 24  # of a document so long that its 24th is more
+LEAST_RETRIEVED: Final = 4096  # default tokens for the drafter
+COMPRESSION: Final = 24  # a 24th of a longer document
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Implements `PassageReading`: the verifier reads the document, and the drafter its passages in their order."""
+    """Implements `PassageReading`: the document for the verifier, ordered passages for the drafter."""
 
     request: RapidRequest
     most: int = MOST_FETCHED
 
     def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
-        """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
+        """Raises `RequestError` for a document that is missing or exceeds the model's context."""
         whole = read_document(side, self.request.long_document, request, scope)
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
@@ -119,8 +119,9 @@ class DocumentReading:
         return Retrieved(whole.rows, choose_passages(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
-        """Passages that the drafter's context has no room for are left out, those that fit the question least first;
-        the request's own take the place of the document's, and must fit: raises `RequestError`.
+        """Drop the least similar passages that exceed the drafter's context.
+
+        The request's own passages replace the document's, and must fit: raises `RequestError`.
         """
         own = [Passage(self.request.long_document, 1.0, text, passing=True) for text in self.request.passages]
         room = model.room(request)
@@ -140,7 +141,7 @@ class DocumentReading:
 
 
 def choose_passages(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:
-    """The most similar of `passages` that have `limit` tokens together, in their own order; not more than travel."""
+    """The most similar passages within `limit` tokens and the message's limit, in order."""
     kept: list[int] = []
     left = limit
     for place in sorted(range(len(passages)), key=lambda place: -passages[place].similarity)[:MOST_FETCHED]:
@@ -152,16 +153,16 @@ def choose_passages(tokenizer: Tokenizer, passages: Sequence[Passage], limit: in
 
 
 # --- scheme
-# The mathematics of rapid: proposals are judged by p̂, the verifier's distribution moved towards the drafter's.
+# The mathematics of rapid: proposals are judged by p̂, the verifier's distribution shifted towards the drafter's.
 #
-# For an answer to follow p̂, whatever was proposed, the residual is that of p̂, and the bonus comes from p̂ as well,
-# which takes the drafter's distribution at its position: proposals have one more distribution than tokens. At
-# temperature 0 the shift is that of temperature 1, and what is most probable then is the answer.
+# For an answer that follows p̂, residual and bonus come from p̂. The bonus needs the drafter's distribution at its
+# position, so proposals have one more distribution than tokens. At temperature 0 the shift uses temperature 1, and its
+# most probable token is the answer.
 
 
 @dataclass(frozen=True, slots=True)
 class GreedyDrafter:
-    """Implements `Drafter`: proposes what is most probable in the distribution of `drawing`, which travels."""
+    """Implements `Drafter`: proposes the most probable token of the sent distribution."""
 
     drawing: SparseDrawing | LatticeDrawing
 
@@ -175,7 +176,7 @@ class GreedyDrafter:
 
 @dataclass(frozen=True, slots=True)
 class RapidProposal(Proposal):
-    """A proposed token; the last one of a proposal has the distribution where a bonus is drawn behind it."""
+    """A proposed token; the last one also has the drafter's distribution for the bonus."""
 
     behind: Distribution | None = None
 
@@ -192,7 +193,7 @@ class RapidJudge:
     decode: Callable[[bytes], list[Distribution]]
     eta: float
     greedy: bool  # the verifier's temperature is 0
-    paper: bool  # residual and bonus as published: what follows is neither p nor p̂
+    paper: bool  # residual and bonus as published; the answer follows neither p nor p̂
 
     def check(self, message: Propose) -> None:
         self.check_payload(message.payload)
@@ -255,11 +256,11 @@ class RapidScheme:
 
 
 def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
-    """The scheme of one answer. Raises `RequestError` for proposals that no message holds."""
+    """Make the scheme of one answer. Raises `RequestError` for proposals that fit into no message."""
     config = replace(RoundsConfig.of(opening, vocabulary, ahead=False), lookahead=True, defers=False)
     draws = seeded(opening.seed)
     own = draft_temperature(opening, request)
-    # At temperature 0 nothing is drawn by a ratio; what travels then is what the shift needs, at temperature 1.
+    # At temperature 0 nothing is drawn by a ratio; the shift needs distributions of temperature 1.
     warmth = (own or 1.0) if opening.temperature == 0 else own
     warp = Warp(warmth, request.top_k, opening.top_p)
     drawing: SparseDrawing | LatticeDrawing
@@ -275,7 +276,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
         check = partial(_claimed, request.index_code, vocabulary, frozenset(resolutions(listed)))
         decode = partial(_of_lattice, request.index_code, vocabulary)
     else:
-        # On one device nothing travels, and messages have their own bound only.
+        # On one device nothing is sent; messages still have their own limit.
         payload = LARGEST_PROPOSAL if request.verifier == "device" else largest_payload(vocabulary)
         config = replace(config, most=most_sparse(request, vocabulary, payload, behind=1))
         sizes = {None: sparse_bytes(request.top_k, vocabulary)}
@@ -289,7 +290,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
 
 
 def _nothing(payload: bytes) -> None:
-    """Refuse nothing: codes are read as quickly as they come."""
+    """Refuse nothing: codes are read quickly."""
 
 
 def _claimed(code: IndexCode, vocabulary: int, resolutions: Collection[int], payload: bytes) -> None:
@@ -307,13 +308,13 @@ def _of_lattice(code: IndexCode, vocabulary: int, payload: bytes) -> list[Distri
 
 
 # --- resident
-# Rapid on one device: the two halves of the network, with a loop-back link between them.
+# Rapid on one device: both halves with a loop-back link.
 
 
 class LoopBack:
-    """Brings messages to a half in the same process, as tasks of its model's thread.
+    """Delivers messages to a half in this process, as tasks of its model's thread.
 
-    Neither half may be called under the other one's lock. An exception ends the answer.
+    Neither half may be called under the other's lock. An exception ends the answer.
     """
 
     def __init__(self, model: ModelRuntime, failed: Callable[[Exception], object]) -> None:
@@ -333,7 +334,7 @@ class LoopBack:
 
 
 class ResidentVerifier(VerifyingCloud):
-    """The verifier beside its drafter. Their rows get memory together, and its failure is the answer's."""
+    """The verifier on the drafter's device. Their rows claim memory together; its failure ends the answer."""
 
     def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
         opening = replace(device.context.opening, trace=False)  # the drafter's trace has no second side
@@ -353,18 +354,18 @@ class ResidentVerifier(VerifyingCloud):
 
 
 class ResidentRapid(RapidDevice):
-    """Implements `DeviceHalf` for an answer whose verifier is on this device, too. Nothing leaves."""
+    """Implements `DeviceHalf` with the verifier on this device. No data leaves it."""
 
     verified_here = True
 
     def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: PassageReading) -> None:
-        """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
+        """`scheme` is the drafter's, `verifying` the verifier's copy. Raises `RequestError` without a drafter."""
         super().__init__(context, scheme, reading)
-        self._claim: Claim | None = None  # of both models' memory
+        self._claim: Claim | None = None  # both models' memory
         self._drafting: PromptRows | None = None  # the drafter's rows
         side = context.side
         self.up, self.down = LoopBack(side.target, self.end), LoopBack(self.model, self.end)
-        # Memory is claimed for both models together, and no place in a table of sessions is taken.
+        # Both models' memory is claimed together, and no session slot is used.
         surroundings = CloudContext(side, self.peer, self._to_drafter, lambda: 0, self._freed, self._freed)
         self._verifier = ResidentVerifier(self, surroundings, verifying, reading)
 
@@ -376,16 +377,16 @@ class ResidentRapid(RapidDevice):
         super().start(None)
 
     def tick(self, now: float) -> None:
-        """Wait for the verifier however long it takes: it is there."""
+        """Wait for the local verifier without limit."""
 
     def report(self, closed: Closed | None) -> MethodReport:
         record = self.context.record
         return replace(super().report(closed), attribution=((1.0,),) * len(record.token_times))
 
     def claim(self, found: Retrieved) -> PromptRows:
-        """The verifier's rows, which get memory together with the drafter's: either waits for the other.
+        """Claim memory for both models' rows together, because each waits for the other.
 
-        On the retrieval thread, as what follows from it.
+        On the retrieval thread, as everything after it.
         """
         opening, target = self.context.opening, self.context.side.target
         drafting, reserve = super().rows(list(found.passages)), opening.max_tokens + 1
@@ -419,4 +420,4 @@ class ResidentRapid(RapidDevice):
         return 1
 
     def _freed(self, *_: object) -> None:
-        """There is no table of sessions."""
+        """Do nothing: there are no session slots."""
