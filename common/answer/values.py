@@ -1,4 +1,4 @@
-"""Values between the state machine of an answer, the engine that it asks, and the driver that acts for it."""
+"""Values between an answer's state machine, the engine, and the driver."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from proto.messages import Message, Side
 
 FinishReason = Literal["stop", "length"]
 
-ROOT: Final = -1  # the parent of a tree's tokens that follow the last one before the tree
+ROOT: Final = -1  # parent of the tree's first tokens
 
 
 class View(Protocol):
-    """One side's distribution at one position, as far as it is known here. Opaque to state machines."""
+    """The known part of a side's distribution at a position. Opaque to state machines."""
 
     @property
     def token(self) -> int:
-        """The token that this side drafted."""
+        """This side's drafted token."""
         ...
 
 
 class KeptMixture(Protocol):
-    """A side's mixture over its documents at one position, as far as it is kept."""
+    """The kept part of a side's mixture at a position."""
 
     def contributions(self, token: int) -> Iterable[float]:
-        """Share of each document in the probability of `token`, and last that of no document, [docs + 1]."""
+        """Shares in the probability of `token`, [docs + 1], the last of no document."""
         ...
 
 
 class NothingKept:
-    """Implements `KeptMixture` for drafts whose mixture is not known here."""
+    """Implements `KeptMixture` for unknown mixtures."""
 
     def contributions(self, token: int) -> Iterable[float]:
         return ()
@@ -44,54 +44,54 @@ NOTHING_KEPT: Final = NothingKept()
 
 @dataclass(slots=True)
 class SideDraft:
-    """One side's draft of a token. The engine draws this side's; a session notes where a draft stands in the answer."""
+    """One side's draft. The engine draws this side's; a session adds its position."""
 
-    view: View  # as it travels
+    view: View  # in transmitted form
     evidence: float  # log h
-    mixing: KeptMixture = NOTHING_KEPT  # tells the documents' shares
+    mixing: KeptMixture = NOTHING_KEPT  # for the documents' shares
     position: int = 0
-    digest: int = EMPTY  # of the prefix before it
+    digest: int = EMPTY  # of the previous prefix
     decode_time: int = 0  # microseconds
-    footprint: int = 0  # bytes that it takes, about, where it was received, or will be
-    completed: View | None = None  # `view` with the values that came to be known since
+    footprint: int = 0  # approximate bytes at the receiver
+    completed: View | None = None  # `view` with values learned since
 
     @property
     def known(self) -> View:
-        """The view with all values that this side knows."""
+        """The view with all known values."""
         return self.completed or self.view
 
 
 @dataclass(frozen=True, slots=True)
 class TreeWork:
-    """The wanted content of a model's rows: a path and, behind it, a tree in the order of its reading.
+    """The wanted content of a model's rows: a path, then a tree in reading order.
 
-    Wanted are the distributions behind the last `count` tokens of all. Valid while `epoch` lasts.
+    The distributions after the last `count` tokens are wanted. Valid while `epoch` lasts.
     """
 
     epoch: int
     path: tuple[int, ...]
     tokens: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()  # places in `tokens`, or ROOT
+    parents: tuple[int, ...] = ()  # indices in `tokens`, or ROOT
     count: int = 1
 
     @property
     def position(self) -> int:
-        """The position that follows the path."""
+        """The position after the path."""
         return len(self.path)
 
     @property
     def made(self) -> str:
-        """The name of a step that comes in time, in traces."""
+        """The name of a punctual step in traces."""
         return "drafted"
 
     @property
     def positions(self) -> int:
-        """Positions that a step is for, from `position` on."""
+        """Number of positions of a step, from `position` on."""
         return self.count
 
     @property
     def paths(self) -> list[list[int]]:
-        """The answer's tokens before each of the wanted distributions."""
+        """The answer's tokens before each wanted distribution."""
         ends = range(len(self.tokens) - self.count, len(self.tokens))
         return [list(self.path[: len(self.path) + end + 1]) if end <= ROOT else self._path(end) for end in ends]
 
@@ -109,13 +109,13 @@ class Work(TreeWork):
 
     @property
     def position(self) -> int:
-        """Of the first of them."""
+        """The first wanted position."""
         return len(self.path) + 1 - self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand a message to the link."""
+    """Give a message to the link."""
 
     message: Message
 
@@ -130,13 +130,13 @@ class Commit:
     cloud_share: float | None
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]  # of the drafts known here
-    logprobs: Logprobs | None = None  # where they were asked for
+    logprobs: Logprobs | None = None  # if requested
     mixing: KeptMixture = field(default=NOTHING_KEPT, compare=False)  # of this side's draft
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tokens from `position` on are no longer part of the prefix (the cloud followed the device's take-over)."""
+    """Tokens from `position` on left the prefix (the cloud followed the device's take-over)."""
 
     position: int
 
@@ -156,14 +156,14 @@ Action = Send | Commit | Withdraw | Finish
 
 
 class Prefix:
-    """Committed tokens followed by drafted ones, and the digest of every prefix of this path.
+    """Committed tokens, then drafted ones, with the digest of every prefix.
 
-    A change takes O(1) time, or O(n) when it removes n tokens.
+    A change takes O(1) time, or O(n) for n removed tokens.
     """
 
     def __init__(self) -> None:
         self.path: list[int] = []  # committed tokens, then this side's drafts
-        self.length = 0  # how many of them are committed
+        self.length = 0  # number of committed tokens
         self._digests: list[int] = [EMPTY]
 
     @property
@@ -187,7 +187,7 @@ class Prefix:
         self._digests.append(extend(self._digests[-1], token))
 
     def commit(self) -> None:
-        """Turn the first drafted token into a committed one."""
+        """Commit the first drafted token."""
         self.length += 1
 
     def roll_back(self) -> None:
@@ -205,15 +205,15 @@ class Prefix:
 
 
 # --- phase
-# The cloud's part in an answer: none, asked for, or begun.
+# The cloud's part in an answer.
 
 State = Literal["alone", "asked", "joined"]
 
 
 class Phase:
-    """`alone`: the cloud takes no part; `asked`: the answer is, or shall be, open there; `joined`: it has begun.
+    """`alone`: no cloud; `asked`: open or to be opened there; `joined`: begun.
 
-    A single value, so that any thread may ask and tell.
+    A single value, for any thread without a lock.
     """
 
     def __init__(self, state: State) -> None:
@@ -221,7 +221,7 @@ class Phase:
 
     @property
     def open(self) -> bool:
-        """Whether the answer is, or shall be, open on the cloud."""
+        """Whether the answer is or will be open on the cloud."""
         return self._state != "alone"
 
     @property
@@ -230,19 +230,19 @@ class Phase:
         return self._state == "joined"
 
     def ask(self) -> None:
-        """Note that the cloud shall take part, and has yet to begin."""
+        """Note that the cloud shall take part, and has not begun."""
         self._state = "asked"
 
     def restart(self) -> None:
-        """Note that the cloud, if it takes part, has yet to begin: the answer is opened on it again."""
+        """Note that the answer is reopened on a participating cloud, which has not begun."""
         if self.open:
             self._state = "asked"
 
     def join(self) -> None:
-        """Note that the cloud has begun, if it was asked."""
+        """Note that a requested cloud has begun."""
         if self.open:
             self._state = "joined"
 
     def leave(self) -> None:
-        """Note that the cloud takes no part any more."""
+        """Note that the cloud takes no further part."""
         self._state = "alone"

@@ -1,4 +1,4 @@
-"""Words of answers and documents, as they are compared: without case, accents' forms and signs."""
+"""Words of answers and documents in comparable form, without case, accents and signs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Final, Literal
 
 from common.answer.languages import ALSO_ENGLISH, GRAMMAR_WORDS
 
-MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); no language has as many
+MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); more than in any language
 
-# Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
-# the same ranges.
+# Scripts without spaces (Burmese, Thai, Lao, Khmer, Japanese, Chinese): each token is a word. The page has the same
+# ranges.
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-SHORTEST_NAME: Final = 5  # characters of a word with a digit that names one thing; years and amounts are shorter
-SHORTEST_WORD: Final = 4  # characters of another one
+SHORTEST_NAME: Final = 5  # characters of an identifying word with digits; years and amounts are shorter
+SHORTEST_WORD: Final = 4  # characters of other words
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _PIECE: Final = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 _PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # of a word; 1.6 and 12:30 are one
 
 _ENGLISH: Final = "english"
 _ALSO_ENGLISH: Final = frozenset(ALSO_ENGLISH.split())
-# Classes of combining marks: those of Hebrew, Arabic and Syriac, and those of any letter.
+# Classes of combining marks: of Hebrew, Arabic and Syriac, and of any letter.
 _VOWEL_SIGNS: Final = range(10, 37)
 _ABOVE: Final = 200
-_MOST_FOLDED: Final = 2**15  # characters that are remembered
+_MOST_FOLDED: Final = 2**15  # cached characters
 _LETTERS: Final = {
     "æ": "ae",
     "đ": "d",
@@ -42,13 +42,13 @@ _LETTERS: Final = {
     "ـ": "",
 }
 
-# English ones that texts spell out where answers have digits, or the other way about; "one" is most often no number.
+# English numbers that texts may spell as words or digits; "one" is usually no number.
 _SPELLED: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS: Final = {word: str(number) for number, word in enumerate(_SPELLED, 2)}
 
 
 class _Folding(dict[int, str]):
-    """The folded form of each character, found when it is first met."""
+    """The folded form of each character, cached on first use."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -62,7 +62,7 @@ class _Folding(dict[int, str]):
 
 
 def _is_folded(character: str) -> bool:
-    """Whether a character is an accent, a sign for vowels of Hebrew or Arabic, or seen by nobody."""
+    """Whether a character is an accent, a Hebrew or Arabic vowel sign, or invisible."""
     combining = unicodedata.combining(character)
     unseen = unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f"
     return combining >= _ABOVE or combining in _VOWEL_SIGNS or unseen
@@ -72,8 +72,9 @@ _FOLDING: Final = _Folding()
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
-    """The words of a text, each as the places of its tokens, of which `pieces` are the texts. Tokens without text (the
-    first bytes of a character that the next one completes) belong to none.
+    """The words of a text as lists of token indices; `pieces` are the tokens' texts.
+
+    Tokens without text (first bytes of a character) belong to no word.
     """
     found: list[list[int]] = []
     end = " "
@@ -89,12 +90,12 @@ def words(pieces: Sequence[str]) -> list[list[int]]:
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the spans of the words of `text`, with the signs at their ends; each sign of unspaced scripts is one."""
+    """Yields the word spans of `text` with adjacent signs; signs of unspaced scripts are separate."""
     return (match.span() for match in _PIECE.finditer(text))
 
 
 def atoms(text: str) -> list[str]:
-    """Returns the parts of a word that are compared, e.g. of "Six-gear," "6" and "gear"; none of signs alone."""
+    """The comparable parts of a word, e.g. "6" and "gear" of "Six-gear,"; empty for signs."""
     comparable = in_normal_form("NFKC", text).casefold()
     marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
     found: list[str] = []
@@ -105,10 +106,10 @@ def atoms(text: str) -> list[str]:
 
 
 def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
-    """For each of the retrieved `texts`, whether it has a word that the question names one thing by.
+    """For each retrieved text, whether it has an identifying word of the question.
 
-    That is a word with digits (a date, a version, a number of an order), or one that most of the other texts lack.
-    Words of questions and of grammar name nothing.
+    Such a word has digits (a date, version, order number), or most other texts lack it. Question and grammar words do
+    not identify.
     """
     found = [[atom for start, end in pieces_of(text) for atom in atoms(text[start:end])] for text in texts]
     have = [set(each) for each in found]
@@ -134,10 +135,9 @@ def _contains(found: Sequence[str], key: Sequence[str]) -> bool:
 
 
 def grammar_of(words: Iterable[str]) -> frozenset[str]:
-    """Returns the folded words of grammar of the language that has most of `words`.
+    """The folded grammar words of the main language of `words`.
 
-    Of languages with equally many, English is preferred, else all are taken. A word that means a thing in English tells
-    no other language by itself.
+    Ties prefer English, else include all languages. A single word with an English meaning identifies no other language.
     """
     parts, known = {folded(word) for word in words}, _grammar()
     found = {language: len(grammar & parts) for language, grammar in known.items()}
@@ -152,14 +152,13 @@ def grammar_of(words: Iterable[str]) -> frozenset[str]:
 
 @cache
 def _grammar() -> Mapping[str, frozenset[str]]:
-    """Returns the folded words of grammar by language."""
     return {language: frozenset(map(folded, words.split())) for language, words in GRAMMAR_WORDS.items()}
 
 
 def folded(text: str) -> str:
-    """Returns `text` in small letters and digits of the usual form and width, without accents and what nobody sees.
+    """Lowercase `text` with usual letter and digit forms, without accents and invisible characters.
 
-    Vowels of scripts that write them as marks stay, as do the marks that make other letters of Japanese ones.
+    Vowel marks of scripts that need them stay, and marks that form other Japanese letters.
     """
     if text.isascii():
         return text.lower()
@@ -167,15 +166,18 @@ def folded(text: str) -> str:
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character is of a word as the letter before it is: accents and the vowels of many scripts, which for
-    `re` are none. Variation selectors are not: they make pictures of numbers.
+    """Whether a character belongs to a word like the letter before it.
+
+    Accents and many scripts' vowels do, though not for `re`. Variation selectors do not: they turn numbers into
+    pictures.
     """
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
 
 
 def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
-    """`text` in a normal form of Unicode, without the marks of a letter beyond `MOST_MARKS`: Python puts them in order
-    in a time that grows with the square of their number, in which no other thread runs.
+    """`text` in a Unicode normal form, with at most `MOST_MARKS` marks per letter.
+
+    Python sorts marks in quadratic time, while no other thread runs.
     """
     marks = "".join(sorted(filter(_is_put_in_order, set(text))))
     if marks:
@@ -184,5 +186,5 @@ def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 def _is_put_in_order(character: str) -> bool:
-    """Whether normalising may move a character, or the first that it is made of, past others."""
+    """Whether normalizing may reorder a character or its first component."""
     return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
