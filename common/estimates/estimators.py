@@ -1,6 +1,6 @@
-"""Estimators of both sides' speed and acceptance, of the link between them, and what follows (DRAGON §5.2).
+"""Estimators of both sides' speed and acceptance, of the link, and derived limits (DRAGON §5.2).
 
-Every estimator is fed by its caller and belongs to one thread; none reads a clock. Times are seconds.
+The caller feeds each estimator on one thread; none reads a clock. Times are seconds.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from proto.messages import SEQUENCES, Probe, ProbeReply, Side
 
 DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
 ACCEPTANCE_WEIGHT = 0.1
-LASTING_WEIGHT = 1 / 32  # of an outcome in the acceptance that bounds the run-ahead
+LASTING_WEIGHT = 1 / 32  # of an outcome in the acceptance that limits the run-ahead
 
-_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which an offline sample is not used
+_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations from which offline samples are dropped
 _NORMAL_DEVIATION = 1.4826  # standard deviation of a normal law over its median absolute deviation
-_ROUNDING = 1e-9  # relative; samples this close to a line are on it
-_MEDIAN_OF = 3  # latest decode steps of which the middle one counts
-_WAITS = 64  # latest waits that tell what is usual
+_ROUNDING = 1e-9  # relative; closer samples are on the line
+_MEDIAN_OF = 3  # latest decode steps per median
+_WAITS = 64  # latest waits that count
 _LEAST_WAITS = 8  # fewer tell nothing
-_SELDOM_EXCEEDED = 0.95  # share of the waits that are no longer than the usual one
+_SELDOM_EXCEEDED = 0.95  # quantile of the waits
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeLine:
-    """Seconds of a decode step over the context length: c(t) = t k_a / k_b + k_c (§5.2).
+    """Seconds of a decode step by context length: c(t) = t k_a / k_b + k_c (§5.2).
 
-    k_a and k_b are kept apart because the online update averages them separately, which makes the slope the
-    weighted least squares slope of all observations under the frozen intercept.
+    The online update averages k_a and k_b separately. So the slope is the weighted least squares slope of all
+    observations under the frozen intercept.
     """
 
     numerator: float  # k_a, the mean of t (c - k_c)
@@ -52,15 +52,15 @@ class DecodeLine:
 
     @classmethod
     def of(cls, slope: float, intercept: float, context: float) -> DecodeLine:
-        """A line from its coefficients; `context` is the length around which it was measured, in tokens."""
+        """A line from its coefficients; `context` is its measured length in tokens."""
         return cls(slope * context**2, context**2, intercept)
 
     @classmethod
     def fit(cls, contexts: ArrayLike, seconds: ArrayLike) -> DecodeLine:
-        """Least squares over samples `[n]` without outliers; neither coefficient is negative.
+        """Least squares over samples `[n]` without outliers; no coefficient is negative.
 
-        Raises `ValueError` for samples that aren't positive lengths and non-negative times in equal number,
-        or that are all at one context length.
+        Raises `ValueError` unless there are equally many positive lengths and non-negative times, at two lengths or
+        more.
         """
         t = np.asarray(contexts, dtype=np.float64)
         c = np.asarray(seconds, dtype=np.float64)
@@ -82,11 +82,11 @@ class DecodeLine:
         return self.numerator / self.denominator
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step that sees `context` tokens."""
+        """Seconds of a decode step with `context` tokens."""
         return max(0.0, self.intercept + self.slope * context)
 
     def updated(self, context: float, seconds: float, weight: float = DECODE_WEIGHT) -> DecodeLine:
-        """The line after one more observation of weight ζ; the intercept stays (§5.2, runtime stage)."""
+        """The line after another observation of weight ζ, with the same intercept (§5.2, runtime stage)."""
         _check_weight(weight)
         return DecodeLine(
             (1.0 - weight) * self.numerator + weight * (seconds - self.intercept) * context,
@@ -98,7 +98,7 @@ class DecodeLine:
 class DecodeDelay:
     """A decode line that follows its side's decode steps.
 
-    Of the latest three steps the middle one counts, so that a single stall does not bend the line.
+    The median of the latest three steps counts, so a single stall does not bend the line.
     """
 
     def __init__(self, line: DecodeLine, weight: float = DECODE_WEIGHT) -> None:
@@ -108,28 +108,28 @@ class DecodeDelay:
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_MEDIAN_OF)
 
     def observe(self, context: float, seconds: float) -> None:
-        """Take in a decode step of `seconds` over `context` tokens. Raises `ValueError` for impossible numbers."""
+        """Add a decode step of `seconds` at `context` tokens. Raises `ValueError` for impossible values."""
         if not (0.0 < context < math.inf and 0.0 <= seconds < math.inf):
             raise ValueError(f"a decode step of {seconds} s at {context} tokens is not possible")
-        # Ordered by the slope that each implies: that is independent of the context on a clean line.
+        # Ordered by implied slope, which is independent of the context on a clean line.
         self._latest.append(((seconds - self.line.intercept) / context, context, seconds))
         _, middle_context, middle_seconds = sorted(self._latest)[(len(self._latest) - 1) // 2]
         self.line = self.line.updated(middle_context, middle_seconds, self._weight)
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step that sees `context` tokens."""
+        """Seconds of a decode step with `context` tokens."""
         return self.line.predict(context)
 
 
 class UsualWait:
-    """A wait for the other side that is seldom exceeded, from the latest ones."""
+    """A seldom exceeded wait for the other side, from the latest waits."""
 
     def __init__(self) -> None:
-        self.seconds: float | None = None  # None before there were some
+        self.seconds: float | None = None  # None until enough waits
         self._latest: deque[float] = deque(maxlen=_WAITS)
 
     def observe(self, seconds: float) -> None:
-        """Take in a wait. Raises `ValueError` for an impossible number."""
+        """Add a wait. Raises `ValueError` for an impossible one."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a wait of {seconds} s is not possible")
         self._latest.append(seconds)
@@ -140,8 +140,8 @@ class UsualWait:
 class MovingAverage:
     """An exponential moving average that starts as a plain one.
 
-    The n-th value has the weight max(`weight`, 1/n): early values aren't drowned by the first. A `prior`
-    counts as the first value.
+    The n-th value has the weight max(`weight`, 1/n), so the first does not dominate. A `prior` counts as the first
+    value.
     """
 
     def __init__(self, weight: float, prior: float | None = None) -> None:
@@ -153,7 +153,7 @@ class MovingAverage:
             self.update(prior)
 
     def update(self, value: float) -> float:
-        """The average with `value` in it. Raises `ValueError` unless `value` is finite."""
+        """Add a value. Returns the average. Raises `ValueError` unless `value` is finite."""
         if not math.isfinite(value):
             raise ValueError(f"can't average {value}")
         self._count += 1
@@ -163,9 +163,9 @@ class MovingAverage:
 
 
 class Acceptance:
-    """α of each side: how probable it is that its next draft is the target.
+    """α of each side: the probability that its next draft is the target.
 
-    Fed with expectations (Eq. 5) where the sampler knows both distributions, else with outcomes, 0 or 1.
+    Fed with expectations (Eq. 5) if the sampler knows both distributions, else with outcomes 0 or 1.
     """
 
     def __init__(self, weight: float = ACCEPTANCE_WEIGHT, prior: float = 0.5) -> None:
@@ -178,7 +178,7 @@ class Acceptance:
         self._lasting: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
     def observe(self, side: Side, value: float) -> None:
-        """Take in the acceptance of a draft of `side`: 0, 1 or its expectation. Raises `ValueError` beyond [0, 1]."""
+        """Add a draft's acceptance: 0, 1 or an expectation. Raises `ValueError` outside [0, 1]."""
         _check_probability(value)
         self._estimates[side] = self._averages[side].update(value)
         self._lasting[side] += LASTING_WEIGHT * (value - self._lasting[side])
@@ -188,16 +188,16 @@ class Acceptance:
         return self._estimates[side]
 
     def at_most(self, side: Side) -> float:
-        """An upper estimate, for giving up drafts: too low a one costs latency, too high a one only work.
+        """An upper estimate, for limiting drafts: too low costs latency, too high only work.
 
-        The larger of a fast average, which follows stretches where everything is accepted, and a slow one, which no
-        few rejections bring down and which comes down from 1.
+        The larger of a fast average, which follows accepted stretches, and a slow one, which starts at 1 and survives a
+        few rejections.
         """
         return max(self._estimates[side], self._lasting[side])
 
 
 def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and intercept of the best line with neither of them negative."""
+    """Slope and intercept of the best line with non-negative coefficients."""
     mean_t, mean_c = float(t.mean()), float(c.mean())
     slope = float(((t - mean_t) * (c - mean_c)).sum() / ((t - mean_t) ** 2).sum())
     if slope < 0.0:
@@ -209,7 +209,7 @@ def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[floa
 
 
 def _usual(t: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mask of the samples near the line that most of them lie on, without stalls of the machine."""
+    """Mask of the samples near the main line, without stalls of the machine."""
     order = np.argsort(t, kind="stable")
     half = t.size // 2
     near, far = order[: t.size - half], order[half:]
@@ -233,35 +233,34 @@ def _check_probability(value: float) -> None:
 
 
 # --- round_trip
-# The delay of both directions of a link together: when to sample it, and what the samples say (DRAGON §5.2), also of
-# the other side's clock.
+# The round-trip delay of a link: when to sample it, and results (DRAGON §5.2), also on the other side's clock.
 
 REALTIME_WEIGHT = 1 / 4
-HISTORY_WEIGHT = 1 / 8  # this and the next are those of RFC 6298
+HISTORY_WEIGHT = 1 / 8  # this and the next as in RFC 6298
 DEVIATION_WEIGHT = 1 / 4
 
 _SURPRISE_DEVIATIONS = 2.5  # mean deviations from the history; a uniform jitter stays within two
-_SURPRISE_SHARE = 1 / 4  # of the history: what deviates less, the averages follow soon enough
-_SURPRISES = 3  # in a row to the same side, and it was no spike: the link has changed
-_SETTLED = 16  # samples of one link after which there is no hurry
+_SURPRISE_SHARE = 1 / 4  # of the history; the averages follow smaller deviations quickly
+_SURPRISES = 3  # consecutive ones on the same side mean a changed link
+_SETTLED = 16  # samples of one link that suffice
 
-PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
-HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
-IDLE_PERIOD = 5.0  # of one that no answer uses: it costs both sides' batteries, and a cloud's gateway
-MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
+PROBE_PERIOD = 0.5  # seconds between two probes of a known link
+HURRIED_PERIOD = 0.1  # of a new link, or after an apparent change
+IDLE_PERIOD = 5.0  # of an unused link, to save both sides' batteries and a cloud's gateway
+MOST_HURRIED = 8  # most running probes in a hurry; more would expire on a slow link
 
 _USUAL_OF = 96  # latest samples
 _MOST_USUAL = 1.5  # times the shortest of these
 
-_ROUND_TRIP_ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
+_ROUND_TRIP_ROUNDING = 1e-3  # seconds that a polling thread may be early
 
-# Latest round trips of which the shortest tells the clocks apart, and microseconds for which they do: clocks drift.
+# Latest round trips whose shortest tells the clock offset, and their age in microseconds, because clocks drift.
 _BEST_OF, _LATEST = 32, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """One sample. Times are microseconds of this side's monotonic clock, `received` of the other's."""
+    """One sample in microseconds of this side's monotonic clock; `received` of the other's."""
 
     sent: int
     received: int  # when the other side saw the probe
@@ -275,10 +274,9 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Offset of the other side's monotonic clock: `ahead` of this one's, nanoseconds.
+    """Nanoseconds that the other side's monotonic clock is `ahead` of this one's.
 
-    Exact when both directions took equally long; else wrong by half of the difference, which is at most
-    `uncertainty`: half of the round trip.
+    The error is half of the difference of both directions, at most half the round trip: `uncertainty`.
     """
 
     ahead: int
@@ -286,9 +284,9 @@ class ClockOffset:
 
 
 class ClockDifference:
-    """The offset of the other side's clock, from the shortest of the recent round trips.
+    """The other side's clock offset, from the shortest recent round trip.
 
-    That one had least time in queues, so the least that the two directions can differ by.
+    That trip had the shortest queues, so the smallest possible difference of directions.
     """
 
     def __init__(self) -> None:
@@ -310,9 +308,9 @@ class ClockDifference:
 
 
 class RoundTrips:
-    """Makes probes and reads their replies; the caller brings a monotonic clock in microseconds.
+    """Makes probes and processes replies; the caller passes a monotonic clock in microseconds.
 
-    One object per connection: a new peer's clock starts elsewhere.
+    One object per connection, because each peer's clock starts differently.
     """
 
     def __init__(self, outstanding: int = 16) -> None:
@@ -321,15 +319,18 @@ class RoundTrips:
         self._limit = outstanding
         self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
         self._next = 0
-        self._latest = -1  # when the latest probe was sent that came back
+        self._latest = -1  # send time of the latest answered probe
 
     @property
     def outstanding(self) -> int:
-        """Probes under way; those before one that came back are taken to be lost, though late replies count."""
+        """Number of running probes; earlier ones than an answered one count as lost.
+
+        Their late replies still count.
+        """
         return sum(sent > self._latest for sent in self._waiting.values())
 
     def probe(self, now: int) -> Probe:
-        """The next probe, sent at `now`."""
+        """Make the next probe, sent at `now`."""
         probe = Probe(self._next, now)
         self._next = (self._next + 1) % SEQUENCES
         self._waiting[probe.sequence] = now
@@ -338,7 +339,7 @@ class RoundTrips:
         return probe
 
     def reply(self, reply: ProbeReply, now: int) -> RoundTrip | None:
-        """The sample of a reply that arrived at `now`; None if it was not asked for, or seen before."""
+        """The sample of a reply that arrived at `now`; None if unexpected or repeated."""
         sent = self._waiting.get(reply.sequence)
         if sent is None or sent != reply.sent or now < sent:
             return None
@@ -348,26 +349,25 @@ class RoundTrips:
 
 
 class RoundTripTime:
-    """Two moving averages, a real-time and a historical one, as in the paper, which leaves open how they are combined:
-    here the estimate is their mean.
+    """The mean of a real-time and a historical moving average.
 
-    Averages would remember a link that has changed for a long time, or follow every spike. So they start anew when
-    three samples in a row are far from the history, and all to one side.
+    The paper has both averages, without their combination. After three consecutive samples far from the history, on the
+    same side, the averages restart. Otherwise they would remember a changed link, or follow every spike.
     """
 
     def __init__(self) -> None:
         self.changes = 0  # of the link
         self._start()
         self._surprises: list[float] = []
-        self._band = (0.0, 0.0)  # the band that the surprises left, from least to most
+        self._band = (0.0, 0.0)  # limits of the band that the surprises left
 
     def observe(self, seconds: float) -> None:
-        """Take one round trip in. Raises `ValueError` for a negative or endless one."""
+        """Add a round trip. Raises `ValueError` for a negative or infinite one."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a round trip of {seconds} s is not possible")
         self._look_for_change(seconds)
         if len(self._surprises) == _SURPRISES:
-            seconds = statistics.median(self._surprises)  # some may have been under way during the change
+            seconds = statistics.median(self._surprises)  # some may be from before the change
             self._surprises = []
             self.changes += 1
             self._start()
@@ -375,33 +375,32 @@ class RoundTripTime:
 
     @property
     def estimate(self) -> float | None:
-        """Seconds the next round trip is expected to take; None before the first sample."""
+        """Expected seconds of the next round trip; None before the first sample."""
         if self._realtime.value is None or self._history.value is None:
             return None
         return 0.5 * (self._realtime.value + self._history.value)
 
     @property
     def deviation(self) -> float:
-        """Mean absolute deviation from the historical average, seconds; 0 before the second sample."""
+        """Mean absolute deviation from the history, seconds; 0 before the second sample."""
         return self._deviation.value or 0.0
 
     @property
     def usual(self) -> float | None:
-        """Seconds that half of the latest samples don't exceed, at most 1.5 times the shortest; None before the first.
+        """Median seconds of the latest samples, at most 1.5 times the shortest; None without samples.
 
-        A way may become a fifth longer and shorter by itself (§7.2). A queue that stands for most of the time is not
-        usual.
+        A path may vary by a fifth (§7.2). A persistent queue is not usual.
         """
         ordered = sorted(self._latest)
         return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0]) if ordered else None
 
     @property
     def settled(self) -> bool:
-        """Whether the estimate rests on many samples of the link as it is; until then, more of them are welcome."""
+        """Whether the estimate has enough samples of the current link."""
         return self._samples >= _SETTLED and not self._surprises
 
     def upper(self, deviations: float = 4.0) -> float | None:
-        """A round trip that is seldom exceeded, as RFC 6298 has it: for time-outs and run-ahead."""
+        """A seldom exceeded round trip as in RFC 6298, for time-outs and run-ahead."""
         estimate = self.estimate
         return None if estimate is None else estimate + deviations * self.deviation
 
@@ -421,9 +420,9 @@ class RoundTripTime:
         self._history.update(seconds)
 
     def _look_for_change(self, seconds: float) -> None:
-        """Count samples in a row beyond the same end of the band.
+        """Collect consecutive samples beyond the same end of the band.
 
-        The band is that from before the first of them: each widens the deviation and moves the history.
+        The band is the one before the first of them, because each moves the history and the deviation.
         """
         if self._history.value is None:
             return
@@ -448,7 +447,7 @@ class Pace:
         self._last = -IDLE_PERIOD
 
     def due(self, now: float, settled: bool, outstanding: int, idle: bool = False) -> bool:
-        """Whether to probe `now` (monotonic seconds); yes means that it is done. `idle`: no answer uses the link."""
+        """Whether to probe `now` (monotonic seconds); True marks it as done. `idle`: no answer uses the link."""
         hurried = not settled and outstanding < MOST_HURRIED
         period = HURRIED_PERIOD if hurried else IDLE_PERIOD if idle and settled else PROBE_PERIOD
         if now - self._last < period - _ROUND_TRIP_ROUNDING:
@@ -457,35 +456,34 @@ class Pace:
         return True
 
     def spare(self, now: float) -> None:
-        """Note that the link has just carried a message and its answer: that tells as much as a probe."""
+        """Note that an answer's round trip has just replaced a probe."""
         self._last = now
 
 
 # --- ahead
-# Decoding ahead: so many drafts along a side's chain, and branches beside it. Pure.
+# Decoding ahead: drafts on a side's chain, and branches beside it.
 #
-# A prefix that is decoded before it is known to be the answer's brings the answer forward by a step of the slower side.
-# A branch is decoded where that, times its chance, is more than what it adds to this side's step. What it adds is
-# nothing as long as this side waits for the other in every step anyway.
+# Decoding a prefix before its decision saves a step of the slower side. A branch is worthwhile if this saving times its
+# chance exceeds its cost in this side's step. The cost is 0 while this side waits for the other in every step.
 
-FAINT: Final = 0.01  # chance of a branch that is decoded where it costs nothing
+FAINT: Final = 0.01  # least chance of a branch without cost
 
-_FIRST: Final = 30.0  # branches per second that a new connection may carry
-_MOST: Final = 1_000.0  # more than models of a few milliseconds a step decode
-_INFLATED: Final = 1.35  # times the usual round trip; a longer one says that the link is full, or the machine busy
-_NOISE: Final = 0.01  # seconds that round trips differ by in any case
-_CAREFUL: Final = 1.1  # growth where half of what was too much is reached
+_FIRST: Final = 30.0  # initial branches per second of a connection
+_MOST: Final = 1_000.0  # more than models of a few milliseconds per step decode
+_INFLATED: Final = 1.35  # times the usual round trip; a longer one means a full link or a busy machine
+_NOISE: Final = 0.01  # seconds of round-trip noise
+_CAREFUL: Final = 1.1  # growth near half of an excessive rate
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationLimits:
-    """Bounds of decoding ahead."""
+    """Limits of decoding ahead."""
 
     max_drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
-    max_rows: int = 1  # prefixes of one decode step, at most
-    min_chance: float = inf  # chance that a branch must have at least; more than 1: there are none
-    free_branches: int = 0  # branches of one decode step that cost nothing: `FAINT` is enough for them
-    spare_tokens: int = 0  # tokens of branches that the rows hold beside a whole answer
+    max_rows: int = 1  # prefixes of one decode step
+    min_chance: float = inf  # least chance of a branch; more than 1: no branches
+    free_branches: int = 0  # branches per decode step without cost, with a least chance of `FAINT`
+    spare_tokens: int = 0  # tokens of branches in the rows, beyond a whole answer
 
     @property
     def branching(self) -> bool:
@@ -493,12 +491,12 @@ class SpeculationLimits:
 
 
 def limit_speculation(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> SpeculationLimits:
-    """Branches beside a chain of `drafts`, in steps of `most` prefixes at most.
+    """Limit branches beside a chain of `drafts`, at most `most` prefixes per step.
 
-    Seconds: `own` and `other` are both sides' decode steps, `trip` is how long a rejection waits for the network, `row`
-    what one prefix more adds to this side's step.
+    Seconds: `own` and `other` are both sides' decode steps, `trip` a rejection's wait for the network, `row` the cost
+    of another prefix per step.
     """
-    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, as the slower side sees it
+    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, seen by the slower side
     slower = max(own, other)
     if drafts < 2 or most < 2 or waits <= 0.0 or row > slower or slower <= 0.0:
         return SpeculationLimits(drafts)
@@ -508,10 +506,10 @@ def limit_speculation(drafts: int, most: int, own: float, other: float, trip: fl
 
 
 class Allowance:
-    """Branches per second that a connection carries: more and more, until round trips grow by it.
+    """Branches per second on a connection, increased until round trips grow.
 
-    A queue is seen late, and is long then. So what was too much once is approached slowly the next time, and what may
-    have been too much, as the way has become another one, as well.
+    A queue is seen late, when it is long. So a rate that was excessive, or may be after a change of the path, is
+    approached slowly.
     """
 
     def __init__(self) -> None:
@@ -521,8 +519,9 @@ class Allowance:
         self._changes = 0
 
     def observe(self, now: float, trip: float, usual: float, changes: int) -> None:
-        """Take in a smoothed round trip and the `usual` one, at `now`, all in seconds, after so many `changes` of the
-        way.
+        """Add a smoothed and the `usual` round trip at `now`, in seconds.
+
+        `changes` counts the changes of the path.
         """
         if changes != self._changes:
             self._changes = changes
@@ -541,23 +540,21 @@ class Allowance:
 
 
 # --- model
-# Estimates of both sides' speed and agreement over one connection, from one side's measurements (DRAGON §5.2).
+# Estimates of both sides' speed and agreement, measured by one side of a connection (DRAGON §5.2).
 #
-# The daemons and the simulator feed the same object, so that both decide by the same estimates.
+# The daemons and the simulator use the same object for the same decisions.
 
-#
-
-DIGEST_PERIOD: Final = 0.1  # seconds between two looks at what was measured
-TYPICAL_CONTEXT: Final = 256.0  # tokens; where a line without a measured context is pinned
+DIGEST_PERIOD: Final = 0.1  # seconds between two looks at the measurements
+TYPICAL_CONTEXT: Final = 256.0  # tokens; assumed for a line without a measured context
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 
 
 class PeerModel:
-    """Decode times of both sides and acceptance rates of their drafts, as `role` sees them. One thread feeds it."""
+    """Both sides' decode times and acceptance for `role`. One thread feeds it."""
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
-        """`own` is this side's decode time, which all its connections share; `remote` the other side's profile."""
+        """`own` is this side's decode time, shared by its connections; `remote` the other's profile."""
         self.role: Side = role
         self._own = own
         self._remote = DecodeDelay(remote)
@@ -565,16 +562,16 @@ class PeerModel:
         self._acceptance = Acceptance()
 
     def decoded(self, context: int) -> None:
-        """Note a decode step of this side for this connection, at `context` tokens in its longest row."""
+        """Note this side's decode step on this connection, `context` tokens in its longest row."""
         self._context = float(context)
 
     def remote_decoded(self, seconds: float) -> None:
-        """Take in the step time that the other side reports. Raises `ValueError` for an impossible number."""
-        # Its context is not told; the two sides' rows are about equally long.
+        """Add the other side's reported step time. Raises `ValueError` for an impossible one."""
+        # Its context is unknown; both sides' rows are about equally long.
         self._remote.observe(self._context, seconds)
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Take in a decided position: Eq. 5 of (device, cloud) if there is one, else outcomes of the known drafts."""
+        """Add a decided position: Eq. 5 of (device, cloud), or outcomes of the known drafts."""
         alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
         for side, alpha in alphas.items():
             self._acceptance.observe(side, float(alpha))
@@ -586,27 +583,27 @@ class PeerModel:
         return Estimates(device, cloud, rtt, self._acceptance.of("device"), self._acceptance.of("cloud"))
 
     def run_ahead(self, longest: float | None, maximum: int) -> int:
-        """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way.
+        """Drafts beyond the committed prefix that keep this side busy during a verdict.
 
-        `longest` is a round trip that is seldom exceeded, None as long as nothing is known of it.
+        `longest` is a seldom exceeded round trip, None if unknown.
         """
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
         if longest is None or own <= 0.0:
             return maximum
-        # The verdict on a draft comes no sooner than the slower side's draft for the same position.
+        # A verdict needs the slower side's draft of the position.
         return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self.role))
 
     def ahead(
         self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
     ) -> SpeculationLimits:
-        """Bounds of decoding ahead for this side: `maximum` drafts and `most` prefixes per step at most.
+        """Limits of decoding ahead: at most `maximum` drafts and `most` prefixes per step.
 
-        `trip` is how long a rejection waits for the network, None where branches are of no use; `row` what one prefix
-        more adds to a step, both in seconds; `rate` are branches per second that the connection carries.
+        `trip` is a rejection's wait for the network, None if branches are useless. `row` is the cost of another prefix
+        per step. Both are seconds. `rate` are branches per second on the connection.
         """
         drafts = self.run_ahead(longest, maximum)
         if trip is None or longest is None:
             return SpeculationLimits(drafts)
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
-        carried = rate * own if own > 0.0 else 0.0  # of a step; a rate without a bound has no product with 0
+        carried = rate * own if own > 0.0 else 0.0  # per step; avoids inf * 0
         return limit_speculation(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)
