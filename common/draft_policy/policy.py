@@ -1,4 +1,4 @@
-"""Policies of proposals: fixed rules, and the length that gives the most tokens per second as rounds were seen."""
+"""Proposal policies: fixed rules, and the most tokens per second by measured rounds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from common.draft_policy.times import (
 )
 
 # --- acceptance
-# Running estimates of how probable it is that a proposed position is accepted.
+# Running estimates of a proposed position's acceptance.
 
 PRIOR_ACCEPTANCE: Final = 0.7
-PRIOR_POSITIONS: Final = 4.0  # that the prior counts as much as
-MEMORY: Final = 200.0  # judged positions after which an outcome counts 1/e
-MEMORY_OF_RESTED: Final = 16.0  # judged positions that those before a rest count as, at most
-COARSENESS: Final = 1 / 3  # of the rejections at a resolution, that the finest would avoid
+PRIOR_POSITIONS: Final = 4.0  # positions that the prior weighs
+MEMORY: Final = 200.0  # judged positions until an outcome weighs 1/e
+MEMORY_OF_RESTED: Final = 16.0  # most judged positions that those before a rest weigh
+COARSENESS: Final = 1 / 3  # of a resolution's rejections, avoided at the finest
 BINS: Final = 10  # of confidences
 
 
 @dataclass(slots=True)
 class _Share:
-    """Accepted and judged positions, the older ones counting less."""
+    """Accepted and judged positions with fading weights."""
 
     accepted: float = 0.0
     judged: float = 0.0
@@ -50,11 +50,11 @@ class _Share:
 
 
 class PositionAcceptance:
-    """α: how probable it is that a proposed position is accepted, given that those before it were.
+    """α: the probability to accept a proposed position after accepted ones, by resolution.
 
-    For each resolution apart. Of one that was not tried, the most tried one is the measure: a third of its
-    rejections are put down to coarseness, which falls with the root of the resolution, and coarser ones are believed to
-    be as good. That is optimism, and it makes them tried while their bytes could be worth it.
+    An untried resolution is rated by the most tried one. A third of that one's rejections count as coarseness, which
+    falls with the root of the resolution. Coarser resolutions count as equally good. This optimism gets them tried
+    while their bytes may be worth it.
     """
 
     def __init__(self, prior: float = PRIOR_ACCEPTANCE, weight: float = PRIOR_POSITIONS) -> None:
@@ -64,7 +64,7 @@ class PositionAcceptance:
         self._shares: dict[int | None, _Share] = {}
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a round: its accepted positions, and the rejected one; those behind it were not judged."""
+        """Add a round: its accepted positions and the rejected one; later ones were not judged."""
         judged = outcome.accepted + outcome.rejected
         kept = math.exp(-judged / MEMORY)
         known = sum(share.judged for share in self._shares.values())
@@ -100,13 +100,13 @@ class PositionAcceptance:
 
 
 class ConfidenceAcceptance:
-    """α by confidence: what the drafter's largest probability at a position says of its acceptance."""
+    """α by confidence, the drafter's largest probability at a position."""
 
     def __init__(self) -> None:
         self._bins = [_Share() for _ in range(BINS)]
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a round that tells its positions' confidences."""
+        """Add a round with its positions' confidences."""
         judged = outcome.accepted + outcome.rejected
         for share in self._bins:
             share.fade(math.exp(-judged / (MEMORY * BINS)))
@@ -116,7 +116,7 @@ class ConfidenceAcceptance:
             share.judged += 1.0
 
     def of(self, confidence: float, prior: float) -> float:
-        """α at a position of this confidence; `prior` where little is known."""
+        """α at this confidence; `prior` if little is known."""
         return self._bin(confidence).of(prior, PRIOR_POSITIONS)
 
     def _bin(self, confidence: float) -> _Share:
@@ -125,32 +125,31 @@ class ConfidenceAcceptance:
 
 # --- goodput
 
-NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
-HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
-HOPED_RATE: Final = 1.25e6  # bytes per second of a link that nothing was sent over lately
-DEARER: Final = 2.0  # times what a trial of one draft costs, that one of several may
-TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
-SAVED: Final = 5.0  # seconds for trials that one leaves at most, however long there was none before
+NEARLY: Final = 1.02  # of the least time: chunks within it are as good
+HOPED: Final = 0.97  # most hoped acceptance without recent drafts
+HOPED_RATE: Final = 1.25e6  # hoped bytes per second of an unused link
+DEARER: Final = 2.0  # most cost of a trial, in trials of one draft
+TRIED: Final = 0.02  # share of the time without drafts that trials may cost
+SAVED: Final = 5.0  # most seconds saved for trials after one
 
 Undrafted = Literal["never", "deferred", "eager"]
 
 
 @dataclass(slots=True)
 class Trials:
-    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted, or
-    whether they are made quicker, or the link carries more, than they were.
+    """Seconds for drafts that test acceptance, drafting speed or the link.
 
-    Some are there from the beginning, when nothing is known of the models.
+    Such drafts are not expected to pay. Some seconds are available initially, when the models are unknown.
     """
 
     seconds: float = 0.5
 
     def earn(self, seconds: float) -> None:
-        """Note time that passed without drafts."""
+        """Note time without drafts."""
         self.seconds += TRIED * seconds
 
     def afford(self, seconds: float) -> bool:
-        """Whether a trial of this cost may be made; then it is paid for. However dear, one can be saved up for."""
+        """Whether a trial of this cost is affordable; pays for it then. Savings have no limit before."""
         affordable = self.seconds >= seconds
         if affordable:
             self.seconds = min(self.seconds - seconds, SAVED)
@@ -158,19 +157,19 @@ class Trials:
 
 
 class Goodput:
-    """Length and resolution of the least expected time per token.
+    """Chooses length and resolution for the least expected time per token.
 
-    `sizes` has the resolutions that there are; it and `acceptance` may have learnt from earlier answers. Drafting
-    ahead, a proposal is a chunk; one that leaves no slower than it is drafted is taken, or the longest where there is
-    none: behind slower ones a queue grows, and after an error what follows it is still in the way.
+    `sizes` has the possible resolutions. It and `acceptance` may come from earlier answers. Drafting ahead, a proposal
+    is a chunk. It must be sent as fast as it is drafted, otherwise the longest one is chosen: slower chunks queue up,
+    and block the link after an error.
 
-    With `confidence`: the length is decided position by position instead. A position is expected to decide the product
-    of all positions' acceptance up to it, by their confidence, which is worth its time at the throughput of the best
-    fixed length. It is drafted while that is worth a step and its bytes, the mean acceptance standing for its own; and
-    then, by its own, proposed where it is worth the bytes. Where confidences tell nothing that is the same length.
+    With `confidence`, the length is decided at each position. A position's expected tokens are the product of all
+    acceptances up to it, by confidence. That is worth its time at the throughput of the best fixed length. A position
+    is drafted while that pays for a step and its bytes, with the mean acceptance for its own. It is then proposed if
+    its own acceptance pays for the bytes. Uninformative confidences give the fixed length.
 
-    `undrafted` says what becomes of tokens that nobody drafts: they may be "deferred" to the verifier, or it is "eager"
-    and decides them anyway. Then nothing is drafted where that saves less than `NEARLY` says, but for `trials`.
+    `undrafted` names the fate of undrafted tokens: "deferred" to the verifier, or decided anyway by an "eager" one.
+    Then nothing is drafted that saves less than `NEARLY`, except for `trials`.
     """
 
     def __init__(
@@ -196,8 +195,8 @@ class Goodput:
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
-        # Of the round that is being drafted: α at its resolution, what its positions so far are expected to decide, and
-        # what one must be to be worth its bytes, and a step, too.
+        # Of the current round: α at its resolution, the product of its positions' acceptances, and the values that pay
+        # for bytes, and for bytes and a step.
         self._alpha, self._survival, self._proposable, self._draftable = 1.0, 1.0, 0.0, 0.0
 
     @property
@@ -222,28 +221,26 @@ class Goodput:
         return DraftPlan(self._most, at)
 
     def _best(self, times: RoundTimes, alphas: Mapping[int | None, float]) -> tuple[float, int, int | None]:
-        """Seconds per token of the best proposal with one of these acceptances, its length, and its resolution."""
+        """Seconds per token, length and resolution of the best proposal for these acceptances."""
         choices = [(length, at) for at in alphas for length in range(1, self._most + 1)]
         if self._ahead:
             kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
             choices = kept_up or [(self._most, at) for at in alphas]
         found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         best = min(found, key=lambda one: one[:2])
-        if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
+        if self._ahead:  # longer chunks cost little time and save most of a message's bytes
             best = max((one for one in found if one[0] <= NEARLY * best[0]), key=lambda one: one[1])
         return best
 
     def _saves(self, times: RoundTimes, alpha: float, length: int, at: int | None) -> bool:
-        """Whether proposals of this length save time."""
         predict = eager_seconds if self._undrafted == "eager" else self._predict
         return NEARLY * predict(times, alpha, length, self._sizes.of(at)) < undrafted_seconds(times)
 
     def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
-        """Seconds per token that are hoped of a trial, and its length, if it is worth one and can be afforded; `alpha`
-        is what is hoped of acceptance.
+        """Hoped seconds per token and length of an affordable trial, or None.
 
-        What the link carried, what a step took and what was accepted may have been on another link, beside others'
-        work and about something else: where nothing is drafted, nothing corrects it.
+        `alpha` is the hoped acceptance. Old measurements of link, step time and acceptance may not apply any more, and
+        without drafts nothing corrects them.
         """
 
         def cost(length: int) -> float:
@@ -278,7 +275,7 @@ class Goodput:
 
 
 # --- rules
-# Rules without training for the length of proposals: those of published methods.
+# Untrained rules of published methods for the length of proposals.
 
 
 class FixedPlan:
@@ -296,13 +293,13 @@ class FixedPlan:
         return "more"
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing changes it."""
+        """Ignore the round."""
 
 
 class Heuristic:
-    """One token more after a round that was accepted whole, else as many as were accepted.
+    """One token more after a wholly accepted round, else the accepted number.
 
-    At least 1 (nothing accepted would give 0, and no round after it), at most `most`. `first` is the paper's L^1.
+    At least 1 (0 would end all rounds), at most `most`. `first` is the paper's L^1.
     """
 
     taught: ClassVar[Sequence[Learner]] = ()
