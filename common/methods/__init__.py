@@ -1,1 +1,1 @@
-"""Decoding methods: a package each, with options, device half, cloud half and report."""
+"""Decoding methods, a package each: options, device half, cloud half, report."""

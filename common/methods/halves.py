@@ -1,7 +1,7 @@
-"""Common parts of aggregating and drafting methods in one answer, on the cloud and the device.
+"""Common parts of aggregating and drafting methods, per side and answer.
 
 A part connects the answer's `Driver` with its daemon: retrieval, prompt, first and last messages, report. A method adds
-its state machine and its own messages.
+a state machine and messages.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from common.methods.interface import CloudContext, DeviceContext
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
 
-TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields
+TITLES_BYTES = HEADER_LIMIT - 2048  # the rest is for other fields of a `Ready`
 
 
 def short_titles(titles: Sequence[str]) -> tuple[str, ...]:
-    """Cut long `titles` so that all fit into the header of a `Ready`."""
+    """Cut long titles to the header of a `Ready`."""
     longest = TITLES_BYTES // max(1, len(titles))
     return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)
 
 
 class CloudPart(NullObserver, ABC):
-    """One session, from `Open` to `Closed`. Implements `CloudHalf` and the answer's `Observer`.
+    """One session. Implements `CloudHalf` and the answer's `Observer`.
 
     A failure is sent as an `Error`, which ends the session on both sides.
     """
@@ -43,7 +43,7 @@ class CloudPart(NullObserver, ABC):
     slow = False
     answer: Driver
     part: ModelSeat[Any]
-    drafter: Drafter  # draws this side's drafts
+    drafter: Drafter  # of this side's drafts
 
     def __init__(self, request: Open, context: CloudContext) -> None:
         self.request = request
@@ -62,16 +62,15 @@ class CloudPart(NullObserver, ABC):
 
     @property
     def scope(self) -> Scope:
-        """The documents that may be read."""
         return Scope(self.request.only)
 
     @property
     def spare(self) -> int:
-        """Extra tokens of room in the rows, beyond the answer."""
+        """Tokens of room in the rows, beyond the answer."""
         return 0
 
     def recorder(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """A recorder if the device requested a trace; otherwise None."""
+        """A recorder if the device requested a trace, else None."""
         if not self.request.trace:
             return None
         estimates = self.context.estimates
@@ -80,17 +79,17 @@ class CloudPart(NullObserver, ABC):
         return recorder
 
     def find(self, request: Open) -> PromptRows:
-        """The rows of the answer. On the retrieval thread."""
+        """The answer's rows. On the retrieval thread."""
         return self.context.side.retrieve(request, self.scope)
 
     def retrieve(self, request: Open) -> PromptRows:
-        """The rows of the answer, after memory is reserved for them. On the retrieval thread."""
+        """The answer's rows with reserved memory. On the retrieval thread."""
         rows = self.find(request)
         self.context.reserve(self, self.context.side.target.kv_bytes(request, rows, self.spare))
         return rows
 
     def retrieved(self, rows: PromptRows) -> None:
-        """Announce this side's documents to the device. On the retrieval thread."""
+        """Announce the documents to the device. On the retrieval thread."""
         self._titles, self._texts = rows.titles, rows.texts
         ready = Ready(self.request.session, short_titles(rows.titles), rows.tokens, rows.closest)
         if self.answer.recorder is not None:
@@ -99,7 +98,7 @@ class CloudPart(NullObserver, ABC):
 
     @abstractmethod
     def closed(self) -> Closed:
-        """The message with the session's counts."""
+        """The session's counts."""
 
     # --- CloudHalf
 
@@ -110,19 +109,19 @@ class CloudPart(NullObserver, ABC):
         context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:
-        """Accept all messages: the codec rejects malformed ones."""
+        """Accept: the codec has rejected malformed messages."""
 
     def receive(self, message: Message) -> None:
         """Ignore the message."""
 
     @abstractmethod
     def tick(self, now: float, run_ahead: int) -> None:
-        """Check the clock; see `CloudHalf`."""
+        """See `CloudHalf`."""
 
     def silent(self, now: float) -> float:
-        """Seconds since the device last sent or accepted data, or a token was decided.
+        """Seconds since the device sent or accepted data, or a token was decided.
 
-        A cloud that answers alone and an eager verifier need no messages.
+        Lone clouds and eager verifiers need no messages.
         """
         position = self.answer.machine.position
         if position != self._position:
@@ -133,7 +132,7 @@ class CloudPart(NullObserver, ABC):
         return unknown_session(self.request.session)
 
     def finish(self, done: Callable[[], object]) -> None:
-        self.answer.end()  # nothing changes any more
+        self.answer.end()
         done()
 
     def closing(self) -> Iterator[Message]:
@@ -156,7 +155,7 @@ class CloudPart(NullObserver, ABC):
 
 
 class DevicePart(ABC):
-    """One answer on the device. Implements a part of `DeviceHalf`."""
+    """Implements a part of `DeviceHalf`."""
 
     answer: Driver
 
@@ -174,33 +173,31 @@ class DevicePart(ABC):
 
 
 class OpenedPart(DevicePart):
-    """One answer on the device with a session on the cloud, which may be reopened."""
+    """An answer on the device with a session on the cloud, which may be reopened."""
 
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)
-        self.prompt_tokens: int | None = None  # the cloud's announced prompt length
-        self._opened_on: Hello | None = None  # the cloud that the session was last opened on
+        self.prompt_tokens: int | None = None  # announced by the cloud
+        self._opened_on: Hello | None = None  # the latest cloud of the session
 
     def send(self, message: Message) -> None:
-        """Send a message of the session to the cloud."""
         self.context.send(message)
 
     def open(self) -> list[str]:
-        """Open the session on the cloud. Returns the cloud's changes since the previous opening."""
+        """Open the session. Returns the cloud's changes since the previous opening."""
         before, now = self._opened_on, self.context.cloud.hello
         self._opened_on = now or before
         self.send(self.context.opening)
         return changes(before, now) if before is not None and now is not None else []
 
     def ready(self, message: Ready) -> None:
-        """Note that the cloud has retrieved its documents."""
         self.prompt_tokens = message.prompt_tokens
-        self._opened_on = self.context.cloud.hello  # a changed cloud has sent a new `Hello` before this
+        self._opened_on = self.context.cloud.hello  # a changed cloud has sent a new `Hello` before
 
     def reopen(self, rejoin: Callable[[bool], int]) -> None:
         """Open the session on a reconnected cloud.
 
-        `rejoin` gets whether the cloud has changed, sends the committed prefix, and returns the position.
+        `rejoin` gets whether the cloud has changed, synchronizes it, and returns the position.
         """
         if self.over:
             return

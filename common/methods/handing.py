@@ -21,14 +21,14 @@ from proto.errors import ProtocolError, malformed, too_large
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Cancel, Fetch, Fetched, Form, Message
 
-AHEAD: Final = 2**20  # bytes waiting in the link per device, the most that other answers' drafts wait for
+AHEAD: Final = 2**20  # in the link per device; other answers' drafts wait for no more
 
 
 class DocumentOutbox:
-    """Document parts of one session that wait for the link. For one thread at a time."""
+    """A session's document parts that wait for the link. For one thread at a time."""
 
     def __init__(self, session: int, send: Callable[[Fetched], int], queued: Callable[[], int]) -> None:
-        """`send` returns the bytes sent, 0 if dropped; `queued` the bytes waiting for the device."""
+        """`send` returns the bytes sent, 0 if dropped; `queued` those waiting for the device."""
         self._session = session
         self._send = send
         self._queued = queued
@@ -50,7 +50,7 @@ class DocumentOutbox:
             self._parts.append(Fetched(self._session, index, count, part, len(pieces), similarity, short, piece))
 
     def add_none(self) -> None:
-        """Add the message for no documents."""
+        """Announce that there are no documents."""
         self._parts.append(Fetched(self._session, 0, 0, 0, 0, 0.0, "", b""))
 
     def pump(self) -> bool:
@@ -63,16 +63,15 @@ class DocumentOutbox:
 
 
 # --- receiver
-# Assembly of documents from the cloud's parts, within bounds.
 
-LARGEST_TEXT = 2**20  # bytes of one document's text
-LEAST_BYTES = 2**13  # bytes of documents per patience that count as progress, so that a trickle does not
-LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
+LARGEST_TEXT = 2**20  # of one text
+LEAST_BYTES = 2**13  # per patience that count as progress; a trickle does not
+LARGEST_TOTAL = 2**28  # of all documents of an answer
 
 
 @dataclass(slots=True)
 class ReceivedDocument:
-    """One document with the parts received so far."""
+    """A document with its received parts."""
 
     title: str
     similarity: float
@@ -85,27 +84,27 @@ class ReceivedDocument:
 
 
 class DocumentReceiver:
-    """Collects up to `documents` documents of up to `largest` bytes each.
+    """Collects `documents` documents of up to `largest` bytes each.
 
-    Parts may be repeated, in any order. The documents may be requested several times.
+    Parts may be repeated, in any order, and requested again.
     """
 
     def __init__(self, documents: int, largest: int) -> None:
         self._documents = documents
         self._largest = min(largest, LARGEST_TOTAL)
-        self._most = 0  # most bytes received in any attempt
+        self._most = 0  # bytes received in the best attempt
         self.restart()
 
     def restart(self) -> None:
-        """Discard the received parts before a new request."""
-        self._count: int | None = None  # number of documents that the cloud announced
+        """Start a new request."""
+        self._count: int | None = None  # as announced
         self._bodies: dict[int, ReceivedDocument] = {}
         self._size = 0  # bytes of distinct parts
-        self._missing = 0  # missing parts of begun documents
+        self._missing = 0  # of begun documents
 
     @property
     def progress(self) -> int:
-        """Progress over all attempts; it never falls."""
+        """Progress over all attempts; never falls."""
         return self._most // LEAST_BYTES
 
     @property
@@ -113,11 +112,11 @@ class DocumentReceiver:
         return self._count is not None and len(self._bodies) == self._count and not self._missing
 
     def bodies(self) -> list[ReceivedDocument]:
-        """The complete documents in the cloud's order."""
+        """The documents in the cloud's order, once complete."""
         return [self._bodies[index] for index in sorted(self._bodies)]
 
     def add(self, message: Fetched) -> None:
-        """Add a part. Raises `ProtocolError`; the documents are then unusable."""
+        """Add a part. Raises `ProtocolError`; all documents are then unusable."""
         if message.count > self._documents:
             raise too_large(f"at most {self._documents} documents were asked for")
         if self._count not in (None, message.count):
@@ -154,7 +153,6 @@ class DocumentReceiver:
 
 
 # --- gathering
-# The documents of an answer on the device: its own, and the cloud's, which arrive meanwhile.
 
 log = logging.getLogger(__name__)
 
@@ -163,13 +161,13 @@ MALFORMED = "The cloud did not take part: what it sent of its documents can't be
 
 
 class GatheringDevice(DevicePart):
-    """The device's half of an answer that it makes alone from both sides' documents.
+    """The device's half of an answer made here from both sides' documents.
 
-    Without the cloud it uses its own documents.
+    Without the cloud it uses its own.
     """
 
     def __init__(self, context: DeviceContext, form: Form, room: int, both: bool = True) -> None:
-        """`room`: most tokens of a document. `both`: the cloud's documents are wanted, too."""
+        """`room`: most tokens per document. `both`: use the cloud's, too."""
         super().__init__(context)
         self._form: Form = form
         self._room = room
@@ -186,17 +184,16 @@ class GatheringDevice(DevicePart):
 
     @abstractmethod
     def found(self, own: list[Document], fetched: list[Document]) -> None:
-        """Begin with the device's and the cloud's documents. On the retrieval thread."""
+        """Begin with both sides' documents. On the retrieval thread."""
 
     # --- DeviceHalf
 
     @property
     def waiting(self) -> bool:
-        """Whether the cloud's documents are still awaited."""
         return self._waiting
 
     def start(self, absence: str | None) -> None:
-        """Search, and ask the cloud unless `absence` is given."""
+        """Search, and ask the cloud unless absent."""
         self.context.side.on_retrieval_thread(self._find, self.end)
         if not self._waiting:
             return
@@ -206,7 +203,7 @@ class GatheringDevice(DevicePart):
             self.without_cloud(absence)
 
     def receive(self, message: Message) -> None:
-        """Add a part of the cloud's documents. Raises `ProtocolError` if it is malformed."""
+        """Add a part. Raises `ProtocolError` if it is malformed."""
         if not isinstance(message, Fetched):
             return
         with self._lock:
@@ -217,11 +214,11 @@ class GatheringDevice(DevicePart):
             if not self._receiver.complete:
                 return
             self._waiting = False
-        self.context.phase.leave()  # the cloud's part is done, and it has forgotten the session
+        self.context.phase.leave()  # the cloud has forgotten the session
         self.context.side.on_retrieval_thread(self._read, self.end)
 
     def without_cloud(self, sentence: str) -> None:
-        """Continue without the cloud's documents unless they are complete."""
+        """Continue without missing documents of the cloud."""
         with self._lock:
             if not self._waiting:
                 return
@@ -230,14 +227,14 @@ class GatheringDevice(DevicePart):
         self.context.side.on_retrieval_thread(self._proceed, self.end)
 
     def reconnected(self) -> None:
-        """Ask the reconnected cloud again."""
+        """Ask again."""
         with self._lock:
             waiting = self._waiting
         if waiting:
             self._ask()
 
     def tick(self, now: float) -> None:
-        """Check the clock, and give up on stalled documents."""
+        """Give up on stalled documents."""
         if self.over or not self._waiting:
             return
         limits, come = self.context.cloud.limits(read=False), self._receiver.progress

@@ -1,7 +1,7 @@
 """The daemons' view of a decoding method.
 
-A method is two state machines, one per side. They exchange messages and request distributions from the engine
-(`common/engine/jobs.py`: `Client`). docs/contributing.md describes how to add a method.
+A method is a state machine per side. They exchange messages and request distributions from the engine
+(`common/engine/jobs.py`: `Client`). docs/contributing.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from common.estimates.profiler import PeerEstimates
 
 
-# Messages of every session, for any method; a half gets only `Ready`.
+# Messages of every session; a half gets only `Ready`.
 LIFECYCLE = (Open, Fetch, Ready, Close, Closed, Contributions, Spans, Cancel, Busy, Error)
 
 
 class Cloud(Protocol):
-    """The cloud for the answers on a device. Any thread may call it."""
+    """The cloud for a device's answers. Any thread may call it."""
 
     @property
     def connected(self) -> bool:
@@ -56,7 +56,7 @@ class Cloud(Protocol):
 
     @property
     def absence(self) -> str:
-        """A sentence that explains the cloud's absence to the user."""
+        """A sentence for the user about the cloud's absence."""
         ...
 
     @property
@@ -68,28 +68,28 @@ class Cloud(Protocol):
     def peer(self) -> PeerEstimates: ...
 
     def observe_acceptance(self, commit: Commit) -> None:
-        """Note a position that both sides' drafts decided."""
+        """Note a position decided by both sides' drafts."""
         ...
 
     def decoded(self, context: int, seconds: float) -> None:
-        """Note a decode step of this side for an answer with the cloud."""
+        """Note this side's decode step for an answer with the cloud."""
         ...
 
     def waited(self, seconds: float) -> None:
-        """Note this answer's wait for the cloud. On the scheduler thread."""
+        """Note a wait for the cloud. On the scheduler thread."""
         ...
 
     def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
-        """Limits on this answer's wait for the cloud. On the scheduler thread.
+        """Limits on the wait for the cloud. On the scheduler thread.
 
-        `read`: the cloud has read its prompt; otherwise it has announced `prompt_tokens`. It generates `tokens` before
-        it sends anything. `step`: seconds per pass that the cloud announced, if a pass is not a decode step.
+        `read`: the cloud has read its prompt, else it announced `prompt_tokens`. It generates `tokens` before it sends
+        anything. `step`: its announced seconds per pass, unless that is a decode step.
         """
         ...
 
 
 class DeviceContext(Protocol):
-    """The surroundings of a device's half. Used from any thread."""
+    """A device half's surroundings. Used from any thread."""
 
     request: Request
     opening: Open  # all parameters of the answer's distribution
@@ -104,15 +104,15 @@ class DeviceContext(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The documents of this device that the answer may use. The selection stays here."""
+        """This device's documents for the answer. The selection stays here."""
         ...
 
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """The trace of this answer, or None; `aggregator` decides the first position."""
+        """The answer's trace, or None; `aggregator` decides the first position."""
         ...
 
     def send(self, message: Message) -> None:
-        """Send to the cloud, if it takes part."""
+        """Send to a participating cloud."""
         ...
 
     def note(self, sentence: str, absence: bool = False) -> None:
@@ -120,13 +120,13 @@ class DeviceContext(Protocol):
         ...
 
     def silent(self, now: float) -> float:
-        """Seconds since the last token, or since the request."""
+        """Seconds since the last token, or the request."""
         ...
 
     def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        """Read the finished answer again after each document, if documents share a row.
+        """Read the finished answer again after each document, if several share a row.
 
-        `apart` has the documents in separate rows, None if they already are. `record` gets the result.
+        `apart` has them in separate rows, None if they already are. `record` gets the result.
         """
         ...
 
@@ -135,20 +135,20 @@ class DeviceContext(Protocol):
         ...
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        """Show provisional tokens after the final ones, replacing earlier provisional ones."""
+        """Show provisional tokens in place of earlier ones."""
         ...
 
     def withdrawn(self, position: int) -> None:
-        """Never called: a shown token is final."""
+        """Never called: shown tokens are final."""
         ...
 
     def ended(self, failure: Exception | None) -> None:
-        """End the output; `failure` is the reason for an incomplete answer."""
+        """End the output; `failure` explains an incomplete answer."""
         ...
 
 
 class DeviceHalf(Protocol):
-    """One answer on the device, called from any thread. Any exception ends the answer."""
+    """One answer on the device. Any thread may call it; exceptions end the answer."""
 
     @property
     def over(self) -> bool:
@@ -162,19 +162,19 @@ class DeviceHalf(Protocol):
 
     @property
     def away(self) -> bool:
-        """Whether the cloud is considered away, so that the report does not wait for it."""
+        """Whether the cloud counts as away; the report then does not wait for it."""
         ...
 
     def start(self, absence: str | None) -> None:
-        """Begin the answer; `absence` is the reason for the cloud's absence, or None."""
+        """Begin the answer; `absence` explains a missing cloud."""
         ...
 
     def receive(self, message: Message) -> None:
-        """Process a message of this session. Raises `ProtocolError` if it is malformed."""
+        """Process a message. Raises `ProtocolError` if it is malformed."""
         ...
 
     def without_cloud(self, sentence: str) -> None:
-        """Continue without the cloud; `sentence` is the reason. No effect after the cloud's part."""
+        """Continue without the cloud for the reason `sentence`, unless its part is done."""
         ...
 
     def reconnected(self) -> None:
@@ -190,45 +190,45 @@ class DeviceHalf(Protocol):
         ...
 
     def report(self, closed: Closed | None) -> MethodReport:
-        """This method's part of the report; `closed` is the cloud's, or None."""
+        """This method's report; `closed` is the cloud's, or None."""
         ...
 
 
 class CloudHalf(Protocol):
-    """One session on the cloud, called from any thread. Any exception ends the session."""
+    """One session on the cloud. Any thread may call it; exceptions end the session."""
 
     began: float  # monotonic seconds
-    slow: bool  # messages are slow to process, so a separate thread receives them in order
+    slow: bool  # a separate thread receives messages, in order
 
     def begin(self) -> None:
         """Start the work."""
         ...
 
     def check(self, message: Message) -> None:
-        """Reject a message cheaply, on the link's thread, before `receive`. For slow halves only.
+        """Reject a message cheaply on the link's thread, before `receive`, if `slow`.
 
         Raises `ProtocolError`.
         """
         ...
 
     def receive(self, message: Message) -> None:
-        """Process a message of this session. Raises `ProtocolError` if it is malformed."""
+        """Process a message. Raises `ProtocolError` if it is malformed."""
         ...
 
     def tick(self, now: float, run_ahead: int) -> None:
-        """Check the clock; `run_ahead` is this cloud's current limit of held drafts."""
+        """Check the clock; `run_ahead` is this cloud's limit of held drafts."""
         ...
 
     def silent(self, now: float) -> float:
-        """Seconds since the device last sent or accepted data."""
+        """Seconds since the device sent or accepted data."""
         ...
 
     def given_up(self) -> Error:
-        """The error for a device that was silent for too long."""
+        """The error for a silent device."""
         ...
 
     def finish(self, done: Callable[[], object]) -> None:
-        """Stop, and complete the cloud's part of the report; then call `done`, on any thread."""
+        """Stop, complete the cloud's report, and call `done` on any thread."""
         ...
 
     def closing(self) -> Iterator[Message]:
@@ -242,27 +242,27 @@ class CloudHalf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CloudContext:
-    """The surroundings of a session on the cloud."""
+    """A session's surroundings on the cloud."""
 
     side: SideRuntime
     estimates: PeerEstimates  # of the device
     send: Callable[[Message], int]  # returns the bytes sent, 0 if dropped
-    queued: Callable[[], int]  # bytes that wait in the link for the device
-    over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` of a failure
-    # Reserves the bytes of KV memory that an answer with its documents needs. Raises `NoPlace`.
+    queued: Callable[[], int]  # bytes waiting in the link for the device
+    over: Callable[[CloudHalf], None]  # called when the session ends by itself, after any `Error`
+    # Reserves an answer's bytes of KV memory. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
-    decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode without a request from its device
-    tenant: Hashable = None  # owner of the answer, for fair shares of work; None: this daemon's user
+    decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode unrequested
+    tenant: Hashable = None  # owner of the answer, for fair shares; None: this daemon's user
     waited: Callable[[float], object] = lambda seconds: None  # gets the seconds of the wait for memory
 
     def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:
-        """End the `session` of `half`: send the error to the device, then notify this daemon."""
+        """Send the error to the device, then end the session here."""
         self.send(failure_message(session, failure))
         self.over(half)
 
 
 class Method(Protocol):
-    """A decoding method. Its module imports quickly, because the command line lists the options."""
+    """A decoding method. Its module imports quickly, for the command line's options."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # its options and their limits
@@ -270,16 +270,16 @@ class Method(Protocol):
     def check(self, request: Request) -> None:
         """Raise `RequestError`, one sentence naming the field, for incompatible options.
 
-        Numbers computed from private documents may leave the device only under privacy 'balanced'.
+        Numbers from private documents may leave the device only under privacy 'balanced'.
         """
         ...
 
     def opening(self, request: Request, opening: Open) -> Open:
-        """The session to open; `opening` has the common values."""
+        """The session to open, from the common values."""
         ...
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        """Make the device's half. Raises `RequestError`, or `AnswerFailed` if a needed cloud is absent."""
+        """Make the device's half. Raises `RequestError`, or `AnswerFailed` without a needed cloud."""
         ...
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
@@ -288,24 +288,23 @@ class Method(Protocol):
 
 
 # --- checks
-# Checks of options for several methods. Each raises `RequestError`, one sentence that names the field.
+# Each raises `RequestError`, one sentence that names the field.
 
-# The sampler's default first.
+# Defaults first.
 CODECS: dict[str, tuple[Codec, ...]] = {
     "race": ("race",),
     "paper": ("top-p", "raw"),
     "rejection": ("race",),
 }
-TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # defaults of the samplers
+TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # defaults
 
 
 def codec_of(request: Request) -> Codec:
-    """The codec of the sent drafts."""
     return request.codec or CODECS[request.sampler][0]
 
 
 def top_p_of(request: Request) -> float:
-    """The mass kept of each side's mixture; 1 keeps all."""
+    """The kept mass of each side's mixture."""
     return TOP_P[request.sampler] if request.top_p is None else request.top_p
 
 
@@ -325,7 +324,7 @@ def check_sampler(request: Request) -> None:
 
 
 def check_processors(request: Request) -> None:
-    """Refuse processors that are too long for `Open`."""
+    """Refuse processors too long for `Open`."""
     if len(encode_options(request).encode()) > LONGEST_PROCESSORS:
         raise RequestError(
             f"The format of the answer, its tools and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at "
@@ -335,7 +334,7 @@ def check_processors(request: Request) -> None:
 
 
 def check_documents(request: Request) -> None:
-    """Refuse patterns and files for a side whose documents take no part."""
+    """Refuse patterns and files of a side that takes no part."""
     for side, other, patterns in (
         ("device", "cloud", request.device_documents),
         ("cloud", "device", request.cloud_documents),
@@ -357,7 +356,6 @@ def check_documents(request: Request) -> None:
 
 
 def check_both_sources(request: Request) -> None:
-    """Refuse one side's documents alone: the method needs both."""
     if request.sources != "both":
         raise RequestError(
             f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"

@@ -10,12 +10,12 @@ from common.methods.interface import Method, codec_of, top_p_of
 from common.processors.calls import encode_options
 from proto.messages import DRAWN_SEEDS, Open
 
-# More than clients may request, because a favourite that the other side does not list counts as 0.
+# Above clients' limit, because a favourite missing in the other side's list counts as 0.
 LISTED_FOR_LOGPROBS = 64
 
 
 def session_number() -> int:
-    """A random session number, 32 bits and not 0, which reveals nothing."""
+    """A random number, 32 bits and not 0, which reveals nothing."""
     return secrets.randbelow(2**32 - 1) + 1
 
 
@@ -27,10 +27,10 @@ def open_message(
     eos: tuple[int, ...],
     session: int | None = None,
 ) -> Open:
-    """Make a new session with all parameters of the answer's distribution.
+    """Make a session with all parameters of the answer's distribution.
 
-    `run_ahead` is the device's limit of undecided drafts. `eos` are its model's end-of-sequence ids. None draws a
-    random `session` number.
+    `run_ahead` limits the device's undecided drafts. `eos` are its model's end-of-sequence ids. None draws a `session`
+    number.
     """
     opening = Open(
         session=session_number() if session is None else session,

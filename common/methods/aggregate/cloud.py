@@ -22,12 +22,12 @@ FOREVER: Final = WaitLimits(float("inf"), float("inf"))
 
 
 class CloudAnswer(CloudPart):
-    """The cloud's half of a `Session`, alone or with the device; a base for several methods."""
+    """The cloud's half of a `Session`; a base for several methods."""
 
     answer: SessionDriver
 
     def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side], paper: MakeSampler) -> None:
-        """`paper` makes the paper's sampler. Raises `ValueError` for a request that can't be served."""
+        """Raises `ValueError` for a request that can't be served."""
         super().__init__(request, context)
         estimates, side = context.estimates, context.side
         session, self.drafter = open_session(
@@ -55,7 +55,6 @@ class CloudAnswer(CloudPart):
         return ROOM if self.branches > 1 else 0
 
     def announce(self, message: Message) -> None:
-        """Send a message of the session."""
         self.context.send(message)
 
     def retrieved(self, rows: PromptRows) -> None:
@@ -93,7 +92,7 @@ class CloudAnswer(CloudPart):
         self._second.stop()
 
     def finish(self, done: Callable[[], object]) -> None:
-        self.answer.end()  # nothing changes any more
+        self.answer.end()
         tokens = self.decided[: len(self.answer.record.shares)]
         self._second.begin(tokens, time.monotonic() - self.began, done)
 

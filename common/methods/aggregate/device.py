@@ -20,7 +20,7 @@ from proto.messages import Close, Closed, Draft, Message, Open, Ready, Resolve, 
 
 
 class DeviceAnswer(OpenedPart):
-    """The device's half of a `Session`, alone or with the cloud; a base for several methods."""
+    """The device's half of a `Session`; a base for several methods."""
 
     answer: SessionDriver
 
@@ -31,10 +31,7 @@ class DeviceAnswer(OpenedPart):
         paper: MakeSampler,
         observer: Observer | None = None,
     ) -> None:
-        """`paper` makes the paper's sampler.
-
-        `observer` gets the session's tokens; None: `context`. Raises `RequestError`.
-        """
+        """`observer` gets the session's tokens; None: `context`. Raises `RequestError`."""
         super().__init__(context)
         side, opening, cloud = context.side, context.opening, context.cloud
         try:
@@ -62,22 +59,21 @@ class DeviceAnswer(OpenedPart):
         return self.answer.session.away
 
     def find(self, request: Open) -> PromptRows:
-        """Retrieve this side's rows, on the retrieval thread."""
+        """Runs on the retrieval thread."""
         return self.context.side.retrieve(request, self.context.scope)
 
     def retrieved(self, rows: PromptRows) -> None:
-        """Note the device's documents for the report."""
         rows.note(self.context.record)
         self.answer.rows = len(rows.prompt.parts)
         self.context.reread(rows.apart, self.answer.record)
 
     def figures(self, closed: Closed | None, attribution: SourceShares, judged: bool = False) -> MethodReport:
-        """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
+        """This method's report; `judged`: it compares both sides' drafts with targets."""
         counters, outcome = self.answer.session.counters, self.answer.record
         tokens = len(self.context.record.token_times)
         disagreements = counters.disagreements
         if closed is not None:
-            # Where the device decided alone, the cloud may have decided both; that is no error of either.
+            # The cloud may have decided positions that the device decided alone; that is no error.
             disagreements = min(tokens, max(0, closed.disagreements - len(counters.degraded)))
         accepted, rollbacks = self._judged(closed, tokens)
         return MethodReport(
@@ -114,7 +110,7 @@ class DeviceAnswer(OpenedPart):
     def _judged(self, closed: Closed | None, tokens: int) -> tuple[int, int]:
         """The cloud's accepted and rejected drafts.
 
-        If the device has not seen all of them, the cloud's own counts are used, within plausible bounds.
+        Uses the cloud's own counts, within bounds, if the device has not seen all drafts.
         """
         session = self.answer.session
         counters, config = session.counters, session.config
@@ -123,7 +119,7 @@ class DeviceAnswer(OpenedPart):
         # The cloud's session may have begun after a lost connection.
         if closed is None or decides or closed.accepted + closed.rollbacks < accepted + rollbacks:
             return accepted, rollbacks
-        # The cloud judges one draft per position, and decides no further ahead than this side has drafted.
+        # The cloud judges one draft per position, and is never further ahead than this side's drafts.
         most = tokens + counters.drafted
         accepted = min(closed.accepted, most)
         return accepted, min(closed.rollbacks, most - accepted)
@@ -134,7 +130,7 @@ SILENT = "The cloud stopped answering, and only its documents were asked for."
 
 
 class AggregateDevice(DeviceAnswer):
-    """Implements `DeviceHalf`. Tokens are shown when they are decided."""
+    """Implements `DeviceHalf`."""
 
     def __init__(self, context: DeviceContext, paper: MakeSampler) -> None:
         request, absent = context.request, not context.cloud.connected and not context.request.wait
@@ -182,7 +178,7 @@ class AggregateDevice(DeviceAnswer):
                 self.answer.receive(message)
                 self.ready(message)
                 if not message.titles and self._with_both:
-                    self.send(Close(message.session, 0))  # without documents the cloud takes no part
+                    self.send(Close(message.session, 0))  # the cloud has no documents
                     context.phase.leave()
 
     def without_cloud(self, sentence: str) -> None:

@@ -1,9 +1,8 @@
 """The drafts of one session, local and remote (DRAGON §3: Draft Queues).
 
-The local drafts form a tree of prefixes with the committed prefix as root. A decoded prefix has a draft: the
-distribution after it, with the fastest token as drafted token. The chain follows the drafted tokens from the root.
-Branches leave the chain by tokens with a foreseen chance. If the target is on a branch, its draft exists already and
-the rejection costs no round trip.
+The local drafts form a tree of prefixes with the committed prefix as root. A decoded prefix has a draft: its next
+distribution, whose fastest token is drafted. The chain follows the drafted tokens from the root. Branches leave the
+chain by likely tokens. If the target is on a branch, its draft exists already, and the rejection costs no round trip.
 """
 
 from __future__ import annotations
@@ -23,28 +22,27 @@ from proto.codes import EMPTY, extend
 # --- foresight
 # Chances of tokens to be the target, foreseen from one side's own race.
 #
-# Both sides share all randomness, so a side nearly knows each token's result in the joint race. The target is among its
-# fastest few, with chances proportional to a power of the speed. The power is learned from decided positions: it grows
-# with the agreement of the sides.
+# Both sides share all randomness, so the target is among a side's fastest few tokens. Its chance is proportional to a
+# power of its speed. The power, learned from decided positions, grows with the agreement of the sides.
 
 Rivals = Sequence[tuple[int, float]]  # fastest tokens of a side with log speeds, its draft first
 
 _FIRST: Final = 3.0  # initial power
 _SURE: Final = 1.0  # information (1 / variance) of the initial power
-_MEMORY: Final = 60.0  # positions remembered
+_MEMORY: Final = 60.0  # positions
 _LEAST: Final = 0.2
 _MOST: Final = 40.0
 
 
 @dataclass(slots=True)
 class Foresight:
-    """The power, learned online: one Newton step per decided position (concave likelihood)."""
+    """The power, learned by one Newton step per decided position (concave likelihood)."""
 
     power: float = _FIRST
     _information: float = _SURE
 
     def chances(self, rivals: Rivals) -> list[float]:
-        """The chance of each rival to be the target; they sum to 1. The first is the fastest."""
+        """Each rival's chance to be the target; the fastest is first, the sum 1."""
         if not rivals:
             return []
         first = rivals[0][1]
@@ -53,15 +51,14 @@ class Foresight:
         return [weight / total for weight in weights]
 
     def observe(self, rivals: Rivals, target: int) -> None:
-        """Learn that token `target` won. A target outside `rivals` teaches nothing."""
+        """Learn from the winner `target`, if among `rivals`."""
         won = next((speed for token, speed in rivals if token == target), None)
         if won is None:
             return
         chances = self.chances(rivals)
         mean = sum(chance * speed for chance, (_, speed) in zip(chances, rivals, strict=True))
         variance = sum(chance * (speed - mean) ** 2 for chance, (_, speed) in zip(chances, rivals, strict=True))
-        # Memory is counted in positions. At a low power each position is so informative that it would outweigh all
-        # later ones.
+        # Memory counts positions: at a low power, one position's information would outweigh all later ones.
         self._information = max(_SURE, self._information * (1.0 - 1.0 / _MEMORY) + variance)
         self.power = min(max(self.power + (won - mean) / self._information, _LEAST), _MOST)
 
@@ -71,10 +68,10 @@ class Foresight:
 
 @dataclass(frozen=True, slots=True)
 class DraftWork(TreeWork):
-    """A decode step for the distributions after `prefixes`, the chain's first."""
+    """A step for the distributions after `prefixes`."""
 
     prefixes: tuple[tuple[int, int], ...] = ()  # position and digest of each
-    chained: bool = True  # the first prefix is the chain's; the others are branches
+    chained: bool = True  # the first prefix is on the chain, the others on branches
 
     @property
     def position(self) -> int:
@@ -96,40 +93,39 @@ class DraftWork(TreeWork):
 # --- tree
 
 MOST_BRANCHES: Final = 128  # decoded prefixes beside the chain
-ROOM: Final = 64  # tokens for branches in a row, beyond a whole answer
-MOST_CANDIDATES: Final = 1024  # remembered ones, before decoded and dropped ones are removed
-FAINTEST: Final = FAINT**2  # least chance of a remembered branch: the chance grows as its prefix gets decided
+ROOM: Final = 64  # tokens for branches in a row
+MOST_CANDIDATES: Final = 1024  # remembered prefixes, before a clean-up
+FAINTEST: Final = FAINT**2  # least chance of a remembered branch, which grows as its prefix is decided
 
 
 class Node:
-    """The committed prefix or an extension of it."""
+    """A prefix of the tree."""
 
     __slots__ = ("chance", "children", "digest", "draft", "dropped", "parent", "position", "rivals", "token")
 
     def __init__(self, parent: Node | None, token: int, position: int, digest: int, chance: float) -> None:
         self.parent = parent
-        self.token = token  # the prefix's last
-        self.position = position  # length of the prefix
+        self.token = token  # the last
+        self.position = position  # length
         self.digest = digest
         self.chance = chance  # logarithm, from the answer's beginning
         self.draft: SideDraft | None = None
-        self.rivals: Rivals = ()  # of its draft, if branches are wanted
+        self.rivals: Rivals = ()  # of its draft, if branching
         self.children: dict[int, Node] = {}
-        self.dropped = False  # no longer a prefix of the answer
+        self.dropped = False  # rejected
 
 
 class PrefixTree:
-    """The prefixes to decode next, and the drafts after the decoded ones."""
+    """The local drafts, and the prefixes to decode next."""
 
     def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
-        """Keep up to `retain` decided drafts until the other side has decided their positions.
+        """Keep up to `retain` decided drafts until the other side has decided them.
 
-        Where both sides decide, the slower one may still need them. `rivals` gives the fastest tokens of a draft's
-        view.
+        Where both sides decide, the slower one may still need them. `rivals` lists a view's fastest tokens.
         """
         self.foresight = Foresight()
-        self.branches = 0  # drafts on branches so far
-        self.used = 0  # branches that continued after a rejection
+        self.branches = 0  # drafts on branches
+        self.used = 0  # rejections that continued on a branch
         self._eos = eos
         self._max_tokens = max_tokens
         self._rivals_of = rivals
@@ -141,15 +137,14 @@ class PrefixTree:
         self.root = root
         self._decoded: dict[int, Node] = {}  # by digest, in decoding order
         self.footprint = 0  # bytes of their drafts on the other side
-        self._candidates: list[tuple[float, int, Node]] = []  # heap of decodable prefixes, likeliest first
+        self._candidates: list[tuple[float, int, Node]] = []  # heap, likeliest first
         self._asked: list[Node] = []
-        self._chained: Node | None = None  # the requested one at the chain's end
+        self._chained: Node | None = None  # at the chain's end
 
     # --- what was drafted
 
     @property
     def chain(self) -> tuple[int, ...]:
-        """The chain of drafted tokens after the committed prefix."""
         tokens: list[int] = []
         node: Node | None = self.root
         while node is not None and node.draft is not None:
@@ -162,7 +157,7 @@ class PrefixTree:
         return self.root.draft
 
     def since(self, position: int) -> list[SideDraft]:
-        """The drafts from `position` on, including retained ones, in order of their prefixes."""
+        """The drafts from `position` on, retained ones first."""
         held = (node.draft for node in self._decoded.values() if node.draft is not None)
         return [draft for draft in (*self._retired, *held) if draft.position >= position]
 
@@ -174,7 +169,7 @@ class PrefixTree:
         return next((each for each in self._retired if (each.position, each.digest) == (position, digest)), None)
 
     def complete(self, position: int, digest: int, view: View) -> None:
-        """Attach the looked-up `view` to the undecided draft at `position` after `digest`."""
+        """Attach the looked-up `view` to the undecided draft."""
         node = self._decoded.get(digest)
         if node is not None and node.position == position and node.draft is not None:
             node.draft.completed = view
@@ -182,7 +177,7 @@ class PrefixTree:
     # --- what to decode
 
     def ask(self, epoch: int, committed: Sequence[int], ahead: SpeculationLimits) -> DraftWork | None:
-        """The next step: the chain's end and the likeliest worthwhile branches. None if empty."""
+        """The next step: the chain's end and worthwhile branches; None if empty."""
         for node in self._asked:
             if node is not self._chained:
                 self._remember(node)
@@ -196,7 +191,6 @@ class PrefixTree:
         return self._work(epoch, committed) if self._asked else None
 
     def _end(self) -> Node:
-        """The undecoded prefix at the chain's end."""
         node = self.root
         while node.draft is not None:
             token = node.draft.view.token
@@ -209,11 +203,10 @@ class PrefixTree:
         return beyond < ahead.max_drafts and node.position < self._max_tokens and node.token not in self._eos
 
     def _branches(self, ahead: SpeculationLimits, end: Node) -> list[Node]:
-        """The likeliest prefixes beside the chain's `end`."""
         found: list[Node] = []
         later: list[tuple[float, int, Node]] = []
         faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.min_chance)
-        chain = end.position - self.root.position  # drafts of the chain, which needs room too
+        chain = end.position - self.root.position  # drafts of the chain, which needs room
         left = self._max_tokens - self.root.position
         held = len(self._decoded) + len(self._asked)
         room = (
@@ -237,7 +230,7 @@ class PrefixTree:
         return found
 
     def _work(self, epoch: int, committed: Sequence[int]) -> DraftWork:
-        """The step that decodes the request after the longest path common to all live prefixes."""
+        """Decode the requested prefixes after the path common to all live ones."""
         asked = set(self._asked)
         path, node = list(committed), self.root
         while node not in asked:
@@ -261,10 +254,7 @@ class PrefixTree:
     # --- events
 
     def drafted(self, draft: SideDraft, branching: bool) -> bool:
-        """Add a requested draft; False if its position was decided or its prefix rejected.
-
-        `branching`: branches beside its token may be wanted.
-        """
+        """Add a draft; False if its prefix was decided or rejected. `branching`: prepare branches."""
         asked = (each for each in self._asked if (each.digest, each.position) == (draft.digest, draft.position))
         node = next(asked, None)
         if node is None:
@@ -287,7 +277,7 @@ class PrefixTree:
                 self._remember(self._child(node, token, node.chance + log(chance)))
 
     def commit(self, token: int) -> bool:
-        """Append `token` to the committed prefix. Returns whether the requested step became useless."""
+        """Append `token` to the committed prefix. Returns whether the requested step is useless now."""
         old = self.root
         new = old.children.pop(token, None)
         for node in islice(_below(old), 1, None):
@@ -305,19 +295,19 @@ class PrefixTree:
         self.used += rejected and new.draft is not None
         asked = self._asked
         useless = all(node.dropped for node in asked)
-        old.dropped = True  # it may still be in `_candidates`
+        old.dropped = True  # may still be in `_candidates`
         self._asked = [node for node in asked if not node.dropped]
         if asked:
             return useless
         return rejected and new.draft is None
 
     def settle(self, position: int) -> None:
-        """Drop retained drafts before `position`, which the other side has decided."""
+        """Drop retained drafts before `position`: the other side has decided them."""
         while self._retired and self._retired[0].position < position:
             self._retired.popleft()
 
     def clear(self, position: int, digest: int) -> None:
-        """Forget all drafts, including retained ones, after the prefix was cut to `position` tokens."""
+        """Restart at a prefix cut to `position` tokens."""
         for node in _below(self.root):
             node.dropped = True
         self._retired.clear()
@@ -359,16 +349,15 @@ def _below(root: Node) -> Iterator[Node]:
 
 
 # --- remote
-# The other side's drafts of one session (DRAGON §3: Draft Queues).
 
 BRANCHES = 64  # drafts kept per position
 MOST = 1024  # drafts kept in all
-MOST_BYTES = 2**26  # bytes kept; a single draft may exceed this
-ENOUGH_BYTES = 3 * 2**24  # bytes of undecided drafts at which a side stops drafting
+MOST_BYTES = 2**26  # a single draft may exceed it
+ENOUGH_BYTES = 3 * 2**24  # of undecided drafts, at which a side stops drafting
 
 
 class RemoteDrafts:
-    """The other side's drafts, keyed by position and by the digest of their prefix.
+    """The other side's drafts by position and prefix digest.
 
     A draft after a rejected prefix is never found, so never aggregated. Each position keeps its newest prefixes.
     """
@@ -393,7 +382,7 @@ class RemoteDrafts:
         return self._drafts.get(position, {}).get(digest)
 
     def decide(self, position: int, digest: int) -> tuple[SideDraft | None, int]:
-        """Remove the drafts for `position`. Returns the one made after `digest` and the number of others."""
+        """Remove a position's drafts. Returns the one after `digest` and the number of others."""
         branches = self._drafts.pop(position, {})
         self._count -= len(branches)
         self._bytes -= sum(each.footprint for each in branches.values())

@@ -24,7 +24,7 @@ from proto.messages import Draft, Message, Open, Side, Target
 
 
 class SessionDriver(Driver):
-    """A session with its lock, its part of the engine's work, and its clock."""
+    """A session with its lock, engine part and clock."""
 
     def __init__(
         self,
@@ -38,11 +38,10 @@ class SessionDriver(Driver):
         preview: Preview | None = None,
         tenant: Hashable = None,
     ) -> None:
-        """Connect the session with the engine and the peer.
+        """`observe_acceptance` gets the commits that both sides' drafts decided.
 
-        `observe_acceptance` gets the commits that both sides' drafts decided. `waited` gets the seconds of each wait
-        for the other side, on the scheduler thread. `tenant` pays for look-ups: those for the other side, and those
-        that its drafts make necessary here.
+        `waited` gets the seconds of each wait for the other side, on the scheduler thread. `tenant` pays for look-ups:
+        for the other side, and because of its drafts.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
@@ -68,7 +67,7 @@ class SessionDriver(Driver):
 
     @property
     def trips(self) -> float | None:
-        """Round trips that a rejected draft costs; None if branches are useless."""
+        """Round trips per rejected draft; None if branches are useless."""
         session = self.session
         if not self._both or session.away:
             return None
@@ -90,15 +89,13 @@ class SessionDriver(Driver):
             return ended
 
     def go_alone(self) -> None:
-        """Continue without the absent cloud."""
         self.apply(self.session.out_of_patience)
 
     def without_documents(self) -> None:
-        """Note that this side has retrieved no documents."""
         self.apply(lambda: self.session.without_documents(self.role))
 
     def rejoined(self, changed: bool = False) -> int:
-        """Synchronize the reconnected cloud (`Session.rejoined`). Returns the position."""
+        """Rejoin the cloud (`Session.rejoined`). Returns the position."""
         with self.lock:
             position = self.session.position
             self.apply(lambda: self.session.rejoined(changed))
@@ -124,7 +121,6 @@ class SessionDriver(Driver):
 
     @property
     def _both(self) -> bool:
-        """Whether both sides draft. A side alone accepts all its drafts."""
         return len(self.session.config.participants) == 2
 
     def act(self, action: object) -> bool:
@@ -138,12 +134,12 @@ class SessionDriver(Driver):
         return super().act(action) or self.role == "cloud"  # the cloud stays until the device is done
 
     def _announce(self, message: Target) -> bool:
-        """Send decided tokens, except those after the answer's end (a stop string may end it early)."""
+        """Send decided tokens up to the answer's end, perhaps at a stop string."""
         tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
         return not tokens or super().act(Send(replace(message, tokens=tokens)))
 
     def _look_up(self, action: LookUp) -> None:
-        """Compute requested values on the engine's thread, which owns the mixtures."""
+        """Runs on the engine's thread, which owns the mixtures."""
         if self.over:
             return
         try:
@@ -154,11 +150,10 @@ class SessionDriver(Driver):
 
 
 # --- setup
-# Construction of a session and its sampler from the message that opened it, the same on both sides.
 
 
 class AnswerSampler(SessionSampler, Drafter, Protocol):
-    """A sampler for one side's session: drafts and aggregates."""
+    """Drafts and aggregates for one side of an answer."""
 
 
 MakeSampler = Callable[[Side, Open, int], AnswerSampler]
@@ -172,7 +167,7 @@ def open_session(
     participants: frozenset[Side],
     paper: MakeSampler,
 ) -> tuple[Session, AnswerSampler]:
-    """Build `role`'s session and sampler for `request`; `paper` makes the paper's sampler.
+    """Build `role`'s session and sampler; `paper` makes the paper's sampler.
 
     Raises `ValueError` for a request that can't be served.
     """
@@ -194,10 +189,7 @@ def open_session(
 
 
 def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler) -> AnswerSampler:
-    """Build `role`'s sampler for one answer; `paper` makes the paper's sampler.
-
-    Raises `ValueError`, one sentence, for incompatible options.
-    """
+    """Build `role`'s sampler. Raises `ValueError`, one sentence, for incompatible options."""
     if request.sampler != "race":
         return paper(role, request, vocabulary)
     if request.codec != "race":
@@ -209,7 +201,7 @@ def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler)
         vocabulary,
         request.likeliest,
         exact=request.exact,
-        # If the device keeps its distributions, its questions must not reveal them.
+        # A device that keeps its distributions must not reveal them by questions.
         hide_ids=request.placement == role == "device",
         logprobs=request.likeliest if role == "device" else 0,
     )

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 # --- request
-# Options of speculative aggregation.
 
 
 class SpeculativeRequest(Request):
-    """A request whose answer both sides decode ahead."""
+    """A request that both sides decode ahead."""
 
     branches: int = Field(
         default=8, ge=1, le=16, description="Most prefixes that a side decodes in one step; 1: its own drafts alone"
@@ -29,7 +28,7 @@ class SpeculativeRequest(Request):
 
 
 def branches_of(request: Request) -> int:
-    """Most prefixes per decode step; 1 for the paper's sampler, which can't foresee targets."""
+    """Most prefixes per step; the paper's sampler can't foresee targets."""
     return request.branches if isinstance(request, SpeculativeRequest) and request.sampler == "race" else 1
 
 
@@ -37,7 +36,7 @@ def branches_of(request: Request) -> int:
 
 
 class Speculative:
-    """Both sides draft ahead of the decided tokens; a rejection rolls back all later drafts."""
+    """Both sides draft ahead; a rejection rolls back all later drafts."""
 
     name: ClassVar[str] = "speculative"
     request: ClassVar[type[Request]] = SpeculativeRequest

@@ -1,15 +1,15 @@
-"""One side of one answer as a state machine (DRAGON §4.2, with fences for networks).
+"""One side of an answer as a state machine (DRAGON §4.2, with fences for networks).
 
 Theory of operation
 ===================
 
-This file decides the answer's tokens; `drafts.py` keeps the drafts. Both daemons, the simulator and the tests report
-events: a draft was made, a message came, patience ended. The session returns actions, which the caller carries out. It
-uses no clock, socket, model or thread. One caller at a time may use it.
+This file decides the answer's tokens; `drafts.py` keeps the drafts. The daemons, the simulator and the tests report
+events: a draft, a message, the end of patience. The session returns actions for the caller. It uses no clock, socket,
+model or thread. One caller at a time may use it.
 
-**Decisions.** Each side drafts tokens after the decided ones and sends data on their distributions. The decision of a
-position needs the drafts of both sides. The decided tokens are the committed prefix. If a side drafted a different
-token, it drops that draft and all later ones.
+**Decisions.** Each side drafts tokens after the committed prefix, the decided tokens. It sends data on their
+distributions. A decision needs both sides' drafts of the position. A side with a different draft drops it and all later
+ones.
 
 **One side decides each position.** The state names it:
 
@@ -17,9 +17,9 @@ token, it drops that draft and all later ones.
     follows   The other side decides. This side takes over its targets.
     alone     Only on the device: the cloud is away. The device's own draft decides where the cloud's is missing.
 
-The placement's rule names the next decider at each decision. Under placement 'mirrored' that is always the device. The
-cloud follows but decides as well, so that neither side waits. A side also decides every position while the other takes
-no part. `TRANSITIONS` lists all state changes:
+Each decision names the next decider by the placement's rule. Under placement 'mirrored' that is the device. The cloud
+follows but decides as well, so that neither side waits. A side also decides while the other takes no part.
+`TRANSITIONS` lists the state changes:
 
     event                                                 decides    follows    alone
     this side         this side is to decide next         decides    decides    decides
@@ -27,18 +27,18 @@ no part. `TRANSITIONS` lists all state changes:
     out of patience   the cloud was silent for too long   alone      alone *    alone
 
 **Terms.** The device shows the tokens, so it has authority. At a * it takes the aggregation from the cloud or gives it
-back. Each * and each reconnection begins a new term. A `Sync` with the committed prefix announces the term to the
-cloud, which follows. Within a term only one side decides. A `Target` of another term is dropped.
+back. Each * and each reconnection begins a new term, announced by a `Sync` with the committed prefix. The cloud
+follows. Within a term only one side decides. A `Target` of another term is dropped.
 
-**Fences.** A draft is stored by the digest of its prefix. A draft after a rejected prefix is never found, so never
-aggregated. Repeated decided tokens change nothing. A side that lacks the tokens before a `Target` requests the whole
-prefix with a `Sync`. If tokens differ, the cloud withdraws its own. The device has shown its own and keeps them.
+**Fences.** A draft is stored by the digest of its prefix. So a draft after a rejected prefix is never found or
+aggregated. Repeated decided tokens change nothing. A side that lacks the tokens before a `Target` requests them with a
+`Sync`. If tokens differ, the cloud withdraws its own. The device keeps the tokens that it has shown.
 
-**Questions.** The lists of both drafts may be too short to prove the winning token. `Questions` then asks the other
-side once for the missing values, or has this side look them up.
+**Questions.** Both drafts' lists may be too short to prove the winner. `Questions` then asks the other side once for
+the missing values, or has this side look them up.
 
-**One side.** A side without documents has no weight. Without documents the cloud leaves the answer. The device then
-need not draft once the cloud knows.
+**One side.** A side without documents has no weight. A cloud without documents leaves the answer. A device without
+documents need not draft once the cloud knows.
 """
 
 from __future__ import annotations
@@ -78,55 +78,55 @@ TRANSITIONS: Final[Mapping[tuple[SessionState, SessionEvent], SessionState]] = {
 }
 NEW_TERM: Final = (("follows", "alone"), ("alone", "follows"))  # changes that begin a new term
 
-TOKENS_PER_TARGET: Final = 1024  # longer runs are split into several messages
-MOST_LOOK_UPS: Final = 4  # at a time for the other side; a further question is dropped, and repeated after a `Sync`
+TOKENS_PER_TARGET: Final = 1024  # a longer run takes several messages
+MOST_LOOK_UPS: Final = 4  # at a time for the other side; more are dropped, and repeated after a `Sync`
 
 
 # --- what a session needs
 
 
 class SessionSampler(Protocol):
-    """The session's view of a sampler: aggregates two views and handles their payloads."""
+    """A sampler that aggregates two views and codes their payloads."""
 
     def pack(self, view: Any) -> bytes:
-        """The payload that describes a local view, or that described a remote one."""
+        """The payload that describes a view."""
         ...
 
     def read(self, side: Side, position: int, payload: bytes) -> View:
-        """Decode a remote view from a draft's payload. Raises `ProtocolError` if it is malformed."""
+        """Decode a remote view. Raises `ProtocolError` if it is malformed."""
         ...
 
     def footprint(self, view: Any) -> int:
-        """Approximate bytes of a remote view, or of a local one on the other side."""
+        """Approximate bytes of a view on the side that received it."""
         ...
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
-        """Decide from both views; `role` names the local one. `evidence` is log h of (device, cloud)."""
+        """Decide from both views, of which `role`'s is local; `evidence` is log h of (device, cloud)."""
         ...
 
     def alone(self, view: Any) -> Logprobs | None:
-        """Log-probabilities for the token of a view that decides alone; None unless requested."""
+        """Log-probabilities for the token of a lone view; None unless requested."""
         ...
 
     def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
-        """The fastest tokens of a local view's race with log speeds, the draft first.
+        """The fastest few tokens of a local view with log speeds, the draft first.
 
-        A few are enough. Empty if the sampler can't foresee the target.
+        Empty if the sampler can't foresee the target.
         """
         ...
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
-        """Raise `ProtocolError` for an invalid `Resolve` to this side."""
+        """Raise `ProtocolError` for an invalid `Resolve`."""
         ...
 
     def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
-        """The payload that answers a `Resolve` from a local view, over the whole vocabulary."""
+        """Answer a `Resolve` from a local view, over the whole vocabulary."""
         ...
 
     def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
         """Add the values of a `supply` payload to a view.
 
-        Raises `ProtocolError` if the values are not those of `ids` and `depth`.
+        Raises `ProtocolError` for values other than those of `ids` and `depth`.
         """
         ...
 
@@ -135,7 +135,7 @@ class PlacementPolicy(Protocol):
     """Chooses the next aggregator (§5.1)."""
 
     def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
-        """The side that decides `position`; `accepted` judges the known drafts of the previous position."""
+        """The decider of `position`; `accepted` judges the previous position's known drafts."""
         ...
 
 
@@ -147,12 +147,12 @@ class SessionConfig:
     placement: Placement
     eos: frozenset[int]
     max_tokens: int
-    vocabulary: int  # all token ids are below it
-    participants: frozenset[Side] = frozenset({"device", "cloud"})  # the sides with documents that count
-    window: int = 256  # drafts further beyond the committed prefix are refused
+    vocabulary: int  # exceeds all token ids
+    participants: frozenset[Side] = frozenset({"device", "cloud"})  # sides whose documents count
+    window: int = 256  # most drafts beyond the committed prefix
 
     def shares(self, side: Side) -> bool:
-        """Whether `side` sends its distributions to the other one."""
+        """Whether `side` sends its distributions."""
         if len(self.participants) < 2:
             return False
         return self.placement in ("greedy", "random", "mirrored") or self.placement != side
@@ -163,9 +163,9 @@ class SessionConfig:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """An order to compute values that a local draft's list lacks (`SessionSampler.supply`).
+    """Values to compute for a local draft (`SessionSampler.supply`).
 
-    The engine's thread computes them and calls `Session.looked_up`.
+    The engine's thread calls `Session.looked_up` with the result.
     """
 
     position: int
@@ -173,7 +173,7 @@ class LookUp:
     view: View
     ids: tuple[int, ...]
     depth: int
-    asked: bool  # by the other side; False: for this side's certificate
+    asked: bool  # by the other side, else for this side's certificate
 
 
 Action = Send | LookUp | Commit | Withdraw | Finish
@@ -181,7 +181,7 @@ Action = Send | LookUp | Commit | Withdraw | Finish
 
 @dataclass(slots=True)
 class SessionCounters:
-    """Event counts of this side of a session."""
+    """Event counts of one side of a session."""
 
     drafted: int = 0
     late: int = 0  # own drafts of decided or rolled-back positions
@@ -189,7 +189,7 @@ class SessionCounters:
     switches: int = 0
     certificate_failures: int = 0
     disagreements: int = 0
-    branches: int = 0  # among `drafted`, not on the chain
+    branches: int = 0  # of `drafted`, off the chain
     used: int = 0  # rejections that continued on a branch
     rollbacks: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
     accepted: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
@@ -197,7 +197,6 @@ class SessionCounters:
 
 
 def draft_message(config: SessionConfig, epoch: int, draft: SideDraft, payload: bytes) -> Draft:
-    """A local draft as a message."""
     return Draft(config.session, epoch, draft.position, draft.digest, draft.evidence, draft.decode_time, payload)
 
 
@@ -205,7 +204,7 @@ def draft_message(config: SessionConfig, epoch: int, draft: SideDraft, payload: 
 
 
 class Session:
-    """The rules that turn drafts into the answer. Each event returns the resulting actions."""
+    """The rules that turn drafts into the answer. Each event returns actions."""
 
     def __init__(
         self,
@@ -222,9 +221,9 @@ class Session:
         self.state: SessionState = "decides" if policy.next_aggregator(0, {}) == role else "follows"
         self.term = 0  # of the aggregation
         self.finished: FinishReason | None = None
-        self.heard = False  # the cloud has drafted or decided since it opened the session
+        self.heard = False  # the cloud has drafted or decided since the latest opening
         self.counters = SessionCounters()
-        # The cloud may still need its drafts of positions that the device has decided and announced.
+        # The cloud may still need its drafts of positions that the device has decided.
         retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
         self.local = PrefixTree(retain, config.eos, config.max_tokens, sampler.rivals)
         self.remote = RemoteDrafts()
@@ -232,24 +231,23 @@ class Session:
         self._policy = policy
         self._prefix = Prefix()
         self._epoch = 0  # of this side's decode steps
-        self._absent: frozenset[Side] = frozenset()  # sides known to have no documents
+        self._absent: frozenset[Side] = frozenset()  # sides without documents
         self._told = False  # the other side knows this side's evidence
 
     # --- what the drivers look at
 
     @property
     def aggregator(self) -> Side:
-        """The side that decides the next position."""
         return OTHER[self.role] if self.state == "follows" else self.role
 
     @property
     def away(self) -> bool:
-        """Whether the device goes on without the cloud."""
+        """Whether the device continues without the cloud."""
         return self.state == "alone"
 
     @property
     def epoch(self) -> int:
-        """Number of times that a running decode step became useless."""
+        """Number of decode steps that became useless."""
         return self._epoch
 
     @property
@@ -259,12 +257,11 @@ class Session:
 
     @property
     def committed(self) -> tuple[int, ...]:
-        """The answer so far."""
         return tuple(self._prefix.committed())
 
     @property
     def provisional(self) -> tuple[int, ...]:
-        """This side's own drafts after the committed prefix."""
+        """This side's drafts after the committed prefix."""
         return self.local.chain
 
     def digest(self, position: int) -> int:
@@ -273,7 +270,7 @@ class Session:
 
     @property
     def work(self) -> DraftWork | None:
-        """The next decode step, or None if nothing is worth decoding."""
+        """The next decode step; None if useless."""
         if self.finished or self._idle or self.local.footprint >= ENOUGH_BYTES:  # the other side would drop more
             return None
         return self.local.ask(self._epoch, self._prefix.path, self.ahead)
@@ -285,22 +282,21 @@ class Session:
 
     @property
     def progress(self) -> int:
-        """Number of tokens that the cloud took part in deciding."""
+        """Number of tokens that the cloud helped to decide."""
         return self.position - len(self.counters.degraded)
 
     @property
     def stage(self) -> tuple[int, bool, int]:
-        """The stage of the wait. Patience restarts at each of finitely many stages."""
+        """Patience restarts at each of finitely many stages."""
         return self.position, self.heard, self.questions.count
 
     # --- events
 
     def drafted(self, draft: SideDraft) -> list[Action]:
-        """Process a draft of a decode step."""
         if self.config.shares(self.role):
             draft.footprint = self.sampler.footprint(draft.view)
         if self.finished or not self.local.drafted(draft, self.ahead.branching):
-            self.counters.late += 1  # its position was decided or its prefix rejected
+            self.counters.late += 1  # decided or rejected meanwhile
             return []
         self.counters.drafted += 1
         self.counters.branches = self.local.branches
@@ -311,7 +307,7 @@ class Session:
     def without_documents(self, side: Side) -> list[Action]:
         """Note that `side` has no documents.
 
-        From now on the cloud takes no part, or the device need not draft.
+        The cloud then takes no part; the device need not draft.
         """
         if len(self.config.participants) == 2:
             self._absent |= {side}
@@ -321,11 +317,11 @@ class Session:
         return self._advance()
 
     def received(self, message: Message) -> list[Action]:
-        """Process a message. Raises `ProtocolError` if it is malformed, and changes nothing then."""
+        """Process a message. Raises `ProtocolError` if it is malformed, without a change."""
         if self.finished and self.role == "device":
             return []
         if isinstance(message, Target | Sync) and max(message.tokens, default=0) >= self.config.vocabulary:
-            # A token outside the vocabulary fails the forward pass of the whole batch.
+            # It would fail the forward pass of the whole batch.
             raise malformed(f"decided tokens must be of the vocabulary, below {self.config.vocabulary}")
         match message:
             case Draft():
@@ -346,11 +342,10 @@ class Session:
         return actions
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """Process the result of a `LookUp`."""
         return self.questions.looked_up(look_up, payload) + self._advance()
 
     def stalled(self) -> list[Action]:
-        """Repeat messages and questions after a silence too long for the network."""
+        """Repeat messages and questions after a long silence."""
         if self.finished:
             return []
         self.questions.forget()
@@ -358,10 +353,7 @@ class Session:
         return self._synchronize(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self, changed: bool = False) -> list[Action]:
-        """Announce the committed prefix to a reconnected cloud in a new term.
-
-        `changed`: the cloud's model or library has changed.
-        """
+        """Start a new term with a reconnected cloud; `changed`: its model or library differs."""
         self.heard = False
         if changed:
             self.remote.clear()
@@ -391,21 +383,21 @@ class Session:
             self.remote.put(position, digest, SideDraft(view, message.evidence, footprint=size))
             self._weigh(side, message.evidence)
             if known is not None:
-                self.questions.forget()  # the latest question may concern the previous draft
+                self.questions.forget()  # it may concern the previous draft
         return (self._take_back() if in_step else []) + self._advance()
 
     def _repeats(self, known: SideDraft, message: Draft) -> bool:
         """Whether a draft repeats `known`, which may have been completed since.
 
-        A draft from another pass may differ in the last bits. It replaces the known one, because the other side answers
-        questions about it.
+        A repeated pass may change the last bits. The new draft then replaces the known one, because the other side
+        answers questions about it.
         """
         return known.evidence == message.evidence and self.sampler.pack(known.view) == message.payload
 
     def _on_target(self, message: Target) -> list[Action]:
         if message.term != self.term or self.state != "follows":
             self.counters.stale += 1
-            return self._take_back()  # too late to count, but the cloud is back
+            return self._take_back()  # late, but the cloud is back
         self.local.settle(message.position + len(message.tokens))
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
@@ -424,7 +416,7 @@ class Session:
         try:
             view = self.sampler.complete(draft.known, position, *told)
         except ProtocolError:
-            view = self.sampler.complete(draft.view, position, *told)  # the draft was replaced meanwhile
+            view = self.sampler.complete(draft.view, position, *told)  # replaced meanwhile
         size = self.sampler.footprint(draft.view) + self.sampler.footprint(view)
         self.remote.put(position, message.digest, replace(draft, completed=view, footprint=size))
         return self._advance()
@@ -465,7 +457,7 @@ class Session:
         return actions + self._targets(start, tokens)
 
     def _decide(self) -> tuple[Outcome | None, bool]:
-        """The outcome of the next position, and whether the device decided without the cloud.
+        """The next outcome, and whether the device decided without the cloud.
 
         The outcome is None if a draft is missing or the other side decides.
         """
@@ -493,19 +485,17 @@ class Session:
     def _of_one(self, draft: SideDraft | None) -> Decision | None:
         if draft is None:
             return None
-        share = (
-            float(self._sole == "cloud") if self._absent else None
-        )  # the cloud's share in the token of the only weighted side
+        share = float(self._sole == "cloud") if self._absent else None  # the cloud's share
         return Decision(draft.view.token, share, logprobs=self.sampler.alone(draft.view))
 
     def _weigh(self, side: Side, evidence: float) -> None:
-        """Record evidence. A side without documents at one position has none for the question."""
+        """A side without documents at one position has none for the question."""
         if not has_documents(evidence):
             self._absent |= {side}
 
     @property
     def _sole(self) -> Side | None:
-        """The side that has all the weight (η is 0 or 1), or None."""
+        """The side with all the weight (η is 0 or 1), or None."""
         if len(self.config.participants) == 1:
             return next(iter(self.config.participants))
         if "cloud" in self._absent:
@@ -514,7 +504,7 @@ class Session:
 
     @property
     def _idle(self) -> bool:
-        """Whether this side takes no part, or the cloud has all the weight and knows it."""
+        """Whether this side need not draft: no part, or no weight as the cloud knows."""
         if self.role not in self.config.participants:
             return True
         knows = self._told or not self.config.shares(self.role)
@@ -523,7 +513,6 @@ class Session:
     # --- the committed prefix
 
     def _commit(self, decision: Decision, degraded: bool) -> Commit:
-        """Append the decided token; roll back this side's drafts if they differ."""
         position, token = self.position, decision.token
         mine = self.local.first()
         theirs, others = self.remote.decide(position, self.digest(position))
@@ -553,8 +542,7 @@ class Session:
     def _follow(self, start: int, tokens: Sequence[int]) -> list[Action]:
         """Commit the aggregator's tokens from `start` on.
 
-        If a token differs from a committed one, the cloud withdraws its own. The device keeps the tokens that it has
-        shown and ignores the rest.
+        If tokens differ, the cloud withdraws its own. The device keeps its shown tokens and ignores the rest.
         """
         actions: list[Action] = []
         for position, token in enumerate(tokens, start):
@@ -570,7 +558,7 @@ class Session:
         return actions
 
     def _adopt(self, tokens: Sequence[int], exactly: bool) -> list[Action]:
-        """Adopt the aggregator's committed prefix; `exactly`: the cloud withdraws its tokens beyond it."""
+        """Adopt the aggregator's prefix; `exactly`: the cloud withdraws its further tokens."""
         known = self._prefix.committed()
         shared = min(len(known), len(tokens))
         if known[:shared] != list(tokens[:shared]):
@@ -584,7 +572,6 @@ class Session:
         return actions
 
     def _cut(self, position: int) -> list[Withdraw]:
-        """Withdraw decided tokens from `position` on, and forget all drafts."""
         if position >= self.position:
             return []
         self.finished = None
@@ -604,7 +591,6 @@ class Session:
         self.state = TRANSITIONS[self.state, self._named(aggregator)]
 
     def _enter(self, event: SessionEvent) -> list[Action]:
-        """Change the state, and announce a new term if one begins."""
         before, self.state = self.state, TRANSITIONS[self.state, event]
         if (before, self.state) not in NEW_TERM:
             return []
@@ -619,13 +605,13 @@ class Session:
     # --- messages to the other side
 
     def _drafts(self, drafts: Sequence[SideDraft]) -> list[Action]:
-        """Messages with this side's drafts; empty if the placement keeps them here."""
+        """Empty if the placement keeps the drafts here."""
         if not self.config.shares(self.role):
             return []
         return [Send(draft_message(self.config, self._epoch, each, self.sampler.pack(each.view))) for each in drafts]
 
     def _targets(self, start: int, tokens: Sequence[int]) -> list[Action]:
-        """Messages with the tokens that this side decided from `start` on.
+        """Messages with tokens that this side decided from `start` on.
 
         Empty if the cloud takes no part. Under placement 'mirrored' only the device announces.
         """
@@ -652,27 +638,27 @@ class Question:
     """A question to the other side."""
 
     digest: int  # of the prefix
-    missing: MissingThere  # after the prefix
+    missing: MissingThere  # after it
     pending: bool = True  # not to be repeated yet
     awaited: bool = True  # not answered yet
 
 
 class Questions:
-    """Asks once for the values that a certificate lacks; repeats after `forget`."""
+    """Asks once for a certificate's missing values; again after `forget`."""
 
     def __init__(self, session: int, local: PrefixTree, sampler: SessionSampler, counters: SessionCounters) -> None:
-        self.count = 0  # distinct questions to the other side
+        self.count = 0  # distinct questions
         self._session = session
         self._local = local
         self._sampler = sampler
         self._counters = counters
         self._latest: Question | None = None
         self._contested = -1  # latest position with a failed certificate
-        self._own: tuple[int, MissingHere] | None = None  # digest of the prefix, values under look-up for this side
-        self._others = 0  # running look-ups for the other side
+        self._own: tuple[int, MissingHere] | None = None  # prefix digest and values, under look-up for this side
+        self._others = 0  # look-ups for the other side
 
     def ask(self, position: int, digest: int, missing: MissingThere | MissingHere) -> list[Action]:
-        """Request the values that the certificate of the first undecided `position` lacks."""
+        """Request the values that the certificate of `position` lacks."""
         if self._contested != position:
             self._counters.certificate_failures += 1
         self._contested = position
@@ -687,7 +673,7 @@ class Questions:
         return [Send(Resolve(self._session, position, digest, missing.ids, missing.depth))]
 
     def answered(self, answer: Resolved, position: int) -> MissingThere | None:
-        """The latest question, if `answer` is its first reply; otherwise None."""
+        """The latest question, at its first reply; otherwise None."""
         latest = self._latest
         if latest is None or not latest.awaited:
             return None
@@ -707,7 +693,7 @@ class Questions:
         return [LookUp(draft.position, draft.digest, draft.view, question.ids, question.depth, asked=True)]
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """Reply to the other side with looked-up values, or complete this side's own draft."""
+        """Send looked-up values, or complete this side's draft."""
         position, digest, depth = look_up.position, look_up.digest, look_up.depth
         if look_up.asked:
             self._others -= 1
@@ -720,7 +706,7 @@ class Questions:
         return []
 
     def forget(self) -> None:
-        """Allow the latest question to be repeated, because it or its answer may be lost."""
+        """Allow a repetition: the question or its answer may be lost."""
         if self._latest is not None:
             self._latest.pending = False
 

@@ -24,7 +24,7 @@ class CoupledRequest(DraftRequest):
 
 
 class Coupled(DraftVerify):
-    """Sends token ids up, and the number of accepted ones with the next token down."""
+    """Token ids go up, the accepted number with the next token down."""
 
     name: ClassVar[str] = "coupled"
     request: ClassVar[type[Request]] = CoupledRequest

@@ -1,8 +1,8 @@
 """Coupled drafting: both sides race on the position's noise; equal drafts are accepted.
 
-With the noise E of (seed, position, token) the drafter proposes argmax_i q_i / E_i^T. The verifier decides argmax_i p_i
-/ E_i^T. So the answer equals the verifier's alone with the same seed, for any drafter. A draft is accepted with
-probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
+With the noise E of (seed, position, token), the drafter proposes argmax_i q_i / E_i^T. The verifier decides argmax_i
+p_i / E_i^T. So the answer is the verifier's alone for the seed, with any drafter. The acceptance is Σ_i 1 / Σ_j max(p_j
+/ p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Propose
 
 # --- tokens
-# The `tokens` payload: token ids in the fewest bits.
 
 TOKENS_FORMAT: Final = 0
 
 
 def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
-    """Encode format byte, number of ids, ids in ceil(log2 `vocabulary`) bits. Raises `ValueError` if one is larger."""
+    """Encode format byte, number, ids in ceil(log2 `vocabulary`) bits. Raises `ValueError` if too large."""
     bits, width = BitWriter(), (vocabulary - 1).bit_length()
     for token in tokens:
         bits.write(token, width)
@@ -59,7 +58,7 @@ class TokenDrafts:
         """Ignore the plan."""
 
     def drawn(self, place: DrawPoint, view: RaceWinner) -> RaceWinner:
-        """The race's token, drawn by the position's noise alone, like the verifier's."""
+        """Drawn by the position's noise alone, like the verifier's."""
         return view
 
     def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
@@ -71,7 +70,7 @@ class TokenDrafts:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Implements `Judge`: accepts drafts equal to the verifier's token."""
+    """Implements `Judge`: accepts equal tokens."""
 
     slow: ClassVar[bool] = False
 

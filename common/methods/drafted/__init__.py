@@ -1,1 +1,1 @@
-"""Draft and verify: the device's small model proposes tokens, the cloud's larger model decides."""
+"""Draft and verify: the device's small model proposes, the cloud's larger model decides."""

@@ -24,7 +24,6 @@ from proto.errors import ProtocolError
 from proto.messages import Closed, Defer, Message, Open, Propose, Sync
 
 # --- reading
-# Both sides' readings in a draft-and-verify answer, and the passages sent for them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +33,19 @@ class Passage:
     title: str
     similarity: float  # retrieval cosine
     text: str
-    passing: bool = False  # for one answer: its keys and values are not kept
+    passing: bool = False  # for one answer: keys and values are not kept
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """The verifier's own rows, and the passages for the drafter."""
+    """The verifier's rows, and passages for the drafter."""
 
     rows: PromptRows
     passages: Sequence[Passage]
 
 
 class PassageReading(Protocol):
-    """A method's reading. Called on the retrieval threads of both sides."""
+    """A method's reading, on both sides' retrieval threads."""
 
     @property
     def most(self) -> int:
@@ -54,10 +53,7 @@ class PassageReading(Protocol):
         ...
 
     def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
-        """Retrieve the verifier's text within `scope`.
-
-        Raises `AnswerFailed`, or `RequestError` for missing or unreadable documents.
-        """
+        """Retrieve text within `scope`. Raises `AnswerFailed`, or `RequestError` for missing documents."""
         ...
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
@@ -67,7 +63,7 @@ class PassageReading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedPassages:
-    """Implements `PassageReading`: both sides read the verifier's best passages."""
+    """Implements `PassageReading`: both sides read the best passages."""
 
     most: int
 
@@ -133,7 +129,7 @@ class VerifyingCloud(CloudPart):
             self.answer.apply(lambda: self._synchronised(message))
 
     def _read(self, message: Propose) -> Sequence[ProposedToken] | None:
-        """Decode a proposal, if wanted. Not under the lock, which the engine needs often."""
+        """Not under the lock, which the engine needs often."""
         with self.answer.lock:
             wanted = not self.answer.over and self.machine.wants(message)
         return self._judge.read(message) if wanted else None
@@ -157,7 +153,7 @@ class VerifyingCloud(CloudPart):
     # --- the prompt, on the retrieval thread
 
     def retrieve(self, request: Open) -> PromptRows:
-        """Retrieve both sides' text, and send the drafter its passages."""
+        """Retrieve the text, and send the drafter its passages."""
         found = self._reading.find(self.context.side, request, self.scope)
         rows = self.placed(found)
         with self._passages_lock:
@@ -169,7 +165,7 @@ class VerifyingCloud(CloudPart):
         return rows
 
     def placed(self, found: Retrieved) -> PromptRows:
-        """Reserve memory for the found rows. Raises `NoPlace`, `RequestError`."""
+        """Reserve memory for the rows. Raises `NoPlace`, `RequestError`."""
         self.context.reserve(self, self.context.side.target.kv_bytes(self.request, found.rows))
         return found.rows
 

@@ -1,6 +1,6 @@
-"""Drafted distributions in their transmitted form, sparse or rounded to a lattice.
+"""Drafted distributions in transmitted form, sparse or on a lattice.
 
-The owner of a mixture warps and rounds it once, before any use.
+A mixture's owner warps and rounds it once, before any use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from common.sampling.truncation import Distribution, renormalised
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, MOST_UNITS
 
-_ATTRIBUTED: Final = 1e-3  # least probability of a token with stored document shares
+_ATTRIBUTED: Final = 1e-3  # least probability with stored document shares
 
 Entries = TypeVar("Entries", SparseEntries, LatticeEntries)
 
@@ -59,11 +59,11 @@ class DrawnToken(Generic[Entries]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrafterView(Generic[Entries]):
-    """The drafter's distribution at a position; the place determines the draw."""
+    """The drafter's distribution; the place determines the draw."""
 
     distribution: Distribution
     entries: Entries
-    source: Distribution  # to draw from: the same, except for a greedy or late-rounding drafter
+    source: Distribution  # to draw from: differs for a greedy or late-rounding drafter
 
     @property
     def token(self) -> int:
@@ -75,17 +75,16 @@ class DrafterView(Generic[Entries]):
         return np.empty(0, np.int64)  # a drafter's documents are not attributed
 
     def drawn(self, draws: Draws) -> DrawnToken[Entries]:
-        """Draw the token of one place."""
         return DrawnToken(propose(self.source, draws), self.distribution, self.entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetView:
-    """The verifier's distribution at a position; `entries` is its transmitted form, or None."""
+    """The verifier's distribution; `entries` is its transmitted form, or None."""
 
     distribution: Distribution
     entries: SparseEntries | None
-    token: int  # the most probable one
+    token: int  # most probable
     listed: NDArray[np.integer]
 
     @classmethod
@@ -97,7 +96,7 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class SparseDrawing:
-    """Implements `Drafter` for distributions sent as 16-bit codes."""
+    """Implements `Drafter` with 16-bit codes."""
 
     warp: Warp
 
@@ -111,11 +110,11 @@ class SparseDrawing:
 
 @dataclass(slots=True)
 class LatticeDrawing:
-    """Implements `Drafter` for distributions rounded to a lattice."""
+    """Implements `Drafter` with lattice distributions."""
 
     warp: Warp
-    resolution: int  # of the current proposal's drafts
-    quantised_first: bool = True  # False: the token is drawn before the rounding, which is not exact
+    resolution: int  # of the current proposal
+    quantised_first: bool = True  # False: draw before rounding, which is not exact
 
     def race(self, position: int) -> Race | None:
         return None
@@ -131,7 +130,7 @@ class LatticeDrawing:
 
 @dataclass(frozen=True, slots=True)
 class VerifierDrawing:
-    """Implements `Drafter` for the verifier, without drawing; `travels`: may be sent."""
+    """Implements `Drafter` for the verifier, without draws; `travels`: may be sent."""
 
     warp: Warp
     travels: bool
@@ -157,7 +156,7 @@ class VerifierDrawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """A proposed token with its q, and the known distribution q."""
+    """A proposed token with its q, and the known q."""
 
     token: int
     probability: float
@@ -166,7 +165,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """`Drafts` of methods that draw from the drafter's distribution, in part."""
+    """A part of `Drafts`: draws from the drafter's distribution."""
 
     draws: DrawsAt
 
@@ -178,7 +177,7 @@ class Drawing:
 
 
 class Named(Drawing):
-    """`Drafts` of methods with a token in every verdict, in part."""
+    """A part of `Drafts` for verdicts that always name a token."""
 
     __slots__ = ()
 
@@ -187,7 +186,7 @@ class Named(Drawing):
 
 
 class SparseDrafts(Named):
-    """Implements `Drafts`: tokens with their distributions."""
+    """Implements `Drafts`: tokens with distributions."""
 
     __slots__ = ()
 
@@ -197,12 +196,12 @@ class SparseDrafts(Named):
 
 @dataclass(frozen=True, slots=True)
 class LatticeDrafts(Named):
-    """Implements `Drafts`: tokens within their lattice distributions."""
+    """Implements `Drafts`: tokens within lattice distributions."""
 
     drawing: LatticeDrawing
     vocabulary: int
     code: IndexCode
-    named: bool = True  # the token has a unit, so its index in the distribution identifies it
+    named: bool = True  # the token has a unit, so its index identifies it
 
     def planned(self, plan: DraftPlan) -> None:
         if plan.resolution is not None:
@@ -216,14 +215,14 @@ class LatticeDrafts(Named):
 
 
 def check_proposed(payload: bytes, code: IndexCode, vocabulary: int, most: int, resolutions: Collection[int]) -> None:
-    """Refuse a lattice payload by its header; `most`: positions. Raises `ProtocolError`."""
+    """Refuse a lattice payload by its header. Raises `ProtocolError`."""
     resolution, _, _ = lattice_claims(payload, code, vocabulary, most)
     if resolution not in resolutions:
         raise malformed("the lattice of a proposal must be one of those that its answer was opened with")
 
 
 def from_support(token: int, distribution: Distribution) -> Proposal:
-    """A proposal drawn from `distribution`. Raises `ProtocolError` for an impossible token."""
+    """A proposal from `distribution`. Raises `ProtocolError` for an impossible token."""
     probability = distribution.of(token)
     if not probability:
         raise malformed("a proposed token must be one of its distribution")
@@ -231,13 +230,13 @@ def from_support(token: int, distribution: Distribution) -> Proposal:
 
 
 # --- room
-# The most tokens of a proposal that always fit into a message.
+# The most tokens that always fit into a message.
 
 
 def most_sparse(request: RejectionRequest, vocabulary: int, payload: int, behind: int = 0) -> int:
-    """Tokens of a proposal of whole distributions, with `behind` more, in `payload` bytes.
+    """Most tokens with whole distributions, and `behind` more distributions, in `payload` bytes.
 
-    Raises `RequestError` if the request wants more, or if none fits.
+    Raises `RequestError` if the request wants more, or none fits.
     """
     kept = min(request.top_k or vocabulary, vocabulary)
     most = (payload - HEAD) // largest_sparse(kept, vocabulary) - behind
@@ -246,7 +245,7 @@ def most_sparse(request: RejectionRequest, vocabulary: int, payload: int, behind
 
 
 def most_units(request: RejectionRequest, finest: int, behind: int = 0) -> int:
-    """The same for lattice distributions with a finest resolution of `finest`."""
+    """The same for lattices of resolution `finest` at most."""
     most = MOST_UNITS // finest - behind
     reason = f"a message, whose {MOST_UNITS} units are shared among distributions of {finest} each"
     return _checked(request, most, reason, "a smaller resolution")
@@ -267,17 +266,17 @@ def _checked(request: RejectionRequest, most: int, reason: str, instead: str) ->
 # --- sizes
 
 TOKEN_BYTES = 3.0  # of a token id in a message
-TYPICAL_SUPPORT = 8  # tokens of a lattice distribution
+TYPICAL_SUPPORT = 8  # tokens
 
 
 def sparse_bytes(top_k: int, vocabulary: int) -> float:
-    """Bytes of a token with its distribution in 16-bit codes."""
-    entry = 4.0 if top_k else 2.125  # bytes; without top_k the ids are a bitmap
+    """Bytes of a token with 16-bit codes."""
+    entry = 4.0 if top_k else 2.125  # bytes; without top_k ids are a bitmap
     return TOKEN_BYTES + entry * (top_k or vocabulary)
 
 
 def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, float]:
-    """Bytes of a drafted distribution by resolution, the default resolution first.
+    """Bytes of a drafted distribution by resolution, the default first.
 
     Raises `RequestError` for a lattice too fine for its index.
     """
@@ -297,15 +296,12 @@ def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, 
 
 
 def first_resolution(sizes: Mapping[int | None, float]) -> int:
-    """The default resolution."""
     return next(resolutions(sizes))
 
 
 def finest(sizes: Mapping[int | None, float]) -> int:
-    """The largest resolution that a policy may choose."""
     return max(resolutions(sizes))
 
 
 def resolutions(sizes: Mapping[int | None, float]) -> Iterator[int]:
-    """The possible resolutions of drafted distributions."""
     return (resolution for resolution in sizes if resolution is not None)

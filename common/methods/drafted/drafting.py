@@ -3,13 +3,13 @@
 Theory of operation
 ===================
 
-The drafter drafts after the decided tokens, proposes several drafts at a time, and processes the verdicts. Accepted
-drafts join the answer. A rejected draft is dropped with all later ones, and another token replaces it.
+The drafter drafts after the decided tokens, proposes several drafts at a time, and gets verdicts. Accepted drafts join
+the answer. A rejected draft is replaced, and all later ones are dropped.
 
-**Proposals.** A policy plans the length of the next proposal from the measured rounds. The drafter waits for the
-verdict or drafts `ahead`, after drafts without a verdict. Ahead, no bonus follows a proposal, because that position
-belongs to the next one. So decided tokens do not depend on the arrival of messages. With `lookahead` a whole proposal
-has one more draft: the verifier needs its distribution, not its token.
+**Proposals.** A policy plans the next proposal's length by the measured rounds. The drafter waits for the verdict, or
+drafts `ahead` meanwhile. Ahead, no bonus follows a proposal, because the next one owns that position. So decided tokens
+do not depend on message timing. With `lookahead` a whole proposal has one more draft, for the verifier to use its
+distribution.
 
 **States.** The state names the decider of the next tokens:
 
@@ -19,7 +19,7 @@ has one more draft: the verifier needs its distribution, not its token.
     alone      The drafter: there is no verifier. Each draft is decided, as a degraded token.
     relieved   A larger model of this device replaces the verifier. Its tokens come by `decide`.
 
-`TRANSITIONS` lists the state changes; an empty cell changes nothing:
+`TRANSITIONS` lists the changes; an empty cell changes nothing:
 
     event                                              drafting   resting    alone      relieved
     draft      drafts planned, no tokens deferred      drafting   drafting
@@ -28,8 +28,8 @@ has one more draft: the verifier needs its distribution, not its token.
     replaced   another model of the device verifies    relieved   relieved
     back       the verifier is back                                          drafting   drafting
 
-**A lost verifier.** Its proposals and deferred tokens stay until a different decision. A verifier that returns before
-judges them, not new ones: its own verdict may have influenced new drafts.
+**A lost verifier.** Its proposals and deferred tokens stay until a different decision. If it returns before, it judges
+these, not new ones, which its own verdict may have influenced.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Decided, Defer, Open, Propose, Side, Sync, Verdict
 
 # --- values
-# Values and protocols that a draft-and-verify method plugs into both state machines.
 
-AHEAD: Final = 64  # most drafts before their verdicts, when drafting ahead
+AHEAD: Final = 64  # most drafts without verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +57,20 @@ class RoundsConfig:
     session: int
     eos: frozenset[int]
     max_tokens: int
-    vocabulary: int  # all token ids are below it
-    bonus: bool = True  # the verifier adds a token after a wholly accepted proposal
-    ahead: int = 0  # most drafts beyond the proposed ones before the verdict
-    most: int = MOST_PROPOSED  # tokens of a proposal that always fit into a message
-    lookahead: bool = False  # a proposal includes the bonus position's distribution; only without `ahead`
-    eager: bool = False  # the verifier also decides unproposed positions, as both draw the same; only with `ahead`
+    vocabulary: int  # exceeds all token ids
+    bonus: bool = True  # one more token after a wholly accepted proposal
+    ahead: int = 0  # most drafts beyond the proposed ones
+    most: int = MOST_PROPOSED  # tokens of a proposal that always fit
+    lookahead: bool = False  # proposals include the bonus position's distribution; not with `ahead`
+    eager: bool = False  # the verifier decides unproposed positions, as both draw the same; only with `ahead`
     defers: bool = False  # the drafter may leave tokens to the verifier
 
     @classmethod
     def of(cls, opening: Open, vocabulary: int, ahead: bool, raced: bool = False, eager: bool = False) -> Self:
-        """The parameters of an opened answer. Drafting `ahead` excludes a bonus.
+        """The parameters of an opened answer; `ahead` excludes a bonus.
 
-        `raced` tokens are the same for any drafter. Other tokens may only be deferred without `ahead`, where the ends
-        of proposals matter anyway because of the bonus. Ahead, tokens depend only on the seed, not on the lengths.
+        `raced` tokens are the same for any drafter. Others may only be deferred without `ahead`: there the bonus makes
+        proposals' ends matter anyway. Ahead, tokens depend only on the seed.
         """
         eos, most_ahead = frozenset(opening.eos), AHEAD if ahead else 0
         session, most, eager = opening.session, opening.max_tokens, ahead and eager
@@ -79,12 +78,12 @@ class RoundsConfig:
         return cls(session, eos, most, vocabulary, bonus=not ahead, ahead=most_ahead, eager=eager, defers=defers)
 
     def ends(self, token: int, length: int) -> bool:
-        """Whether an answer of `length` tokens with the last `token` is complete."""
+        """Whether an answer of `length` tokens ending in `token` is complete."""
         return token in self.eos or length >= self.max_tokens
 
 
 class ProposedToken(Protocol):
-    """A received proposed token with its method's data on the drafter's distribution."""
+    """A received token with data on the drafter's distribution."""
 
     @property
     def token(self) -> int: ...
@@ -92,10 +91,10 @@ class ProposedToken(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The outcome of a proposal with `accepted` leading tokens."""
+    """The outcome of a proposal."""
 
     accepted: int
-    token: int | None  # the next token; None if absent, or if the drafter finds it from `payload`
+    token: int | None  # the next one; None if absent, or found by the drafter from `payload`
     payload: bytes = b""
 
 
@@ -112,22 +111,22 @@ class Drafts(Protocol):
     """The drafter's part of a method."""
 
     def planned(self, plan: DraftPlan) -> None:
-        """Prepare for the drafts of the next proposal."""
+        """Prepare the next proposal's drafts."""
         ...
 
     def drawn(self, place: DrawPoint, view: Any) -> DraftView:
-        """The draft at `place` from the draft model's view."""
+        """The draft at `place` from the model's view."""
         ...
 
     def pack(self, views: Sequence[Any], length: int) -> tuple[tuple[int, ...], bytes]:
-        """`Propose.tokens` and `Propose.payload` of drafts, `length` of them proposed.
+        """`Propose.tokens` and `Propose.payload` of `length` drafts.
 
-        With `lookahead`, one more view follows for the bonus position, without a proposed token.
+        `lookahead` adds a view without a proposed token, at the bonus position.
         """
         ...
 
     def settle(self, place: DrawPoint, view: Any, payload: bytes) -> int:
-        """The replacement of the rejected draft `view`, if the verdict names none.
+        """Replace the rejected draft `view`, if the verdict names no token.
 
         Raises `ProtocolError` for an invalid payload.
         """
@@ -143,74 +142,70 @@ class Judge(Protocol):
         ...
 
     def check(self, message: Propose) -> None:
-        """Cheaply reject an invalid message before `read`. Raises `ProtocolError`."""
+        """Cheaply reject before `read`. Raises `ProtocolError`."""
         ...
 
     def read(self, message: Propose) -> Sequence[ProposedToken]:
-        """Decode the proposal, position by position. Raises `ProtocolError` if it is invalid."""
+        """Decode a proposal by position. Raises `ProtocolError` if it is invalid."""
         ...
 
     def judge(self, place: DrawPoint, proposed: Sequence[Any], targets: Sequence[Any]) -> Judgement:
-        """Compare the proposed tokens from `place` on with the verifier's views.
-
-        `targets` has one more view if a bonus is wanted.
-        """
+        """Compare tokens from `place` on with the verifier's views, one more for a bonus."""
         ...
 
 
 class Lengths(Protocol):
-    """Chooses the lengths of proposals, and learns from their outcomes.
+    """Chooses proposals' lengths, and learns from the outcomes.
 
-    Proposing a position may depend on its prefix and on the drafter's distribution, never on the drawn token: that
-    would change the answer's law. So before a proposal it gets only a draft's confidence, the largest probability of
-    its distribution.
+    A proposed position may depend on its prefix and on the drafter's distribution, never on the drawn token: that would
+    change the answer's law. So decisions get a draft's confidence, the largest probability of its distribution.
     """
 
     @property
     def most_ahead(self) -> int:
-        """Drafts beyond the decided tokens that are worthwhile before a verdict, at least 1."""
+        """Most drafts that are worthwhile before a verdict, at least 1."""
         ...
 
     def plan(self, confidences: Sequence[float]) -> DraftPlan:
-        """Plan the next proposal from the `confidences` of the latest drafted decided tokens."""
+        """Plan a proposal from the latest drafted tokens' confidences."""
         ...
 
     def extension(self, confidence: float, drafted: int) -> Extension:
-        """Whether to propose a position with this confidence after `drafted` ones, and to draft another.
+        """Whether to propose a position after `drafted` ones, and to draft another.
 
         The first is always proposed.
         """
         ...
 
     def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
-        """Note a sent proposal with the seconds of its draft `steps`."""
+        """Note a proposal with the seconds of its draft `steps`."""
         ...
 
     def undrafted(self, message: Decided, tokens: int) -> None:
-        """Note `tokens` that the verifier decided without drafts, in the message's time."""
+        """Note `tokens` decided without drafts, in the message's time."""
         ...
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
         """Note the accepted tokens of each proposal up to round `last`.
 
-        `token`: the message has an undrafted token. Its times belong to the proposal of its own round.
+        `token`: one was not drafted. The message's times belong to its own round.
         """
         ...
 
 
 @dataclass(slots=True)
 class RoundsCounters:
-    """Event counts on the drafter's side."""
+    """The drafter's event counts."""
 
-    rounds: int = 0  # judged rounds
+    rounds: int = 0  # judged
     sent: int = 0  # proposals
     drafted: int = 0
     late: int = 0  # rolled back before they were made
-    proposed: int = 0  # tokens of judged proposals
+    proposed: int = 0  # in judged proposals
     accepted: int = 0
-    rejected: int = 0  # later tokens of a rejected proposal are not judged
+    rejected: int = 0  # later drafts are not judged
     bonus: int = 0
-    deferred: int = 0  # tokens left to the verifier, also counted in `bonus`
+    deferred: int = 0  # also counted in `bonus`
     stale: int = 0  # fenced verdicts
 
 
@@ -231,54 +226,51 @@ TRANSITIONS: Final[Mapping[tuple[DraftingState, DraftingEvent], DraftingState]] 
     ("relieved", "back"): "drafting",
 }
 
-REMEMBERED: Final = 16  # confidences for a policy
-DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # deferred tokens that remain when more are deferred
+REMEMBERED: Final = 16  # confidences
+DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # remaining tokens at which more are deferred
 
 
 class Drafting:
-    """Drafts after the decided prefix, in proposals of planned length."""
+    """Drafts after the decided prefix, in planned proposals."""
 
     aggregator: ClassVar[Side] = "cloud"
 
     def __init__(self, config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> None:
         self.config = config
         self.counters = RoundsCounters()
-        self.epoch = 0  # number of roll-backs
+        self.epoch = 0  # roll-backs
         self.state: DraftingState = "drafting"
-        self.degraded: list[int] = []  # positions decided without the verifier
+        self.degraded: list[int] = []  # decided without the verifier
         self.finished: FinishReason | None = None
         self._drafts = drafts
         self._lengths = lengths
         self._prefix = Prefix()
-        self._views: list[DraftView] = []  # of the drafted tokens
+        self._views: list[DraftView] = []  # of the drafts
         self._round = 0
-        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and their ends
-        self._deferred: deque[tuple[Defer, int]] = deque()  # excludes proposals and drafts; with their ends
-        self._known = 0  # decided tokens that the verifier has, all except the last ones
-        self._steps: list[float] = []  # seconds of the undecided, unproposed drafts
-        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # of the latest drafted decided tokens
-        self._shortest = 0  # least plan length; 1: the verifier decides nothing by itself, for any policy
+        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals and their ends
+        self._deferred: deque[tuple[Defer, int]] = deque()  # with ends; excludes proposals and drafts
+        self._known = 0  # decided tokens on the verifier, all except the last
+        self._steps: list[float] = []  # seconds of unproposed drafts
+        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # of decided drafts
+        self._shortest = 0  # 1: the verifier decides nothing by itself, for any policy
         self._plan: DraftPlan  # of the current drafts
         self._make_plan()
 
     @property
     def alone(self) -> bool:
-        """Whether this device decides without a verifier."""
+        """Whether this device decides."""
         return self.state in ("alone", "relieved")
 
     @property
     def position(self) -> int:
-        """Number of decided tokens."""
         return self._prefix.length
 
     @property
     def decided(self) -> list[int]:
-        """The decided tokens."""
         return self._prefix.committed()
 
     @property
     def provisional(self) -> tuple[int, ...]:
-        """The drafts after the decided tokens."""
         return tuple(self._prefix.path[self.position :])
 
     @property
@@ -289,11 +281,9 @@ class Drafting:
 
     @property
     def outstanding(self) -> int:
-        """Number of proposals without a verdict."""
         return len(self._outstanding)
 
     def work(self) -> Work | None:
-        """The next draft to make, or None."""
         path = self._prefix.path
         if self.finished is not None or self.state in ("relieved", "resting"):
             return None
@@ -310,7 +300,6 @@ class Drafting:
         return self._defer()
 
     def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
-        """Process the draft of `work`, which took `seconds`."""
         late = work.epoch != self.epoch or work.position != self._prefix.path_length
         if self.finished is not None or self.state in ("relieved", "resting") or late:
             self.counters.late += 1
@@ -327,9 +316,9 @@ class Drafting:
         return self._propose([]) if self._complete() else []
 
     def judged(self, verdict: Verdict) -> list[Action]:
-        """Process a verdict. Fences off verdicts that are not of an outstanding round in order.
+        """Process a verdict; fence off one out of order or not outstanding.
 
-        Raises `ProtocolError` for an impossible verdict, and changes nothing then.
+        Raises `ProtocolError` for an impossible one, without a change.
         """
         rounds = [message.round for message, _ in self._outstanding]
         if verdict.round not in rounds or verdict.position != self.position or self.finished is not None:
@@ -367,9 +356,9 @@ class Drafting:
         return actions + self._defer()
 
     def decided_by_verifier(self, message: Decided) -> list[Action]:
-        """Process deferred tokens. Fences off tokens that do not follow this side's prefix.
+        """Process deferred tokens; fence off those that do not follow the prefix.
 
-        Raises `ProtocolError` for impossible tokens, and changes nothing then.
+        Raises `ProtocolError` for impossible ones, without a change.
         """
         if not self.config.defers:
             raise malformed("a verifier that is not eager must judge what was proposed")
@@ -389,7 +378,7 @@ class Drafting:
         self._known = self.position
         while self._deferred and self._deferred[0][1] <= self.position:
             self._deferred.popleft()
-        # A new plan costs work, so none is made if all remaining tokens are deferred.
+        # A plan may spend a trial, so none is made if all remaining tokens are deferred.
         if (
             self._plan.length == 0
             and self._left <= DEFERRED_AGAIN
@@ -399,14 +388,14 @@ class Drafting:
         return actions + self._defer()
 
     def out_of_patience(self, relieved: bool = False) -> list[Action]:
-        """Continue without the verifier: by drafts, or if `relieved`, by tokens from `decide`."""
+        """Continue by drafts, or if `relieved`, by tokens from `decide`."""
         if self.alone:
             return []
         self._happened("replaced" if relieved else "lost")
         return [] if relieved else self._decide_alone()
 
     def decide(self, position: int, token: int) -> list[Action]:
-        """Process a token of the verifier's replacement; ignore a late one."""
+        """Process a token of the verifier's replacement, unless late."""
         if self.state != "relieved" or self.finished is not None or position != self.position:
             return []
         self._roll_back()
@@ -421,7 +410,7 @@ class Drafting:
         return self._decide_alone()
 
     def rejoined(self) -> list[Action]:
-        """Send a returned verifier the decided tokens and repeat the unjudged proposals."""
+        """Send a returned verifier the decided tokens and unjudged proposals."""
         if self.finished is not None:
             return []
         self._happened("back")
@@ -437,22 +426,21 @@ class Drafting:
         return [Send(self._sync(wants_reply=False)), *sent, *self._defer()]
 
     def reminded(self) -> list[Action]:
-        """Repeat the decided tokens and proposals for a silent verifier."""
+        """Repeat them for a silent verifier."""
         return self.rejoined()
 
     def asking(self) -> list[Action]:
-        """Ask a verifier that was given up whether it is back."""
+        """Ask whether a given-up verifier is back."""
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
     def closing(self) -> list[Action]:
-        """Send the verifier a last token drawn here: only it knows its documents' shares."""
+        """Send a last token drawn here: only the verifier knows its documents' shares."""
         untold = self._known < self.position and not self.alone
         return [Send(self._sync(wants_reply=False))] if untold else []
 
     # --- inside
 
     def _extended(self, confidence: float) -> bool:
-        """Whether to propose the drafted position; never beyond the plan."""
         drafted = self._prefix.path_length - self._start
         if drafted >= self._plan.length:
             return False
@@ -469,7 +457,7 @@ class Drafting:
         return self._deferred[-1][1] - self.position if self._deferred else 0
 
     def _defer(self) -> list[Action]:
-        """Defer tokens if drafts are not worthwhile and few deferred tokens remain."""
+        """Defer tokens if drafts are not worthwhile and few deferred ones remain."""
         actions: list[Action] = []
         start = self.position + self._left
         count = min(MOST_PROPOSED, self.config.max_tokens - start)
@@ -487,9 +475,9 @@ class Drafting:
         self._happened("rest" if self._plan.length == 0 or self._deferred else "draft")
 
     def _news(self, message: Decided) -> tuple[int, ...]:
-        """The tokens of `message` after this side's prefix; empty if it does not follow.
+        """The tokens after this side's prefix; empty if they do not follow.
 
-        Raises `ProtocolError` for tokens that can't be part of the answer.
+        Raises `ProtocolError` for impossible tokens.
         """
         start, position = message.position, self.position
         known = position - start
@@ -530,7 +518,7 @@ class Drafting:
         return self._outstanding[-1][1] if self._outstanding else self.position
 
     def _propose(self, behind: Sequence[DraftView]) -> list[Action]:
-        """Propose the unproposed drafts; `behind` are views without proposed tokens."""
+        """Propose the drafts; `behind` are views without proposed tokens."""
         start, end = self._start, self._prefix.path_length
         tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
         digest, tail = self._behind_known(start)
@@ -592,7 +580,7 @@ class Drafting:
     def _decide_alone(self) -> list[Action]:
         actions: list[Action] = []
         self._outstanding.clear()
-        if self._views:  # else a returning verifier first decides the deferred tokens, alone
+        if self._views:  # else a returning verifier decides the deferred tokens first
             self._deferred.clear()
         while self._views and self.finished is None:
             actions += self._commit({}, degraded=True)

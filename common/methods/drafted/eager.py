@@ -1,8 +1,8 @@
-"""State machines of an answer whose verifier decodes while it waits for proposals.
+"""State machines of an answer whose verifier decodes between proposals.
 
-The verifier may decide unproposed tokens only where both sides draw the same token for any proposal (coupled drafting).
-The answer is then the verifier's own. Proposals only let it decide several tokens per pass. So it is at least as fast
-as without a drafter, and announces each token at once. Only the undecided part of a late proposal counts.
+That requires the same token on both sides for any proposal (coupled drafting). The answer is then the verifier's own,
+and proposals only decide several tokens per pass. So it is as fast as without a drafter, or faster, and announces each
+token at once. A late proposal helps with its undecided part.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Sync, Verdict
 
-MOST_AGAIN: Final = 16  # most repetitions of all tokens of an answer, after lost connections
+MOST_AGAIN: Final = 16  # repetitions of all tokens, after lost connections
 
 
 class EagerVerifying(Verifying):
-    """Decides tokens by itself, and several at once if proposals match.
+    """Decides tokens by itself, or several at once by matching proposals.
 
-    Waiting proposals are gapless: each begins at the end of the previous one, the first within the decided tokens.
+    Waiting proposals are gapless, the first from within the decided tokens.
     """
 
     def __init__(self, config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> None:
-        """`decodes_on`: whether an unproposed token may be decided now."""
+        """`decodes_on`: may decide an unproposed token now."""
         super().__init__(config, judge)
         self._decodes_on = decodes_on
-        self._again = 0  # tokens announced more than once
+        self._again = 0  # repeated tokens
 
     def check(self, message: Propose | Defer) -> None:
         super().check(message)  # refuses `Defer`
@@ -54,7 +54,7 @@ class EagerVerifying(Verifying):
     def synchronised(self, message: Sync) -> list[Action]:
         """Announce the tokens after those of `message`; adopt its tokens if they differ.
 
-        Raises `ProtocolError`, also for endless requests: an answer costs more than a request.
+        Raises `ProtocolError`, also for endless requests, which cost less than answers.
         """
         known, own = len(message.tokens), self._prefix.committed()
         if tuple(own[:known]) != message.tokens:
@@ -94,7 +94,7 @@ class EagerVerifying(Verifying):
     def _told(self, start: int, judged: int, held: float) -> list[Action]:
         """Announce the tokens from `start` on.
 
-        `judged` is the round of the last judged proposal. `held` are the seconds since its arrival, or of the pass.
+        `judged` is the last judged round, `held` the seconds since its arrival, or of the pass.
         """
         told: list[Action] = []
         for first in range(start, self.position, MOST_PROPOSED):
@@ -103,7 +103,7 @@ class EagerVerifying(Verifying):
         return told
 
     def _chain(self) -> list[View]:
-        """The proposed tokens from `position` on, at most one pass."""
+        """The proposed tokens for one pass."""
         if not self._pending:
             return []
         known = self.position - self._pending[0].message.position
@@ -124,7 +124,7 @@ class EagerVerifying(Verifying):
         return []
 
     def _advance(self) -> None:
-        """Drop decided proposals, and those that follow other tokens."""
+        """Drop decided and mismatching proposals."""
         while self._pending:
             first = self._pending[0]
             fits = self._agrees(first)
@@ -135,7 +135,7 @@ class EagerVerifying(Verifying):
     def _drop(self, pending: Pending, decided: bool) -> None:
         if decided:
             self._round = max(self._round, pending.message.round)
-        else:  # it may be repeated after lost ones before it
+        else:  # repeatable after lost ones
             self.stale += 1
 
     def _agrees(self, pending: Pending) -> bool:
@@ -148,22 +148,20 @@ class EagerVerifying(Verifying):
 
 
 def make_verifying(config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> Verifying:
-    """Make the verifier of an answer; `decodes_on` as in `EagerVerifying`."""
     return EagerVerifying(config, judge, decodes_on) if config.eager else Verifying(config, judge)
 
 
 def make_drafting(config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> Drafting:
-    """Make the drafter of an answer."""
     return (EagerDrafting if config.eager else Drafting)(config, drafts, lengths)
 
 
 class EagerDrafting(Drafting):
-    """Drafts for an eager verifier; keeps drafts that match its decided tokens."""
+    """Drafts for an eager verifier; keeps drafts that match its tokens."""
 
     def decided_by_verifier(self, message: Decided) -> list[Action]:
-        """Process decided tokens. Fences off tokens that do not follow this side's prefix.
+        """Process decided tokens; fence off those that do not follow the prefix.
 
-        Raises `ProtocolError` for impossible tokens, and changes nothing then.
+        Raises `ProtocolError` for impossible ones, without a change.
         """
         tokens, position = self._news(message), self.position
         if not tokens:
@@ -194,13 +192,11 @@ class EagerDrafting(Drafting):
         return actions
 
     def reminded(self) -> list[Action]:
-        """Repeat the decided tokens for a silent verifier."""
         actions = super().rejoined()
         self._draft_for_a_busy_one()
         return actions
 
     def rejoined(self) -> list[Action]:
-        """Send the decided tokens to a returned verifier."""
         given_up = self.alone
         actions = super().rejoined()
         if given_up:
@@ -214,9 +210,9 @@ class EagerDrafting(Drafting):
     # --- inside
 
     def _draft_for_a_busy_one(self) -> None:
-        """Draft some tokens for the rest of the answer, though it does not pay.
+        """Draft some tokens, though it does not pay.
 
-        A verifier that was silent without proposals after its start waits for them.
+        A verifier that fell silent without proposals waits for them.
         """
         if self.position > 0 and self.finished is None and self.state == "resting" and not self._outstanding:
             self._shortest = 1
@@ -226,7 +222,7 @@ class EagerDrafting(Drafting):
         return (self._prefix.digest(start),), ()
 
     def _count(self, message: Decided, same: int, rejected: bool, told: int) -> None:
-        """Note the proposals that `told` more tokens settle, the first `same` of them as drafted."""
+        """Note the proposals that `told` more tokens settle, `same` of them as drafted."""
         end, counters = self.position + same, self.counters
         judged = [each for each in self._outstanding if each[0].position <= end and (rejected or each[1] <= end)]
         counters.bonus += told - same - rejected

@@ -1,4 +1,4 @@
-"""Lengths of one answer's proposals, by the request's policy and measured rounds."""
+"""Proposal lengths of one answer, by the request's policy and measured rounds."""
 
 from __future__ import annotations
 
@@ -39,53 +39,51 @@ from proto.framing import encode, wire_size
 from proto.messages import Decided, Propose, Verdict
 
 # --- history
-# Measured times of rounds with one cloud.
 
-PROBE: Final = 16  # bytes of a probe's frame
-_PROPOSAL: Final = 26  # of a proposal's frame, without tokens
+PROBE: Final = 16  # bytes of a frame
+_PROPOSAL: Final = 26  # without tokens
 _VERDICT: Final = 22
 
 
 @dataclass(slots=True)
 class RoundHistory:
-    """Times, acceptance and sizes of one method's rounds, across answers. Use it under `lock`.
+    """Times, acceptance and sizes of a method's rounds, across answers. Use under `lock`.
 
-    Sizes are a message's bytes beyond a probe. A probe's round trip includes its own bytes and the link's overhead of
-    any message (encryption, TCP, IP).
+    Sizes are bytes beyond a probe, whose round trip includes its own and the link's overhead (encryption, TCP, IP).
     """
 
     estimates: RoundEstimates
     acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
     confidence: ConfidenceAcceptance = field(default_factory=ConfidenceAcceptance)
     trials: Trials = field(default_factory=Trials)
-    undrafted: int = 0  # tokens since the last proposal
+    undrafted: int = 0  # since the last proposal
     lock: threading.Lock = field(default_factory=threading.Lock)
     _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
 
     @classmethod
     def expecting(cls, draft: float, verify: float, rtt: float) -> Self:
-        """Priors in seconds: a draft step, a verifying pass, a round trip."""
+        """Start from priors in seconds."""
         up, down = float(_PROPOSAL - PROBE), float(_VERDICT - PROBE)
         times = RoundTimes(draft=draft, verify=verify, rtt=rtt, up_overhead=up, down_overhead=down)
         return cls(RoundEstimates(times))
 
     @classmethod
     def of(cls, peer: PeerEstimates, method: str, draft: float) -> RoundHistory:
-        """The history of `method` with `peer`; `draft` is the prior of a draft step, in seconds."""
+        """The history of `method` with `peer`; `draft` is a prior."""
         now = peer.estimates
         return peer.histories.of(cls, method, lambda: cls.expecting(draft, now.cloud_decode, now.rtt))
 
     def sizes_of(self, believed: Mapping[int | None, float]) -> TokenSizes:
-        """Measured sizes of proposals with these prior sizes, as options change a token's size."""
+        """Sizes for these priors: options change a token's size."""
         return self._sizes.setdefault(tuple(believed.items()), TokenSizes(believed))
 
 
 # --- lengths
 
-LEAST_SURVIVAL: Final = 0.05  # chance to reach a draft, below which its bytes are wasted
+LEAST_SURVIVAL: Final = 0.05  # chance of reaching a draft; less wastes bytes
 SHORTEST_AHEAD: Final = 4  # tokens
 
-TokenBytes = Mapping[int | None, float]  # of a proposed token with its distribution, by resolution
+TokenBytes = Mapping[int | None, float]  # by resolution
 
 
 class PolicyLengths:
@@ -98,7 +96,7 @@ class PolicyLengths:
         rtt: Callable[[], float | None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rtt`: the probed round trip in seconds, None before the first."""
+        """`rtt`: probed seconds, None before the first."""
         self._policy = policy
         self._history = history
         self._untaught = [each for each in (history.acceptance, history.confidence) if each not in policy.taught]
@@ -141,7 +139,7 @@ class PolicyLengths:
             self._history.trials.earn(tokens * undrafted_seconds(self._history.estimates.times()))
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
-        """Note the proposals. Of those judged together, only the last one times a round."""
+        """Only the last of proposals judged together times a round."""
         now, size = self._now(), _beyond_probe(message)
         rounds = [number for number in self._open if number <= last][-len(accepted) :]
         judged = [self._open[number] for number in rounds]
@@ -158,12 +156,12 @@ class PolicyLengths:
 
 
 def _beyond_probe(message: Propose | Verdict | Decided) -> int:
-    """Bytes, as in `RoundHistory`."""
+    """As in `RoundHistory`."""
     return max(0, wire_size(encode(message)) - PROBE)
 
 
 def reach(acceptance: float) -> int:
-    """The most consecutive drafts that all match with a chance of `LEAST_SURVIVAL`."""
+    """Most consecutive drafts that match with the chance `LEAST_SURVIVAL`."""
     alpha = min(max(acceptance, 0.1), 0.99)
     return max(SHORTEST_AHEAD, ceil(log(LEAST_SURVIVAL) / log(alpha)))
 
@@ -173,7 +171,7 @@ class _SentProposal:
     """A proposal without a verdict."""
 
     sent: float  # monotonic seconds
-    steps: tuple[float, ...]  # seconds of its drafts
+    steps: tuple[float, ...]  # of drafts
     size: int  # bytes
     confidences: tuple[float, ...]
     resolution: int | None
@@ -184,7 +182,7 @@ class _SentProposal:
         return len(self.confidences)
 
     def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> RoundOutcome:
-        # The first step also reads the tokens decided since the last draft, many after a long rest.
+        # The first step also reads the tokens decided since the last draft, many after a rest.
         usual = median(self.steps) * len(self.steps) / self.length
         return RoundOutcome(
             length=self.length,
@@ -203,7 +201,7 @@ class _SentProposal:
 
 
 def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, history: RoundHistory) -> DraftPolicy:
-    """Make the policy that `request` names; `sizes` are the priors of proposed tokens' sizes.
+    """Make the request's policy from prior `sizes`.
 
     Raises `RequestError` for a policy that excludes drafting ahead.
     """
@@ -216,7 +214,7 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, 
             with history.lock:
                 learnt = history.sizes_of(sizes)
             undrafted: Undrafted = "eager" if config.eager else "deferred" if config.defers else "never"
-            if request.provisional:  # the user wants to see drafts
+            if request.provisional:  # for the user to see
                 undrafted = "never"
             return Goodput(
                 learnt,

@@ -1,4 +1,4 @@
-"""Draft-and-verify methods over the network: common parts and interfaces."""
+"""Draft-and-verify methods over the network: common parts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 
 # --- request
-# Common options of draft-and-verify methods, with their checks.
 
 DraftPolicyName = Literal["fixed", "goodput", "confidence", "heuristic", "ddqn"]
 
 
 class DraftRequest(Request):
-    """A request with a drafting and a verifying model. Both read the cloud's documents."""
+    """A drafting and a verifying model read the cloud's documents."""
 
-    lattices: ClassVar[bool] = False  # whether a policy may choose the resolution
+    lattices: ClassVar[bool] = False  # a policy may choose the resolution
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
     sampler: Sampler = Field(default="rejection", description="How tokens are drawn and checked")
@@ -45,12 +44,11 @@ class DraftRequest(Request):
 
 
 def draft_temperature(opening: Open, request: DraftRequest) -> float:
-    """The drafter's own temperature, by default the answer's."""
+    """The drafter's temperature, by default the answer's."""
     return opening.temperature if request.draft_temperature is None else request.draft_temperature
 
 
 def check_draft(request: DraftRequest) -> None:
-    """Refuse requests that a verifying cloud can't serve."""
     if request.sources != "cloud":
         raise RequestError(
             f"Method {request.method!r} reads the cloud's documents on both sides and none of this device's: sources "
@@ -61,7 +59,7 @@ def check_draft(request: DraftRequest) -> None:
 
 
 def check_drawing(request: DraftRequest) -> None:
-    """Refuse other samplers, and options that no draft-and-verify method supports."""
+    """Refuse other samplers and unsupported options."""
     wanted = type(request).model_fields["sampler"].default
     if request.sampler != wanted:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
@@ -76,29 +74,28 @@ def check_drawing(request: DraftRequest) -> None:
 
 
 # --- distributions
-# Options of methods that send drafted distributions.
 
 DEFAULT_RESOLUTION = 64
-MOST_FIXED = 128  # finer lattices take too long to rank
+MOST_FIXED = 128  # finer lattices rank too slowly
 
 
 class RejectionRequest(DraftRequest):
-    """Options of speculative sampling. After the temperature, `top_k` tokens remain."""
+    """Options of speculative sampling; `top_k` applies after the temperature."""
 
     top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
 
 
 class LatticeRequest(RejectionRequest):
-    """Options of methods that may round drafted distributions to a lattice."""
+    """Options of methods with lattice distributions."""
 
-    resolution: int | None = Field(  # none: 64, or as the policy chooses
+    resolution: int | None = Field(  # none: 64, or the policy's choice
         default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
     )
     index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
 
 
 def check_lattice(request: LatticeRequest) -> None:
-    """Refuse a fixed index of a too fine lattice, and a lattice with a choosing policy."""
+    """Refuse a fixed index of a fine lattice, and a lattice beside a choosing policy."""
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
@@ -112,14 +109,14 @@ def check_lattice(request: LatticeRequest) -> None:
 
 
 class Scheme(Protocol):
-    """The mathematics of a method: drawing on both sides, payloads, decisions."""
+    """A method's mathematics: draws on both sides, payloads, decisions."""
 
     @property
     def config(self) -> RoundsConfig: ...
 
     @property
     def token_bytes(self) -> Mapping[int | None, float]:
-        """Bytes of a proposed token with its payload, by resolution that a policy may choose."""
+        """Bytes of a proposed token with payload, by choosable resolution."""
         ...
 
     @property
@@ -132,7 +129,7 @@ class Scheme(Protocol):
 
     @property
     def verifier(self) -> Drafter:
-        """Makes the verifier's own views."""
+        """Makes the verifier's views."""
         ...
 
     @property
@@ -140,7 +137,7 @@ class Scheme(Protocol):
 
     @property
     def cut(self) -> Warp | None:
-        """The verifier's own cut of its distribution; None: only the processors cut."""
+        """The verifier's own cut; None: only the processors'."""
         ...
 
 
@@ -151,16 +148,16 @@ class Relief(Protocol):
     def possible(self) -> bool: ...
 
     def begin(self, found: PromptRows) -> None:
-        """Take over the draft model's rows if the cloud is away. On the retrieval thread."""
+        """Start to decide on rows of `found` if the cloud is away. On the retrieval thread."""
         ...
 
     def end(self) -> None:
-        """Stop deciding: the answer is over or the cloud is back."""
+        """Stop: the answer is over or the cloud is back."""
         ...
 
 
 class MakeRelief(Protocol):
-    """Makes the relief of one answer."""
+    """Makes one answer's relief."""
 
     def __call__(
         self,
@@ -174,13 +171,13 @@ class MakeRelief(Protocol):
 
 
 class DraftVerify(ABC):
-    """Implements `Method` except `scheme`: the device's draft model proposes, the cloud decides."""
+    """Implements `Method` except `scheme`: the device proposes, the cloud decides."""
 
     name: ClassVar[str]
-    request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
+    request: ClassVar[type[Request]]  # of `DraftRequest`
 
     def __init__(self, relief: Callable[[], MakeRelief] | None = None) -> None:
-        """`relief` imports the replacement of an absent cloud. None: the draft model."""
+        """`relief` imports an absent cloud's replacement. None: the draft model."""
         self._relief = relief
 
     @property
@@ -189,10 +186,9 @@ class DraftVerify(ABC):
 
     @abstractmethod
     def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
-        """The mathematics of one answer; `request` provides only the method's own options."""
+        """One answer's mathematics; `request` has only the method's own options."""
 
     def reading(self, opening: Open, request: Any) -> PassageReading:
-        """The readings of both sides for one answer."""
         from common.methods.drafted.cloud import SharedPassages
 
         return SharedPassages(opening.documents)

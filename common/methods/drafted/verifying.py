@@ -1,4 +1,4 @@
-"""The verifier of one answer as a state machine: judges each proposal once, in order."""
+"""The verifier of one answer as a state machine: judges proposals once, in order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Side, Sync, Verdict
 
-MOST_PENDING: Final = 256  # waiting proposals per answer
-MOST_PENDING_BYTES: Final = 2**24  # of their payloads; decoded ones take up to six times as much
+MOST_PENDING: Final = 256  # per answer
+MOST_PENDING_BYTES: Final = 2**24  # of payloads; decoded, up to six times as much
 MOST_JUDGED: Final = MOST_PROPOSED  # tokens per pass: each needs a distribution per document
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
@@ -45,30 +45,28 @@ class Verifying:
 
     def __init__(self, config: RoundsConfig, judge: Judge) -> None:
         self.config = config
-        self.epoch = 0  # changes of the prefix other than by verification
+        self.epoch = 0  # other changes of the prefix than by verification
         self.stale = 0  # proposals for another prefix
         self.judged = 0  # tokens
         self.accepted = 0
         self._judge = judge
         self._prefix = Prefix()
         self._pending: deque[Pending] = deque()
-        self._round = 0  # last judged round
-        self._whole = False  # it was accepted wholly, and no token was added
+        self._round = 0  # judged last
+        self._whole = False  # wholly accepted, without an added token
         self._verdict: Verdict | None = None
         self._read = False  # the prompt
 
     @property
     def position(self) -> int:
-        """Number of decided tokens."""
         return self._prefix.length
 
     @property
     def decided(self) -> list[int]:
-        """The decided tokens."""
         return self._prefix.committed()
 
     def work(self) -> Work | None:
-        """The distributions for the next verdict; initially one, to read the prompt early."""
+        """The next verdict's distributions; initially one, to read the prompt early."""
         batch = self._batch()
         path = tuple(self._prefix.path)
         if not batch:
@@ -80,10 +78,7 @@ class Verifying:
     # --- events
 
     def check(self, message: Propose | Defer) -> None:
-        """Cheaply reject an invalid message. Reads no changing state.
-
-        Raises `ProtocolError`.
-        """
+        """Cheaply reject a message, without reading changing state. Raises `ProtocolError`."""
         if isinstance(message, Propose):
             self._judge.check(message)
             tokens, least = message.tokens, max(1, len(message.tokens))
@@ -101,7 +96,7 @@ class Verifying:
             raise malformed(_WITHIN)
 
     def wants(self, message: Propose | Defer) -> bool:
-        """Whether a message is new and fits. Other messages are treated as lost.
+        """Whether a message is new and fits; others count as lost.
 
         Raises `ProtocolError` if too many wait.
         """
@@ -113,10 +108,9 @@ class Verifying:
         return not waiting or waiting + _size(message) <= MOST_PENDING_BYTES
 
     def proposed(self, message: Propose, now: float, proposed: Sequence[ProposedToken] | None = None) -> list[Action]:
-        """Process a proposal that arrived at `now` (seconds); repeat the verdict of a judged one.
+        """Process a proposal of time `now` (seconds), or repeat its verdict.
 
-        `proposed` is the judge's slow reading, if done already. Raises `ProtocolError` for an invalid proposal, and
-        changes nothing then.
+        `proposed` is the judge's earlier reading. Raises `ProtocolError` for an invalid proposal, without a change.
         """
         if not self.wants(message):
             if self._verdict is not None and message.round == self._round:
@@ -132,7 +126,7 @@ class Verifying:
     def deferred(self, message: Defer, now: float) -> list[Action]:
         """Process deferred tokens; ignore repeated ones.
 
-        Raises `ProtocolError` for an invalid message, and changes nothing then.
+        Raises `ProtocolError` if invalid, without a change.
         """
         if self.wants(message):
             self.check(message)
@@ -141,9 +135,9 @@ class Verifying:
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Adopt the decided tokens; if they differ, forget all proposals.
+        """Adopt the decided tokens; forget proposals if they differ.
 
-        A repeated Sync during a long pass must not restart it. Raises `ProtocolError`.
+        A repeated Sync must not restart a long pass. Raises `ProtocolError`.
         """
         if any(token >= self.config.vocabulary for token in message.tokens):
             raise malformed("the tokens of a Sync must be of the vocabulary")
@@ -168,10 +162,7 @@ class Verifying:
         return actions
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
-        """Judge the proposals of `work` with this side's views.
-
-        The pass ended at `now`, by the clock of `proposed`.
-        """
+        """Judge the proposals of `work` by this side's views. The pass ended at `now`."""
         if work.epoch != self.epoch or work.position != self.position:
             return []
         self._read = True
@@ -231,7 +222,7 @@ class Verifying:
             raise malformed(_NOTHING_BEHIND)
 
     def _follow(self) -> list[Action]:
-        """Apply the next proposal's tail, and drop proposals for another prefix."""
+        """Take the next proposal's tail, and drop mismatching proposals."""
         while self._pending:
             message = self._pending[0].message
             if self._whole and _continues(message, self._round, self.position):
@@ -248,10 +239,9 @@ class Verifying:
         return []
 
     def _take(self, tokens: Sequence[int]) -> list[Action]:
-        """Append tokens that the drafter decided.
+        """Append the drafter's tokens.
 
-        If the drafter drew one in place of a rejected token, it came from this side's distribution, so this side's
-        documents have shares in it.
+        A replacement drawn by the drafter came from this side's distribution, so this side's documents have shares.
         """
         actions: list[Action] = [commit_of(self.position, token) for token in tokens[:1] if self._left_to_drafter]
         for token in tokens:
@@ -260,14 +250,14 @@ class Verifying:
 
     @property
     def _left_to_drafter(self) -> bool:
-        """Whether the drafter draws the token after a rejection."""
+        """Whether the drafter draws a rejected token's replacement."""
         verdict = self._verdict
         if verdict is None or verdict.token or self._whole:
             return False
         return verdict.position + verdict.accepted == self.position
 
     def _batch(self) -> list[Pending]:
-        """The first proposal and the gapless next ones, as many as fit into a pass."""
+        """The next proposals without a gap, for one pass."""
         batch: list[Pending] = []
         tokens = 0
         for pending in self._pending:
@@ -283,7 +273,7 @@ class Verifying:
         return _continues(pending.message, before.message.round, before.end)
 
     def _asked_by(self, work: Work) -> list[Pending]:
-        """The proposals of `work`; more may have arrived since."""
+        """More proposals may have arrived since."""
         found: list[Pending] = []
         path: list[Any] = list(self._prefix.path)
         for pending in self._batch():
@@ -306,7 +296,7 @@ class Verifying:
 
 
 def commit_of(position: int, token: int) -> Commit:
-    """The decision of a token by this side's distribution."""
+    """A decision by this side's distribution."""
     return Commit(position, token, False, None, None, {"cloud": True})
 
 
@@ -315,16 +305,15 @@ def _size(message: Propose | Defer) -> int:
 
 
 def _continues(message: Propose | Defer, before: int, end: int) -> bool:
-    """Whether `message` directly follows round `before`, which ends at position `end`."""
+    """Whether `message` directly follows round `before`, ending at `end`."""
     return (message.digest, message.tail, message.round, message.position) == ((), (), before + 1, end)
 
 
 # --- part
-# The engine's part in an answer by rounds.
 
 
 class RoundsMachine(StateMachine, Protocol):
-    """The drafter's or the verifier's state machine."""
+    """The drafter's or the verifier's."""
 
     def work(self) -> Work | None: ...
 
@@ -332,7 +321,7 @@ class RoundsMachine(StateMachine, Protocol):
 
 
 def rounds_part(driver: Driver, machine: RoundsMachine) -> ModelSeat[Work]:
-    """The part that draws the distributions for `machine`."""
+    """The part that draws for `machine`."""
 
     def drawn(work: Work, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
         driver.record.drafted(work.position, drawn)

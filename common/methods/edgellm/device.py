@@ -39,12 +39,11 @@ from common.sampling.rejection import Warp
 from proto.messages import Closed, Message, Open
 
 # --- history
-# Measured times and agreement of earlier answers by trees.
 
 
 @dataclass(slots=True)
 class TreeHistory:
-    """Times and agreement of a device's draft model and verifier, across answers.
+    """Measured times and agreement of a device's two models, across answers.
 
     The draft model's thread reports its steps, the verifier's thread the rest. Both read without a lock.
     """
@@ -54,24 +53,22 @@ class TreeHistory:
 
     @classmethod
     def of(cls, side: SideRuntime) -> TreeHistory:
-        """The history of the device `side`."""
         return side.histories.of(cls, "", lambda: cls.expecting(side.drafter, side.local_target or side.target))
 
     @classmethod
     def expecting(cls, drafter: ModelRuntime | None, verifier: ModelRuntime) -> Self:
-        """Times before the first answer, measured when the models were loaded."""
+        """Initial times, measured when the models were loaded."""
         draft, verify = 0.0 if drafter is None else drafter.decoding.times.step, verifier.decoding.times
-        # A streamed model reads its weights in every pass; further tokens are free until measured.
+        # A streamed model reads its weights in every pass; more tokens are free until measured.
         node = verify.token if verifier.decoder.streamed is None else 0.0
         return cls(TreeTimes(draft, verify.step, node))
 
 
 # --- driver
-# The state machine of an answer by trees, shared by two models' threads.
 
 
 class TreeDriver(Driver):
-    """Both models' parts in one answer; `drafter` and `verifier` are clients of their threads."""
+    """The state machine with both models' parts; `drafter` and `verifier` serve their threads."""
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class TreeDriver(Driver):
     # --- under the lock
 
     def _drafted(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> None:
-        if work.path or work.tokens:  # else the pass read the question, too
+        if work.path or work.tokens:  # else the pass read the question
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
         self.rounds.drafted(work, view.candidates)
@@ -112,7 +109,7 @@ class TreeDriver(Driver):
         return found
 
     def _verified(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
-        if work.path:  # else the pass read the question, too
+        if work.path:  # else the pass read the question
             self.history.times.verified(len(work.tokens), seconds)
         outcome = self.rounds.verified(work, [draft.view.token for draft in drawn])
         decided = [action for action in outcome.actions if isinstance(action, Commit)]
@@ -126,7 +123,6 @@ def _nowhere(message: Message) -> None:
 
 
 # --- drawing
-# The draft model's candidates: tokens that the verifier probably draws.
 
 MOST_CANDIDATES: Final = 64  # after one node
 
@@ -150,8 +146,8 @@ class Following:
 class Finishers:
     """Implements `Drafter`: runs the verifier's race (same noise E) on the draft distribution q.
 
-    The verifier draws argmax p_i / E_i^T, so tokens with large q_i / E_i^T are likely. A candidate's probability is its
-    share of the sum of these speeds. Unlisted tokens count with E = 1. At temperature 0 the probability is q_i.
+    The verifier draws argmax p_i / E_i^T, so tokens with large speeds q_i / E_i^T are likely. A candidate's probability
+    is its share of the speeds. Unlisted tokens count with E = 1. At temperature 0 it is q_i.
     """
 
     seed: int
@@ -174,16 +170,15 @@ class Finishers:
 
 
 # --- beginning
-# Start of both models' parts in an answer by trees.
 
 
 def verifier_reserve(opening: Open, nodes: int) -> int:
-    """Tokens after the query in the verifier's rows: the answer and a tree of `nodes`."""
+    """Tokens after the query in the verifier's rows: answer and tree."""
     return opening.max_tokens + 1 + nodes
 
 
 def drafter_reserve(opening: Open, nodes: int) -> int:
-    """Tokens after the query in the draft model's rows, which may hold two trees."""
+    """The same in the draft model's rows, which may hold two trees."""
     return verifier_reserve(opening, nodes) + nodes
 
 
@@ -197,13 +192,12 @@ def begin_trees(
     record: Record,
     cut: Warp | None = None,
 ) -> None:
-    """Start the target and the optional drafter on the rows in `found`.
+    """Start target and optional drafter on the rows in `found`.
 
-    The target verifies trees of up to `nodes` nodes by the race; the drafter runs the same race. Both draw among the
-    tokens that `cut` keeps (None: the processors' tokens). They claim memory together, because separate claims could
-    deadlock.
+    Both run the same race among the tokens that `cut` keeps (None: the processors'). The target verifies trees of up to
+    `nodes` nodes. Both claim memory together, as separate claims could deadlock.
 
-    Raises `RequestError` for unusable processors, and for rows that can never fit.
+    Raises `RequestError` for unusable processors, and rows that never fit.
     """
     seed, temperature, waited = opening.seed, opening.temperature, record.waited
     racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited)
@@ -232,7 +226,7 @@ class EdgeDevice(GatheringDevice):
     answer: TreeDriver
 
     def __init__(self, context: DeviceContext) -> None:
-        """Raises `RequestError` if a draft model is needed and missing."""
+        """Raises `RequestError` if a needed draft model is missing."""
         request, side, opening = context.request, context.side, context.opening
         assert isinstance(request, EdgeRequest)
         self._target = side.local_target or side.target
@@ -247,7 +241,7 @@ class EdgeDevice(GatheringDevice):
         if self._drafter is not None:
             rooms.append(self._drafter.room(opening, drafter_reserve(opening, self._nodes)))
         super().__init__(context, "text", max(0, min(rooms)), both=request.sources == "both")
-        # A target in memory never waits, and two models that compute at once slow each other down.
+        # A target in memory never waits, and two computing models slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
         config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
         self._rounds = TreeRounds(config, make_growth(request, TreeHistory.of(side)))
@@ -296,12 +290,12 @@ class EdgeDevice(GatheringDevice):
         )
 
     def _spent(self) -> tuple[float, int]:
-        """Total seconds that the target has waited for layers, and bytes that it has read."""
+        """Seconds that the target has waited for layers, and bytes read."""
         streamed = self._target.decoder.streamed
         return (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
 
     def found(self, own: list[Document], fetched: list[Document]) -> None:
-        """Make rows of the documents, the same for both models, and begin."""
+        """Begin on rows of the documents, the same for both models."""
         context, opening, driver = self.context, self.context.opening, self.answer
         rows = self._target.arrange(opening, own, fetched, self._room)
         rows.note(context.record)
@@ -310,7 +304,7 @@ class EdgeDevice(GatheringDevice):
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:
-    """The rule that `request` names; 'width' fits as many branches as the tree holds."""
+    """Make the request's rule; 'width' fits as many branches as the tree holds."""
     match request.growth:
         case "chain":
             return EvenGrowth(request.draft_length)

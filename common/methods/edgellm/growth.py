@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from common.answer.values import ROOT
 
 # --- tree
-# The tree of tokens that a draft model grows after the decided tokens.
 
 
 class Candidate(NamedTuple):
-    """A possible next token with the draft model's probability.
+    """A possible next token with its share of the speeds in the verifier's race.
 
-    The probability is the token's share of the speeds in the verifier's race. At temperature 0 it is the probability
-    before the temperature.
+    At temperature 0 that is the draft model's probability before the temperature.
     """
 
     token: int
@@ -30,21 +28,21 @@ class Candidate(NamedTuple):
 
 
 class TokenTree:
-    """Nodes in order of addition, parents first.
+    """A draft model's tree after the decided tokens; parents come first.
 
     A branch is a leaf with its ancestors. Its probability C is the product of its tokens' probabilities, its length
-    their number. Nothing is added after an end of the sequence or beyond `limit` tokens.
+    their number. Nothing follows an end of the sequence or `limit` tokens.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.tokens: list[int] = []
         self.parents: list[int] = []
-        self.confidences: list[float] = []  # C of the branch up to each node
-        self.lengths: list[int] = []  # of the branch up to each node
-        self.read: list[int] = []  # nodes that the draft model has read, in that order
+        self.confidences: list[float] = []  # C up to each node
+        self.lengths: list[int] = []  # up to each node
+        self.read: list[int] = []  # by the draft model, in order
         self.root_read = False
-        self.offered: dict[int, Sequence[Candidate]] = {}  # the draft model's candidates after each read node
+        self.offered: dict[int, Sequence[Candidate]] = {}  # candidates after each read node
         self._ends: set[int] = set()
 
     def __len__(self) -> int:
@@ -57,10 +55,7 @@ class TokenTree:
         eos: Collection[int],
         offered: Sequence[Candidate] = (),
     ) -> None:
-        """Note that the draft model has read `node` or the ROOT; add `candidates` after it.
-
-        `candidates` are the chosen ones of those `offered`.
-        """
+        """Note that the draft model has read `node` (or the ROOT); add `candidates` of `offered`."""
         self.note_read(node)
         if offered:
             self.offered[node] = offered
@@ -74,14 +69,14 @@ class TokenTree:
             self.lengths.append(length + 1)
 
     def note_read(self, node: int) -> None:
-        """Note that the draft model has read `node` or the ROOT."""
+        """Note that the draft model has read `node` (or the ROOT)."""
         if node == ROOT:
             self.root_read = True
         else:
             self.read.append(node)
 
     def ends(self, node: int) -> bool:
-        """Whether `node` is an end of the sequence."""
+        """Whether `node` ends the sequence."""
         return node in self._ends
 
     @property
@@ -96,13 +91,12 @@ class TokenTree:
 
     @property
     def leaves(self) -> list[int]:
-        """The last nodes of all branches."""
         inner = set(self.parents)
         return [node for node in range(len(self)) if node not in inner]
 
     @property
     def best(self) -> int:
-        """The first leaf with the most probable branch; ROOT if empty."""
+        """The most probable branch's leaf, first of equals; ROOT if empty."""
         return max(self.leaves, key=lambda leaf: (self.confidences[leaf], -leaf), default=ROOT)
 
     @property
@@ -111,7 +105,6 @@ class TokenTree:
         return 1.0 if not self.tokens else self.confidences[self.best]
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of `node` with `token`, or None."""
         return next((each for each in self._children(node) if self.tokens[each] == token), None)
 
     def path(self, node: int) -> list[int]:
@@ -126,22 +119,22 @@ class TokenTree:
         """The length of the longest branch through `node`."""
         longest = 0 if node == ROOT else self.lengths[node]
         below = {node}
-        for each in range(len(self)):  # parents come first
+        for each in range(len(self)):  # parents first
             if self.parents[each] in below:
                 below.add(each)
                 longest = max(longest, self.lengths[each])
         return longest
 
     def below(self, node: int) -> TokenTree:
-        """The subtree after `node`, with probabilities divided by the node's C."""
+        """The subtree after `node`, with C divided by the node's."""
         below = {node}
-        for each, parent in enumerate(self.parents):  # parents come first
+        for each, parent in enumerate(self.parents):  # parents first
             if parent in below:
                 below.add(each)
         return self._part(node, below - {node})
 
     def pruned(self, nodes: Collection[int]) -> TokenTree:
-        """The tree restricted to `nodes`, whose parents must be among them or the ROOT."""
+        """The tree of `nodes` only, which must contain their parents."""
         return self._part(ROOT, set(nodes))
 
     def _part(self, root: int, kept: Collection[int]) -> TokenTree:
@@ -166,28 +159,27 @@ class TokenTree:
 
 
 # --- matching
-# The matching part of a tree, given the verifier's tokens after its nodes.
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """Outcome of a verification."""
 
-    nodes: tuple[int, ...]  # matching nodes, from the root
-    token: int | None  # the next token; None after an end of the sequence
-    whole: int  # N_all: the length of the best matching branch, the longest of several
+    nodes: tuple[int, ...]  # from the root
+    token: int | None  # the next one; None after a sequence end
+    whole: int  # N_all: length of the longest branch through the match
 
     @property
     def correct(self) -> int:
-        """N_correct: matching tokens of that branch."""
+        """N_correct: matching tokens."""
         return len(self.nodes)
 
 
 def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
-    """Descend from the root while the drawn token is a child of the node.
+    """Follow the drawn tokens from the root while the tree has them.
 
-    `drawn` has the token after the ROOT and after every node except sequence ends. Each token was drawn from the
-    verifier's distribution without regard to the tree. So the outcome follows that distribution for any drafts.
+    `drawn` has a token for the ROOT and all nodes except sequence ends, each drawn independently of the tree. So the
+    outcome follows the verifier's distribution for any drafts.
     """
     node, token = ROOT, drawn[ROOT]
     nodes: list[int] = []
@@ -200,11 +192,10 @@ def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
 
 
 # --- threshold
-# The threshold of branches' probabilities: a tree is verified when no branch reaches it (EdgeLLM §III-C).
+# A tree is verified when no branch's probability reaches the threshold α (EdgeLLM §III-C).
 #
-# The threshold α follows the quality of the drafts. If all drafts were right, α is halved. Otherwise it is divided by
-# T_c^(wrong share): Eq. 3 according to its text (the printed formula has the wrong share alone). T_c is usually below
-# α, so an entirely wrong tree would lead to more than 1.
+# If all drafts were right, α is halved. Otherwise it is divided by T_c^(wrong share): Eq. 3 by its text (printed is the
+# wrong share alone). T_c is usually below α, so an entirely wrong tree would lead to more than 1.
 
 FIRST: Final = 0.01  # α of a new answer, §III-C
 LEAST: Final = 1e-4
@@ -217,10 +208,7 @@ class Threshold:
         self.value = first
 
     def judged(self, correct: int, whole: int, confidence: float) -> None:
-        """Update α: `correct` of `whole` tokens of the best matching branch were right.
-
-        `confidence` is the tree's T_c.
-        """
+        """`correct` of `whole` tokens of the best match were right; `confidence` is T_c."""
         if not whole:
             return
         if correct == whole:
@@ -235,18 +223,18 @@ class Threshold:
 
 
 class Growth(Protocol):
-    """A growth rule. It never depends on the verifier's tokens."""
+    """A rule that never depends on the verifier's tokens."""
 
     def leaf(self, tree: TokenTree) -> int | None:
-        """The node to decode after, ROOT for an empty tree; None if the tree is complete."""
+        """The node to decode after, ROOT if empty; None if the tree is complete."""
         ...
 
     def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The `candidates` (most probable first) to add after `node`."""
+        """The `candidates` (most probable first) to add."""
         ...
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
-        """The nodes to verify in a complete tree, with their parents; the others are dropped."""
+        """The nodes to verify, with their parents; the rest is dropped."""
         ...
 
     def judged(self, tree: TokenTree, found: Match) -> None:
@@ -255,21 +243,21 @@ class Growth(Protocol):
 
 
 class WholeTreeRule:
-    """A rule that verifies the whole tree and learns nothing."""
+    """Verifies the whole tree and learns nothing."""
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
         return range(len(tree))
 
     def judged(self, tree: TokenTree, found: Match) -> None:
-        """Ignore the outcome."""
+        """Ignore it."""
 
 
 class AdaptiveGrowth(WholeTreeRule):
     """Grows where it is worth most (EdgeLLM §III-B).
 
-    Among M nodes, a branch of probability C deserves M C nodes. The leaf with the largest M C - length is extended.
-    Candidates with a C of at least the threshold enter beside the likeliest (ours; the paper does not say how branches
-    begin). The tree is complete with `size` nodes, or when no extensible branch reaches the threshold.
+    Among M nodes a branch deserves M C. The leaf with the largest M C - length is extended. Candidates with C at the
+    threshold join the likeliest (ours; the paper leaves it open). The tree is complete with `size` nodes, or when no
+    extensible branch reaches the threshold.
     """
 
     def __init__(self, size: int, threshold: Threshold) -> None:
@@ -296,7 +284,7 @@ class AdaptiveGrowth(WholeTreeRule):
 
 
 class EvenGrowth(WholeTreeRule):
-    """`width` branches of equal `length` that part at the first token; a chain for width 1."""
+    """`width` branches of equal `length` from the first token on."""
 
     def __init__(self, length: int, width: int = 1) -> None:
         self._length, self._width = length, width
@@ -326,41 +314,41 @@ class NoGrowth(WholeTreeRule):
 # --- agreement
 # Probability that the verifier draws a candidate, learned from its draws.
 #
-# The draft model gives each candidate's share of the speeds, s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T, in the verifier's
-# race. That race uses the same noise E with the verifier's distribution p. For p = q the first candidate wins. If ln
-# p_i differs from ln q_i by Gumbel noise of scale 1/κ, candidate i wins with probability
+# The draft model gives each candidate's speed share s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T. The verifier's race uses the
+# same noise E with its distribution p. For p = q the first candidate wins. If ln p_i differs from ln q_i by Gumbel
+# noise of scale 1/κ, candidate i wins with probability
 #
 #     s_i^κ / Σ_j s_j^κ
 #
-# At temperature 0, s = q, and κ = 1 trusts the draft model's probabilities. The distance of two models varies by
-# position. So each of a few κ has a weight, the share of recent positions that it explains (EM).
+# At temperature 0, s = q, and κ = 1 trusts the draft model. The models' distance varies by position. So each of a few κ
+# has a weight, the share of recent positions it explains (EM).
 
 EXPONENTS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # positions credited to each exponent in advance
-MEMORY: Final = 128  # latest positions that count
-_STEPS: Final = 4  # EM steps after each position; the weights were nearly right before
+PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # positions credited in advance
+MEMORY: Final = 128  # positions
+_STEPS: Final = 4  # of EM per position, from nearly right weights
 _LEAST: Final = 1e-12  # least probability
 
 
 class Agreement:
-    """The agreement of a draft model and a verifier, across answers. One thread reports draws; any may read."""
+    """A draft model's agreement with a verifier, across answers. One thread writes, any reads."""
 
     def __init__(self, prior: Sequence[float] = PRIOR) -> None:
-        """`prior`: positions credited to each exponent, not negative, some positive."""
+        """`prior`: positions credited per exponent, not negative, some positive."""
         self._exponents = np.asarray(EXPONENTS)
         self._prior = np.asarray(prior, np.float64)
         self._weights = self._prior / self._prior.sum()
-        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods of the drawn tokens, by exponent
+        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods by exponent
 
     def of(self, shares: Sequence[float]) -> list[float]:
-        """The probability of each candidate to be drawn, from the positive `shares` of all.
+        """Each candidate's chance to be drawn, from positive `shares` with sum at most 1.
 
-        The shares sum to at most 1. Unlisted tokens have the rest.
+        Unlisted tokens have the rest.
         """
         return np.minimum(self._weights @ self._wins(shares), 1.0).tolist() if len(shares) else []
 
     def judged(self, shares: Sequence[float], drawn: int | None) -> None:
-        """Note the drawn candidate among those with `shares`; None: an unlisted token."""
+        """Note the drawn candidate's index; None: an unlisted token."""
         if not len(shares):
             return
         wins = self._wins(shares)
@@ -374,34 +362,33 @@ class Agreement:
         self._weights = weights  # one assignment, for concurrent readers
 
     def _wins(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Probabilities of the candidates by exponent, `[exponents, candidates]`."""
+        """`[exponents, candidates]`."""
         logs = np.log(np.asarray(shares, np.float64))
-        # Dividing by the largest prevents overflow.
+        # Prevents overflow.
         powers = np.exp(self._exponents[:, None] * (logs - logs.max()))
-        # Unlisted tokens are no more probable than the last listed one: they count as tokens of that share.
+        # Unlisted tokens count as tokens of the last listed share.
         last, rest = float(logs.min()), max(0.0, 1.0 - math.fsum(shares))
         unlisted = np.exp(self._exponents * (last - logs.max())) * (rest / math.exp(last))
         return np.asarray(powers / (powers.sum(axis=1) + unlisted)[:, None])
 
 
 # --- times
-# Measured times of growing and verifying trees. No clock is read.
 
-WINDOW: Final = 32  # steps, and passes, that count
-# Strength of the prior for a node's time: a window of passes with this standard deviation of their node counts. Passes
-# of one size tell nothing about it, and other disk users look like it.
+WINDOW: Final = 32  # steps, and passes
+# The prior of a node's time weighs as a window of passes with this standard deviation of node counts. Passes of one
+# size tell nothing, and other disk users look like it.
 _SPREAD: Final = 16.0
 
 
 class TreeTimes:
-    """Seconds of a draft step, of a verifying pass, and of each node, across answers.
+    """Seconds of a draft step, a verifying pass and each node, across answers.
 
-    One thread reports draft steps and one reports passes; any may read. `draft` is a draft step, `verify` (positive) a
-    pass without nodes, and `node` the extra time per node.
+    One thread reports draft steps, one passes; any may read. `verify` (positive) is a pass without nodes, `node` the
+    time per node.
     """
 
     def __init__(self, draft: float, verify: float, node: float = 0.0) -> None:
-        """Set the priors, in seconds. Raises `ValueError` for impossible ones."""
+        """Set the priors. Raises `ValueError` for impossible ones."""
         if not (0.0 <= draft < math.inf and 0.0 < verify < math.inf and 0.0 <= node < math.inf):
             raise ValueError(f"a draft step of {draft} s, a pass of {verify} s and {node} s a node are not possible")
         self.draft, self.verify, self.node = draft, verify, node
@@ -410,43 +397,41 @@ class TreeTimes:
         self._passes: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # nodes, seconds
 
     def drafted(self, seconds: float) -> None:
-        """Note a draft step."""
         self._drafts.append(max(0.0, seconds))
         self.draft = median(self._drafts)
 
     def verified(self, nodes: int, seconds: float) -> None:
-        """Note a pass that read `nodes` nodes and little else."""
+        """Note a pass that read little besides `nodes` nodes."""
         self._passes.append((nodes, max(0.0, seconds)))
         self.node, self.verify = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
-        """Seconds per node (least squares with the prior), and of a pass without nodes."""
+        """Seconds per node (least squares with the prior), and of an empty pass."""
         sure = WINDOW * _SPREAD**2
         nodes, seconds = (fmean(each) for each in zip(*self._passes, strict=True))
         both = sum((one - nodes) * (other - seconds) for one, other in self._passes)
         spread = sum((one - nodes) ** 2 for one, _ in self._passes)
         node = max(0.0, (sure * self._believed + both) / (sure + spread))
-        least = min(taken for _, taken in self._passes) / 2  # guards against a slightly wrong slope
+        least = min(taken for _, taken in self._passes) / 2  # if the slope is slightly wrong
         return node, max(median(taken - node * count for count, taken in self._passes), least, 1e-9)
 
 
 # --- best_first
-# Trees with the most expected tokens per second, grown best first while worthwhile.
+# Trees with the most expected tokens per second, grown best first.
 #
-# If nodes match with probabilities C_i (of their branches), a tree decides 1 + Σ C_i tokens in expectation. A round
-# takes
+# If nodes match with probabilities C_i (of their branches), a tree decides 1 + Σ C_i expected tokens. A round takes
 #
 #     T = draft steps · T_S + T_L + nodes · T_N
 #
-# A node is verified while C > (1 + Σ C) / T · T_N, because it increases the tokens per second. Nodes enter by
-# decreasing C, so parents come first and one run finds the best trees of all sizes. A draft step is worthwhile while
-# its expected tokens exceed (1 + Σ C) / T · T_S. A step towards the answer's end, which saves a pass, is worthwhile
-# while that pass and the tokens before the end exceed it.
+# A node is verified while C > (1 + Σ C) / T · T_N, which raises the tokens per second. Nodes enter by decreasing C, so
+# parents come first, and one run finds the best trees of all sizes. A draft step is worthwhile while its expected
+# tokens exceed (1 + Σ C) / T · T_S. The answer's end saves a pass: steps towards it may count that pass and the tokens
+# on the way.
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenNodes:
-    """The nodes to verify, most probable first, and the result of a round with them."""
+    """The nodes to verify, most probable first, and the round's result."""
 
     nodes: tuple[int, ...]
     expected: float  # tokens
@@ -454,15 +439,14 @@ class ChosenNodes:
 
     @property
     def rate(self) -> float:
-        """Expected tokens per second."""
         return self.expected / self.seconds
 
 
 class BestFirst:
-    """Implements `Growth`. Keeps all drafts that may still be among the `size` best nodes."""
+    """Implements `Growth`. Keeps drafts that may still be among the `size` best."""
 
     def __init__(self, size: int, times: TreeTimes, agreement: Agreement) -> None:
-        """`times` and `agreement` may come from earlier answers, and continue to learn."""
+        """`times` and `agreement` may come from earlier answers."""
         self._size, self._times, self._agreement = size, times, agreement
 
     def leaf(self, tree: TokenTree) -> int | None:
@@ -504,7 +488,7 @@ class BestFirst:
             self._agreement.judged([each.probability for each in offered], place)
 
     def choice(self, tree: TokenTree) -> ChosenNodes:
-        """The best nodes, at most `size`, that are worth their time."""
+        """The best nodes worth their time, at most `size`."""
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
         nodes: list[int] = []
@@ -518,19 +502,19 @@ class BestFirst:
         return ChosenNodes(tuple(nodes), expected, seconds)
 
     def _gain(self, tree: TokenTree, now: ChosenNodes, probable: float, shares: Sequence[float]) -> float:
-        """The expected tokens of a draft step after a leaf with C `probable`; `shares`: of its candidates."""
+        """Expected tokens of a draft step after a leaf of C `probable`."""
         least = self._least(tree, now)
         return sum(max(0.0, probable * share - least) for share in shares)
 
     def _least(self, tree: TokenTree, now: ChosenNodes) -> float:
-        """The least value of a further node, which costs time or displaces another."""
+        """A further node costs time, or displaces another."""
         least = now.rate * self._times.node
         return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A possible end of the answer, after a branch of this length."""
+    """A possible end of the answer after a branch."""
 
     length: int
     probability: float
@@ -549,10 +533,10 @@ def _ends(tree: TokenTree) -> list[End]:
 
 
 def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
-    """The expected tokens per draft step on the way from a leaf to an end.
+    """Expected tokens per draft step from a leaf to an end, each keeping `share` of C.
 
-    Each step keeps this `share` of C. A finished answer needs no further pass, so an end is worth the `further` tokens
-    of a pass. Returns 0 if the end's C would not exceed `least`.
+    A finished answer needs no further pass, so an end is worth its `further` tokens. Returns 0 if the end's C is not
+    above `least`.
     """
     steps, probable = max(1, end.length - tree.lengths[leaf]), tree.confidences[leaf]
     reached = probable * share**steps
@@ -563,7 +547,7 @@ def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, fu
 
 
 def _shares(tree: TokenTree) -> list[float]:
-    """Mean shares of the first, second and further candidates in the C of read nodes."""
+    """Shares of the first, second and further candidates in the read nodes' C."""
     found: list[float] = []
     ranks: dict[int, int] = {}
     for node, parent in enumerate(tree.parents):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
-TREE_SIZE = 128  # default limit of a tree's drafts
+TREE_SIZE = 128  # drafts
 
 
 class EdgeRequest(Request):
@@ -28,12 +28,12 @@ class EdgeRequest(Request):
     draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
     growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
     tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
-    threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
+    threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # initial alpha
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
 
 
 class EdgeLlm:
-    """Implements `Method`. The cloud gets at most the question and the earlier questions, for its documents."""
+    """Implements `Method`. The cloud gets at most the question and earlier ones, to find documents."""
 
     name: ClassVar[str] = "edgellm"
     request: ClassVar[type[Request]] = EdgeRequest
@@ -51,7 +51,7 @@ class EdgeLlm:
         check_processors(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return opening  # never sent: `Fetch` requests the cloud's documents
+        return opening  # not sent; `Fetch` requests documents
 
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.edgellm.device import EdgeDevice
@@ -63,7 +63,7 @@ class EdgeLlm:
 
 
 def relief() -> type[TreeRelief]:
-    """The larger model that replaces an absent cloud verifier."""
+    """The larger model that replaces an absent verifier."""
     from common.methods.edgellm.relief import TreeRelief
 
     return TreeRelief

@@ -19,10 +19,10 @@ FAILED = "{} The draft model goes on alone."
 
 
 class TreeRelief:
-    """Continues an answer with `local_target` while its verifier is away, if that model exists.
+    """Continues an answer with `local_target`, if any, while its verifier is away.
 
-    The answer's own draft job rests meanwhile, because trees have rows of their own. The request's processors apply.
-    The verifier's `cut` of its distribution applies here, too.
+    The answer's own draft job rests, because trees have their own rows. The request's processors and the verifier's
+    `cut` apply.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TreeRelief:
         return self._target is not None and not self._failed
 
     def begin(self, found: PromptRows) -> None:
-        """Take over the draft model's rows if the cloud is away. On the retrieval thread."""
+        """Start to decide on rows of `found` if the cloud is away. On the retrieval thread."""
         target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
         with self._driver.lock:
             if target is None or self._driver.over or self._trees is not None or machine.state != "relieved":
@@ -59,11 +59,11 @@ class TreeRelief:
         self._context.note(RELIEVED.format(rounds.position))
         try:
             begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
-        except RequestError as error:  # a tree's rows need more memory than the draft model's
+        except RequestError as error:  # a tree's rows need more memory
             trees.end(error)
 
     def end(self) -> None:
-        """Stop deciding: the answer is over or the cloud is back."""
+        """Stop: the answer is over or the cloud is back."""
         with self._driver.lock:
             trees, self._trees = self._trees, None
             self._part.resting = False
@@ -75,7 +75,7 @@ class TreeRelief:
     def committed(self, commit: Commit) -> bool:
         with self._driver.lock:
             if commit.position != self._machine.position:
-                return False  # a late verdict decided it, so the trees' further tokens do not follow the answer
+                return False  # a late verdict decided it; the trees follow other tokens
             self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
             return self._machine.state == "relieved" and not self._driver.over
 

@@ -1,7 +1,7 @@
-"""One answer as a state machine: one tree is verified while the next grows (EdgeLLM §III).
+"""One answer as a state machine: a tree is verified while the next grows (EdgeLLM §III).
 
-Drafts during a verification are provisional: they follow the tree's most probable branch. They start the next tree if
-that branch matches as a whole and the verifier's next token is among their first.
+Drafts during a verification follow the tree's most probable branch. They start the next tree if that branch matches
+wholly and the verifier's next token is among their first.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class TreeConfig:
     ahead: bool = False  # draft during a verification
 
     def ends(self, token: int, length: int) -> bool:
-        """Whether an answer of `length` tokens with the last `token` is complete."""
+        """Whether an answer of `length` tokens ending in `token` is complete."""
         return token in self.eos or length >= self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The outcome of a verification: actions, and the index of each token's distribution."""
+    """Actions of a verification, and the index of each token's distribution."""
 
     places: tuple[int, ...]
     actions: tuple[Action, ...]
@@ -38,7 +38,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftStep:
-    """A wanted step of the draft model: the node to decode after, and the reading for it."""
+    """A wanted step: the node to decode after, and the reading."""
 
     tree: TokenTree
     node: int
@@ -47,38 +47,37 @@ class DraftStep:
 
 @dataclass(slots=True)
 class TreeCounters:
-    drafted: int = 0  # draft steps
-    late: int = 0  # draft steps of finished rounds
-    ahead: int = 0  # draft steps during a verification
-    kept: int = 0  # those that the next tree begins with
+    drafted: int = 0  # steps
+    late: int = 0  # steps of finished rounds
+    ahead: int = 0  # steps during a verification
+    kept: int = 0  # kept for the next tree
     rounds: int = 0  # verifications
-    nodes: int = 0  # verified nodes
+    nodes: int = 0  # verified
     accepted: int = 0
-    rejected: int = 0  # rounds in which the best branch did not match as a whole
+    rejected: int = 0  # rounds whose best branch did not match wholly
 
 
 class TreeRounds:
-    """The drafter and the verifier of one answer. Both models request work and report results."""
+    """One answer's drafter and verifier. Both models request work and report results."""
 
     aggregator: ClassVar[Side] = "device"
 
     def __init__(self, config: TreeConfig, growth: Growth, decided: Sequence[int] = ()) -> None:
-        """`decided` are the initial tokens of the answer."""
+        """`decided`: initial tokens of the answer."""
         self.config = config
         self.counters = TreeCounters()
-        self.epoch = 0  # number of finished verifications
+        self.epoch = 0  # finished verifications
         self.finished: FinishReason | None = None
         self._growth = growth
         self._path = list(decided)
         self._tree = self._new_tree()
         self._verifying = False
-        self._ahead: TokenTree | None = None  # after the tree's best branch, during a verification
-        self._step: DraftStep | None = None  # the latest result of the growth rule
+        self._ahead: TokenTree | None = None  # after the best branch, during a verification
+        self._step: DraftStep | None = None  # of the growth rule
         self._stale = True  # a tree has changed since
 
     @property
     def position(self) -> int:
-        """Number of decided tokens."""
         return len(self._path)
 
     @property
@@ -96,7 +95,7 @@ class TreeRounds:
         return None if found is None else found.reading
 
     def drafted(self, reading: TreeWork, candidates: Sequence[Candidate]) -> None:
-        """Add the most probable tokens after `draft`'s reading, likeliest first, at least one."""
+        """Add the candidates after `draft`'s reading, likeliest first, at least one."""
         self.counters.drafted += 1
         found = self._wanted()
         if found is None or reading != found.reading:
@@ -113,7 +112,7 @@ class TreeRounds:
     # --- the verifier
 
     def verify(self) -> TreeWork | None:
-        """The verifier's next reading, which stops the tree's growth. None while the tree grows."""
+        """The verifier's next reading, which ends the growth; None while the tree grows."""
         if self.finished is not None or (not self._verifying and self._wanted() is not None):
             return None
         if not self._verifying:
@@ -127,7 +126,7 @@ class TreeRounds:
         return TreeWork(self.epoch, tuple(self._path), tokens, parents, len(nodes) + 1)
 
     def verified(self, reading: TreeWork, tokens: Sequence[int]) -> Verified:
-        """Decide by the tokens drawn from the distributions of `verify`'s reading."""
+        """Decide by the tokens drawn for `verify`'s reading."""
         if self.finished is not None or not self._verifying or reading.epoch != self.epoch:
             return Verified((), ())
         nodes = [ROOT, *self._verified_nodes()]
@@ -151,7 +150,7 @@ class TreeRounds:
     # --- inside
 
     def _new_tree(self) -> TokenTree:
-        # The verifier adds a token after any branch, so the last one need not be drafted.
+        # The verifier adds a token to any branch, so the last one need not be drafted.
         return TokenTree(self.config.max_tokens - 1 - self.position)
 
     def _new_ahead(self) -> TokenTree | None:
@@ -172,7 +171,7 @@ class TreeRounds:
         return kept
 
     def _wanted(self) -> DraftStep | None:
-        """The next draft step, cached: both models request it, and the rule is slow compared with a step."""
+        """Cached: both models ask, and the rule takes noticeable time."""
         if self._stale:
             self._step, self._stale = self._next_step(), False
         return self._step
@@ -185,10 +184,10 @@ class TreeRounds:
         return None if node is None else DraftStep(tree, node, self._draft_reading(tree, node))
 
     def _draft_reading(self, growing: TokenTree, node: int) -> TreeWork:
-        """Everything that the draft model has read, then `node` of the `growing` tree."""
+        """All nodes that the draft model has read, then `node` of `growing`."""
         tokens: list[int] = []
         parents: list[int] = []
-        base = ROOT  # the index of the tree's root
+        base = ROOT  # index of the tree's root
         for tree in (self._tree, self._ahead):
             if tree is None:
                 continue
@@ -206,7 +205,7 @@ class TreeRounds:
         return TreeWork(self.epoch, tuple(self._path), tuple(tokens), tuple(parents))
 
     def _verified_nodes(self) -> list[int]:
-        """Nodes that the verifier draws after: all except sequence ends."""
+        """All except sequence ends."""
         return [node for node in range(len(self._tree)) if not self._tree.ends(node)]
 
     def _count(self, found: Match, nodes: int) -> None:

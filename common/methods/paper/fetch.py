@@ -1,4 +1,4 @@
-"""Documents for a device that reads them itself (DRCG): retrieved, packed, sent with pacing."""
+"""Documents for a device that reads them itself (DRCG), sent with pacing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Error, Fetch, Form, Message, Open
 
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
-PREPARED = 2**22  # bytes of waiting parts that postpone the next document
+PREPARED = 2**22  # waiting bytes that postpone the next document
 
 
 class FetchCloud:
@@ -39,11 +39,11 @@ class FetchCloud:
         self._context = context
         self._over = False
         self._hits: Sequence[Hit] = ()
-        self._prepared = 0  # documents whose parts were made
-        self._preparing = True  # a retrieval or a preparation is running
+        self._prepared = 0  # documents in parts
+        self._preparing = True  # or retrieving
         self._parts = DocumentOutbox(request.session, context.send, context.queued)
-        self.began = self._moved = time.monotonic()  # `_moved`: time of the latest sent part
-        self._lock = threading.Lock()  # protects all changing fields
+        self.began = self._moved = time.monotonic()  # `_moved`: latest sent part
+        self._lock = threading.Lock()  # of all changing fields
 
     def begin(self) -> None:
         self._later(self._retrieve)
@@ -62,7 +62,7 @@ class FetchCloud:
 
     def closing(self) -> Iterator[Message]:
         self.end()
-        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # there is nothing to report
+        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # nothing to report
 
     def given_up(self) -> Error:
         return Error(self._request.session, "failed", "The documents were not taken in time.")
@@ -144,11 +144,10 @@ class FetchCloud:
 
 
 # --- device_half
-# The cloud's documents on the device, which answers alone.
 
 
 class FetchDevice(GatheringDevice):
-    """Implements `DeviceHalf`: fetches and retrieves documents, then answers from both."""
+    """Implements `DeviceHalf`: fetches documents, and answers from both sides'."""
 
     def __init__(self, context: DeviceContext, form: Form) -> None:
         side, opening = context.side, context.opening

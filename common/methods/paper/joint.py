@@ -1,6 +1,6 @@
-"""Decisions in one process with both sides' mixtures, for a fetching device (DRCG).
+"""Decisions from both sides' mixtures in one process, for a fetching device (DRCG).
 
-Rounding, noise and weights equal those of two separate sides, which would decide the same tokens.
+Rounding, noise and weights are those of two sides, which would decide the same.
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ from proto.messages import Open
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointAttribution:
-    """Shares of both sides' documents, the device's first."""
+    """Shares of the documents, the device's first."""
 
     device: Attribution
     cloud: Attribution
-    masses: tuple[float, float]  # the token's probability in the (device's, cloud's) mixture, times that side's weight
+    masses: tuple[float, float]  # the token's probability per (device, cloud) mixture, times the weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Shares of the token's probability, [device documents + cloud documents + 1].
-
-        The last share belongs to no document.
-        """
+        """Shares in the token, [device docs + cloud docs + 1], the last of no document."""
         total = sum(self.masses)
         share = self.masses[1] / total if total > 0 else 0.0
         device, cloud = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)
@@ -40,13 +37,13 @@ class JointAttribution:
 
 
 class JointSampler(Protocol):
-    """Decides a position from both mixtures [vocab]; `eta` is the device's weight in units of 2**-16."""
+    """Decides from both mixtures [vocab]; `eta`: the device's weight, times 2**16."""
 
     def decide(self, position: int, device: torch.Tensor, cloud: torch.Tensor, eta: int) -> int: ...
 
 
 class JointRace:
-    """The race over all tokens' scores, with a certified winner; the lowest id wins ties."""
+    """The race over all tokens with a certified winner; the lowest id wins ties."""
 
     def __init__(self, seed: int, temperature: float, vocabulary: int, torch_device: str) -> None:
         self._seed = seed
@@ -83,10 +80,10 @@ class JointPaper:
 
 
 class JointDecision:
-    """Implements `Joint`: decides by the request's rule, and attributes tokens to documents."""
+    """Implements `Joint`: decides by the request's rule, and attributes tokens."""
 
     def __init__(self, sampler: JointSampler, likeliest: int = 0) -> None:
-        """`likeliest`: number of log-probabilities per token."""
+        """`likeliest`: log-probabilities per token."""
         self._sampler = sampler
         self._likeliest = likeliest
 
@@ -116,7 +113,7 @@ class JointDecision:
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> JointDecision:
-    """Make the joint sampler of `request`. Raises `ValueError` for incompatible options."""
+    """Make the request's joint sampler. Raises `ValueError` for incompatible options."""
     if request.sampler == "race":
         return JointDecision(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
     if request.codec == "race":

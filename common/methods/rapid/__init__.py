@@ -1,1 +1,1 @@
-"""One long document: read whole by the verifier and partly by the drafter (RAPID), or by one model alone."""
+"""One long document: read whole and in part (RAPID), or by one model alone."""

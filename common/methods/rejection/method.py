@@ -33,13 +33,13 @@ class QsvRequest(LatticeRequest):
 
 
 def check_ahead(request: QsvRequest) -> None:
-    """Refuse a policy that chooses resolutions, when drafting several proposals at once."""
+    """Refuse a policy that chooses resolutions, when drafting ahead."""
     if request.ahead and request.draft_policy == "ddqn":
         raise RequestError("Drafting ahead needs one resolution, and policy 'ddqn' chooses among them.", "ahead")
 
 
 class Dsd(DraftVerify):
-    """Distributed speculative decoding: sends the drafter's truncated distributions up."""
+    """Distributed speculative decoding: truncated draft distributions go up."""
 
     name: ClassVar[str] = "dsd"
     request: ClassVar[type[Request]] = SplitRequest
@@ -51,13 +51,13 @@ class Dsd(DraftVerify):
 
 
 class Dssd(Dsd):
-    """Distributed split speculative decoding: a number per token up, a distribution down after a rejection."""
+    """Distributed split speculative decoding: a number per token up, a rejecting distribution down."""
 
     name: ClassVar[str] = "dssd"
 
 
 class Qsv(Dsd):
-    """Quantise, sample, verify: sends distributions up, rounded to a lattice before drawing."""
+    """Quantise, sample, verify: distributions go up, rounded to a lattice before drawing."""
 
     name: ClassVar[str] = "qsv"
     request: ClassVar[type[Request]] = QsvRequest

@@ -44,13 +44,13 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Open, Propose
 
 # --- judges
-# Acceptance or replacement of proposed tokens; the payloads differ (DSSD, Algorithms 1 and 2; QSV, §3).
+# The payloads differ (DSSD, Algorithms 1 and 2; QSV, §3).
 
 _PROBABILITY: Final = struct.Struct("<d")
 
 
 def judge(draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
-    """The verdict on tokens proposed from `place` on; draws the replacement or bonus."""
+    """The verdict on tokens from `place` on, with a drawn replacement or bonus."""
     accepted, behind = count_accepted(draws, place, proposed, targets)
     if accepted == len(proposed):
         drawn = [bonus(target.distribution, draws(behind)) for target in targets[accepted:]]
@@ -64,7 +64,7 @@ def judge(draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], target
 def count_accepted(
     draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]
 ) -> tuple[int, DrawPoint]:
-    """The number of accepted leading tokens, and the next place."""
+    """The number of accepted tokens, and the next place."""
     for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
         if not accepts(draft.token, draft.probability, target.distribution, draws(place)):
             return accepted, place
@@ -73,7 +73,7 @@ def count_accepted(
 
 
 class Quick:
-    """`Judge` of methods with quickly read proposals, in part."""
+    """A part of `Judge` for quickly read proposals."""
 
     slow: ClassVar[bool] = False
 
@@ -82,7 +82,7 @@ class Quick:
 
 
 class WholeDistributions:
-    """`Judge` of methods that propose distributions, in part."""
+    """A part of `Judge` for proposed distributions."""
 
     slow: ClassVar[bool] = True
     draws: DrawsAt
@@ -96,7 +96,7 @@ class WholeDistributions:
 
 @dataclass(frozen=True, slots=True)
 class SparseJudge(WholeDistributions, Quick):
-    """Implements `Judge` for proposals with whole distributions."""
+    """Implements `Judge` for whole distributions."""
 
     draws: DrawsAt
     vocabulary: int
@@ -115,7 +115,7 @@ class SparseJudge(WholeDistributions, Quick):
 
 @dataclass(frozen=True, slots=True)
 class ScalarDrafts(Drawing):
-    """Implements `Drafts`: tokens with their probabilities. The device draws replacements."""
+    """Implements `Drafts`: tokens with probabilities. The device draws replacements."""
 
     vocabulary: int
 
@@ -133,7 +133,7 @@ class ScalarDrafts(Drawing):
 
 @dataclass(frozen=True, slots=True)
 class ScalarJudge(Quick):
-    """Implements `Judge` for proposals with one probability per token."""
+    """Implements `Judge` for one probability per token."""
 
     draws: DrawsAt
 
@@ -160,7 +160,7 @@ class ScalarJudge(Quick):
 
 @dataclass(frozen=True, slots=True)
 class LatticeJudge(WholeDistributions):
-    """Implements `Judge` for lattice distributions of the allowed `resolutions`."""
+    """Implements `Judge` for lattice distributions of `resolutions`."""
 
     draws: DrawsAt
     vocabulary: int
@@ -184,13 +184,12 @@ class LatticeJudge(WholeDistributions):
                 proposals.append(from_support(token, distribution))
             else:
                 token = message.tokens[place]
-                # A token without a unit was drawn before the rounding: as if its q were nearly 0.
+                # Drawn before the rounding: as if its q were nearly 0.
                 proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
         return proposals
 
 
 # --- scheme
-# The assembled mathematics of dsd, dssd and qsv.
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +209,14 @@ class RejectionScheme:
 
 
 def rejection_scheme(opening: Open, request: SplitRequest | QsvRequest, vocabulary: int) -> RejectionScheme:
-    """Make the scheme of one answer of method `opening.method`.
-
-    Raises `RequestError` for proposals that fit into no message.
-    """
+    """Make an answer's scheme. Raises `RequestError` for proposals too large for messages."""
     config = RoundsConfig.of(opening, vocabulary, request.ahead)
     draws = seeded(opening.seed)
     verifying = Warp(opening.temperature, request.top_k, opening.top_p)
     drafting = Warp(draft_temperature(opening, request), request.top_k, opening.top_p)
     if isinstance(request, QsvRequest):
         sizes, exact = lattice_bytes(request, vocabulary), request.order == "quantise-sample"
-        if request.ahead:  # drafts of several proposals at once share one resolution
+        if request.ahead:  # its proposals share one resolution
             first = first_resolution(sizes)
             sizes = {first: sizes[first]}
         config = replace(config, most=most_units(request, finest(sizes)))
