@@ -1,8 +1,7 @@
 """One side of an answer for the daemon's threads.
 
-One lock around the state machine coordinates all threads. The decoder thread delivers drafts, the link thread messages,
-the scheduler thread the time. The delivering thread also carries out the actions, which only fill queues and take
-microseconds.
+A lock around the state machine is the only coordination. The decoder thread delivers drafts, the link thread messages,
+the scheduler thread the time. Each also carries out the resulting actions, which fill queues in microseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from proto.messages import Message, Side
 
 
 class Observer(Protocol):
-    """Gets an answer's tokens and end, under its lock: be quick, and don't call the answer."""
+    """Gets an answer's tokens under its lock: be quick, don't call the answer."""
 
     def committed(self, commit: Commit) -> bool:
         """Process a final token. Returns whether the answer goes on."""
@@ -30,7 +29,7 @@ class Observer(Protocol):
     def withdrawn(self, position: int) -> None: ...
 
     def ended(self, failure: Exception | None) -> None:
-        """Process the end; `failure` is the reason for an incomplete answer."""
+        """Process the end; `failure` explains an incomplete answer."""
         ...
 
 
@@ -48,23 +47,23 @@ class NullObserver:
 
 
 class ModelThread(Protocol):
-    """An answer's view of the thread that owns a model."""
+    """An answer's view of a model's thread."""
 
     def wake(self) -> None:
         """Check the answers for new or withdrawn work."""
         ...
 
     def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
-        """Call `run` on the thread soon; the peer `tenant`, if any, pays for it."""
+        """Call `run` on the thread soon, charged to the peer `tenant`."""
         ...
 
 
 class StateMachine(Protocol):
-    """One side's state machine. Any thread may read the properties without the lock."""
+    """One side's state machine; any thread may read properties without the lock."""
 
     @property
     def epoch(self) -> int:
-        """Number of the current path; work of an older one is useless."""
+        """Number of the current path; older work is useless."""
         ...
 
     @property
@@ -82,7 +81,7 @@ W = TypeVar("W", bound=TreeWork)
 
 
 class Preview:
-    """Reports changed drafts after the decided tokens. Under the answer's lock."""
+    """Reports changed drafts, under the answer's lock."""
 
     def __init__(self, drafts: Callable[[], Sequence[int]], tell: Callable[[Sequence[int]], object]) -> None:
         self._drafts = drafts
@@ -90,7 +89,7 @@ class Preview:
         self._told: tuple[int, ...] = ()
 
     def show(self, decided: bool = False) -> None:
-        """Report changed drafts; `decided`: a decided token has withdrawn earlier ones."""
+        """Report changed drafts; `decided`: a token has withdrawn earlier ones."""
         if decided:
             self._told = ()
         drafts = tuple(self._drafts())
@@ -100,7 +99,7 @@ class Preview:
 
 
 class Driver:
-    """A machine with its lock; carries out its actions. `ModelSeat`s connect it with models."""
+    """A machine with its lock; `ModelSeat`s connect it with models."""
 
     def __init__(
         self,
@@ -112,10 +111,10 @@ class Driver:
         recorder: Recorder | None = None,
         preview: Preview | None = None,
     ) -> None:
-        """`role` is this side, `engines` are woken about work, `preview` shows drafts."""
+        """`engines` are woken about work; `preview` shows drafts."""
         self.role: Side = role
         self.machine = machine
-        self.recorder = recorder  # None: no trace requested
+        self.recorder = recorder  # None: no trace
         self.record = AnswerRecord()
         self.over = False  # finished, failed or cancelled
         self.lock = threading.RLock()
@@ -125,7 +124,7 @@ class Driver:
         self._observer = observer
 
     def apply(self, event: Callable[[], Sequence[object]]) -> None:
-        """Deliver an event to the machine and carry out its actions. From any thread."""
+        """Deliver an event, from any thread, and carry out its actions."""
         with self.lock:
             if not self.over:
                 self.carry_out(event())
@@ -141,17 +140,16 @@ class Driver:
     # --- under the lock
 
     def wake(self) -> None:
-        """Have the models check for work."""
         for engine in self._engines:
             engine.wake()
 
     def carry_out(self, actions: Sequence[object]) -> None:
-        """Carry out `actions`, in order; the answer may end with the last."""
+        """Carry out `actions` in order; the last may end the answer."""
         if self.recorder is not None:
             self.recorder.acted(actions, self.machine.aggregator, self.machine.position)
         goes_on = True
         for action in actions:
-            if goes_on or not isinstance(action, Commit):  # nothing after the end belongs to the answer
+            if goes_on or not isinstance(action, Commit):  # nothing after the end counts
                 goes_on = self.act(action) and goes_on
         self.record.forget_before(self.machine.position)
         if not goes_on:
@@ -179,7 +177,7 @@ class Driver:
 
 
 class ModelSeat(Generic[W]):
-    """One model's part in an answer, called by the engine's thread. Implements `Client`."""
+    """One model's part in an answer, on the engine's thread. Implements `Client`."""
 
     resting = False
 
@@ -190,15 +188,15 @@ class ModelSeat(Generic[W]):
         drawn: Callable[[W, Sequence[SideDraft], float, float], Sequence[object] | None],
         late: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Connect a model; all functions are called under the lock.
+        """All functions are called under the lock.
 
-        `work` returns the next work. `drawn` gets the drafts of a step, its seconds and the monotonic time in seconds;
-        it returns actions, or None if no work can have changed. `late` counts late drafts.
+        `work` returns the next work. `drawn` gets a step's drafts, seconds and monotonic end in seconds. It returns
+        actions, or None if work can't have changed. `late` counts late drafts.
         """
         self.driver = driver
         self.preempted = 0
-        self.recent: deque[float] = deque(maxlen=RECENT)  # seconds of steps
-        self.seconds = 0.0  # of all steps
+        self.recent: deque[float] = deque(maxlen=RECENT)  # seconds
+        self.seconds = 0.0  # in all
         self._work = work
         self._drawn = drawn
         self._late = late
@@ -221,11 +219,10 @@ class ModelSeat(Generic[W]):
             return None if self.over else self._work()
 
     def outdated(self, work: W) -> bool:
-        """Whether the running step for `work` has become useless. Lock-free: it reads two values."""
+        """Whether the step has become useless; reads two values without a lock."""
         return self.driver.over or self.driver.machine.epoch != work.epoch
 
     def drawn(self, work: W, drawn: Sequence[SideDraft], seconds: float) -> None:
-        """Deliver the drafts of a step, which took `seconds`."""
         ended = time.monotonic_ns()
         driver = self.driver
         with driver.lock:
@@ -243,7 +240,7 @@ class ModelSeat(Generic[W]):
                 driver.carry_out(actions)
 
     def gave_up(self, work: W, started: int) -> None:
-        """Note a preempted step that began at `started` (monotonic nanoseconds)."""
+        """Note a preempted step; `started` is monotonic nanoseconds."""
         self.preempted += 1
         if self.driver.recorder is not None:
             self.driver.recorder.step("pre-empted", work.position, work.epoch, started, time.monotonic_ns())

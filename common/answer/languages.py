@@ -1,7 +1,6 @@
 """Question words, grammar words and month names, by language.
 
-Languages: those that readers tell apart by letters (`readers/latin.py`), and those of other alphabets with own
-encodings. The lists have the words of questions and are incomplete.
+Readers tell these languages apart by letters (`readers/latin.py`) or encodings. The lists are incomplete.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from typing import Final
 
 # ruff: noqa: RUF001
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and question words, without elided forms
-# (apostrophes). English first.
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs, question words; no elided forms (apostrophes).
+# English first.
 GRAMMAR_WORDS: Final = {
     "english": (
         "a about after again all also am an and any anybody anyone anything are as at be because been before being"
@@ -211,7 +210,7 @@ GRAMMAR_WORDS: Final = {
         " 얼마인가요 얼마입니까 왜 우리 은 이 이것 있는 있다 있습니까 있나요 저 제 하는 한 할"
     ),
 }
-# Grammar words of other languages with another meaning in English.
+# Other languages' grammar words with a meaning in English.
 ALSO_ENGLISH: Final = (
     "ad am ante art barn bin bold car care come comment con den die do don dove era fin for fur gift hat her hun i"
     " list man mar me men mine mint mit most mot no nu on or pan par per pod pot pour rat sale sam see si sin so son"
@@ -227,7 +226,7 @@ UNSPACED_GRAMMAR: Final = (
     " の も か や た だ ใคร อะไร ที่ไหน ไหน เมื่อไร เมื่อไหร่ ทำไม อย่างไร เท่าไร เท่าไหร่ กี่ คือ เป็น ของ ที่ และ"
     " ใน มี ได้ ให้ จะ ก็"
 )
-# Month names, nominative and as in dates, with abbreviations.
+# Nominative, as in dates, and abbreviated.
 MONTH_NAMES: Final = (
     (
         "january jan januar januari janvier janv enero ene janeiro gennaio gen gener ianuarie ian tammikuu tammikuuta"

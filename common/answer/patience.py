@@ -1,6 +1,6 @@
-"""Limits on the wait for the other side, before reminders and before continuing alone.
+"""Limits on the wait for the other side: reminders, then continuing alone.
 
-A peer's claims count within local measurements and ceilings. Only progress extends the wait: decided tokens and wanted
+A peer's claims count within local measurements and ceilings. Only progress extends the wait: decided tokens, wanted
 bytes.
 """
 
@@ -17,42 +17,42 @@ SHORTEST_RESYNC: Final = 0.5  # seconds
 # Enough for a verdict and the next draft, a question and its answer, and lagging estimates.
 PATIENCE_TRIPS: Final = 3
 PATIENCE_STEPS: Final = 4
-PATIENCE_WAITS: Final = 4  # times a seldom exceeded wait: a busy machine's waits have a long tail
+PATIENCE_WAITS: Final = 4  # times a seldom exceeded wait, as busy machines have a long tail
 RESYNC_TRIPS: Final = 4
 RESYNC_STEPS: Final = 4
 
-# A peer can delay probe replies and tokens, and misreport its steps; these ceilings limit the effect.
+# Ceilings against a peer that delays replies and tokens, or misreports its steps.
 MOST_TRIP: Final = 8.0  # seconds; 5 s that vary by a fifth
 MOST_STEP: Final = 4.0  # seconds
-MOST_WAIT: Final = 8.0  # seconds of a measured wait
+MOST_WAIT: Final = 8.0  # seconds
 
 MOST_READING: Final = 300.0  # seconds to read a prompt or generate an answer
-FIRST_READING: Final = 45.0  # seconds of that until a longer one was measured
-TRUSTED: Final = 4  # times the measured readings of a cloud
-MOST_HALVINGS: Final = 5  # of that, one per wasted wait for a reading
-ANSWER_STEPS: Final = 4  # most cloud steps per token of an answer sent as a whole
+FIRST_READING: Final = 45.0  # seconds, until a longer one was measured
+TRUSTED: Final = 4  # times the measured readings
+MOST_HALVINGS: Final = 5  # one per wasted wait for a reading
+ANSWER_STEPS: Final = 4  # cloud steps per token of a whole answer
 
-STAGES: Final = 4  # times the patience, for all hopeful signs without progress
-MOST_COUNTED: Final = 0.25  # seconds between two looks; the excess is this side's own sleep
-MOST_ARRIVING: Final = 120.0  # seconds of an incoming message that do not count
-MOST_DOUBLINGS: Final = 5  # of the time that a cloud is distrusted after wasted waits
+STAGES: Final = 4  # times the patience, for all signs without progress
+MOST_COUNTED: Final = 0.25  # seconds between looks; the excess is own sleep
+MOST_ARRIVING: Final = 120.0  # uncounted seconds of an incoming message
+MOST_DOUBLINGS: Final = 5  # of a cloud's distrust after wasted waits
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
     """Limits in seconds."""
 
-    resync: float  # silence before the committed prefix is sent again
+    resync: float  # silence before a reminder
     patience: float  # silence before the device continues alone
-    arriving: bool = False  # a message is arriving, fast enough to wait for
-    reading: bool = False  # the other side reads its prompt, which tells nothing about single tokens
+    arriving: bool = False  # a message arrives fast enough
+    reading: bool = False  # the other side reads its prompt, so its silence says nothing about tokens
 
     @classmethod
     def of(cls, estimates: Estimates, longest: float | None, patience: float, usual: float | None = None) -> WaitLimits:
-        """Limits from the link and the cloud's steps, at least a working cloud's delay.
+        """At least a working cloud's delay, from the link and the cloud's steps.
 
-        `longest`: a seldom exceeded round trip, None before the first. `patience`: the device's minimum. `usual`: a
-        seldom exceeded wait for the cloud, None before the first; it bounds the cloud's claims about its steps.
+        `longest`: a seldom exceeded round trip. `patience`: the device's minimum. `usual`: a seldom exceeded wait,
+        which bounds the claimed steps. None before the first.
         """
         trip = min(longest or estimates.rtt, MOST_TRIP)
         step = min(estimates.cloud_decode, MOST_STEP if usual is None else usual, MOST_STEP)
@@ -63,26 +63,26 @@ class WaitLimits:
 
 
 class ReadingTrust:
-    """Bounds the time for a cloud's claimed reading or generation before its first token.
+    """Bounds the wait for a cloud that claims to read or generate.
 
-    The claim counts at the measured speed, or at the profile's before the first reading. The longest successful reading
-    bounds the next one. Each wasted wait halves the bound until a reading succeeds.
+    The claim counts at the measured speed, initially at the profile's. The longest success bounds the next wait. Each
+    wasted wait halves the bound until a success.
     """
 
     def __init__(self) -> None:
         self._longest = 0.0  # seconds
-        self._rates: deque[float] = deque(maxlen=8)  # seconds per token of the latest readings
+        self._rates: deque[float] = deque(maxlen=8)  # seconds per token
         self._vain = 0
 
     def seconds(self, prompt_tokens: int, tokens: int, step: float) -> float:
-        """Seconds to wait for `prompt_tokens` to read and `tokens` to generate at `step`."""
+        """Seconds to wait for `prompt_tokens` to read and `tokens` to generate."""
         step = min(step, MOST_STEP)
         rate = TRUSTED * max(self._rates) if self._rates else step
         bound = min(max(FIRST_READING, TRUSTED * self._longest), MOST_READING)
         return min(prompt_tokens * rate + ANSWER_STEPS * tokens * step, bound * 0.5**self._vain)
 
     def ended(self, prompt_tokens: int, seconds: float) -> None:
-        """Note a reading of `prompt_tokens`, from its claim to the answer's first token."""
+        """Note a reading, from its claim to the first token."""
         self._vain = 0
         self._longest = max(self._longest, seconds)
         if prompt_tokens:
@@ -94,16 +94,16 @@ class ReadingTrust:
 
 
 class Stopwatch:
-    """Sums the seconds between looks, except this side's own sleep."""
+    """Sums the seconds between looks, without own sleep."""
 
     def __init__(self) -> None:
         self.total = 0.0
-        self.since = 0.0  # time with the current `mark`
+        self.since = 0.0  # with the current `mark`
         self._looked: float | None = None
         self._mark: Hashable = None
 
     def look(self, now: float, mark: Hashable = None) -> float:
-        """Note the time `now` (seconds of any clock). Returns the counted time since the last look."""
+        """Note the time in seconds. Returns the counted time since the last look."""
         counted = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), MOST_COUNTED)
         self._looked = now
         self.total += counted
@@ -113,31 +113,31 @@ class Stopwatch:
 
 
 class ProgressTimeout:
-    """Measures the other side's lack of progress while only it can advance the answer.
+    """Measures the lack of progress while only the other side can advance the answer.
 
-    This side's own sleep does not count: a stopped process or a closed lid is not the other's silence.
+    Own sleep (a stopped process, a closed lid) does not count.
     """
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
-        """`waited` gets the seconds between progress, or until a given-up cloud returns."""
+        """`waited` gets the seconds of each wait for progress or a given-up cloud."""
         self._tell = waited
         self._clock = Stopwatch()
         self._progress = 0
         self._stage: Hashable = None
         self._waited = 0.0  # since progress, without reading
         self._staged = 0.0  # since a hopeful sign
-        self._spent = 0.0  # patience since progress, in shares of a stage's limit
-        self._arriving = 0.0  # uncounted seconds of incoming messages
-        self._vain = 0  # consecutive times that patience ended without progress
-        self._alone = 0.0  # since patience last ended
-        self._gave_up: float | None = None  # the wait that exhausted patience, until the other side returns
+        self._spent = 0.0  # since progress, in shares of a stage's patience
+        self._arriving = 0.0  # uncounted
+        self._vain = 0  # times in a row without progress
+        self._alone = 0.0  # since the last end of patience
+        self._gave_up: float | None = None  # that ended the patience, until the other side returns
         self._away = False
 
     def over(self, now: float, progress: int, stage: Hashable, waiting: bool, away: bool, limits: WaitLimits) -> bool:
-        """Whether patience ends now (seconds of any clock). Call it at events and periodically.
+        """Whether patience ends now (seconds). Call it at events and periodically.
 
-        `progress` counts the other side's contributions, and never falls. A new `stage` (a sign of life, a new
-        question) restarts the patience, finitely often. `away`: the other side is already given up.
+        `progress` counts contributions and never falls. A new `stage` (a sign, a question) restarts the patience,
+        finitely often. `away`: already given up.
         """
         elapsed = self._clock.look(now)
         if progress > self._progress:
@@ -187,12 +187,12 @@ class WaitingSide(Protocol):
 
     @property
     def progress(self) -> int:
-        """Count of the other side's contributions, never falling."""
+        """Count of contributions, never falling."""
         ...
 
     @property
     def stage(self) -> Hashable:
-        """The stage of the wait; it changes with each hopeful sign."""
+        """Changes with each hopeful sign."""
         ...
 
     @property
@@ -207,20 +207,20 @@ class WaitingSide(Protocol):
 
 
 class Watch:
-    """The clock of one answer: schedules reminders, and gives up."""
+    """One answer's clock: schedules reminders and gives up."""
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
         """`waited` as in `ProgressTimeout`."""
         self._silence = ProgressTimeout(waited)
         self._stage: Hashable = None
-        self._asked = 0.0  # time of the latest sign or reminder
+        self._asked = 0.0  # latest sign or reminder
 
     def heard(self, now: float) -> None:
-        """Note a sign of the other side, or a reminder, at `now`."""
+        """Note a sign or a reminder."""
         self._asked = now
 
     def look(self, now: float, answer: WaitingSide, limits: WaitLimits) -> tuple[bool, bool]:
-        """Whether to remind the other side, and whether patience ends (seconds of any clock)."""
+        """Whether to remind, and whether patience ends (seconds)."""
         waiting, stage, away = answer.waiting, answer.stage, answer.away
         over = self._silence.over(now, answer.progress, stage, waiting, away, limits)
         if not waiting and not away:

@@ -1,4 +1,4 @@
-"""The report of an answer, with its records of commits, shares and bytes."""
+"""The report of an answer, and records for it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from proto.messages import (
 )
 
 # --- contributions
-# The cloud's part of a report: shares of its documents, and texts that the answer may cite.
+# The cloud's part of a report: document shares, and texts that may be cited.
 
-MOST_TEXT: Final = 2**20  # bytes of an answer's texts that the device keeps
+MOST_TEXT: Final = 2**20  # bytes per answer on the device
 
 
 def contribution_messages(
     session: int, documents: int, shares: Sequence[Sequence[float]], cloud_shares: Sequence[float | None]
 ) -> Iterator[Contributions]:
-    """Encode `shares` [positions][documents + 1] in messages of whole rows for any link.
+    """Encode `shares` [positions][documents + 1] in messages for any link.
 
-    A row is multiplied by the cloud's share in its token, unless that is None. It is empty without a draft. Rows
-    decided before this session are left out.
+    A row is multiplied by the cloud's share in its token, unless None. It is empty without a draft. Rows from before
+    this session are left out.
     """
     if documents == 0:
         return
@@ -71,9 +71,9 @@ def text_messages(
     shares: Sequence[Sequence[float]],
     cloud_shares: Sequence[float | None],
 ) -> Iterator[Fetched]:
-    """Yields the texts of documents that the answer of `pieces` [tokens] may cite.
+    """Yields the texts that an answer may cite, cut to a payload.
 
-    Texts are cut to a payload's length. `shares` and `cloud_shares` as in `contribution_messages`.
+    `pieces` are the tokens' texts; `shares` and `cloud_shares` as above.
     """
     count = len(texts)
     scaled = [
@@ -86,7 +86,7 @@ def text_messages(
 
 
 def row_bytes(documents: int) -> int:
-    """Bytes of a token's row: the shares of all documents and of none."""
+    """One byte per document, and for none."""
     return documents + 1
 
 
@@ -100,25 +100,24 @@ def _byte(value: float) -> int:
 
 
 class ContributionRows:
-    """Collects rows and texts from messages, within the answer's tokens and a text limit."""
+    """Collects rows and texts within the answer's length and a text limit."""
 
     def __init__(self) -> None:
-        self.texts: dict[int, str] = {}  # citable texts of the cloud's documents, by number
+        self.texts: dict[int, str] = {}  # citable texts by number
         self._text_bytes = 0
         self._documents = 0
         self._data = bytearray()
-        self._first: int | None = None  # first position with a row
+        self._first: int | None = None  # of a row
 
     @property
     def size(self) -> int:
-        """Bytes up to the last received row."""
+        """Bytes up to the last row."""
         return len(self._data)
 
     def add(self, message: Contributions, positions: int) -> None:
         """Add rows for an answer of `positions` tokens.
 
-        Ignores later rows, as the device may end an answer earlier than the cloud. Ignores a part that does not fit the
-        answer.
+        Ignores later rows, as the device may end an answer earlier, and parts that do not fit.
         """
         documents, payload = message.documents, message.payload
         width = row_bytes(documents)
@@ -134,7 +133,7 @@ class ContributionRows:
         self._data[start : start + len(payload)] = payload
 
     def add_text(self, message: Fetched, documents: int) -> None:
-        """Add the text of one of `documents`; ignore an invalid or misplaced one."""
+        """Add a text; ignore an invalid or misplaced one."""
         self._text_bytes += len(message.payload)
         whole = message.count == documents and message.index < documents and message.parts == 1
         if whole and self._text_bytes <= MOST_TEXT:
@@ -142,11 +141,11 @@ class ContributionRows:
                 self.texts[message.index] = message.payload.decode()
 
     def shares(self, documents: int) -> list[tuple[float, ...]]:
-        """Shares [positions][documents + 1], the last of no document; empty if `documents` differs."""
+        """Shares [positions][documents + 1], the last of no document; empty for another number."""
         return [tuple(value / WHOLE_SHARE for value in row) for row in self._rows(documents)]
 
     def known(self, documents: int) -> range:
-        """Positions with received rows; empty if `documents` differs."""
+        """Positions with rows; empty for another number of documents."""
         if self._first is None or documents != self._documents:
             return range(0)
         return range(self._first, len(self._data) // row_bytes(documents))
@@ -158,7 +157,6 @@ class ContributionRows:
 
 
 # --- sent
-# Bytes of an answer's messages to the cloud, by content.
 
 
 NOTHING_SENT: Final = "Nothing of this answer left this device."
@@ -173,18 +171,18 @@ SENT_NAMES: Final = {
 
 @dataclass(slots=True)
 class SentBytes:
-    """Bytes that left the device for one answer. Each byte counts once."""
+    """Bytes that left the device for one answer, each counted once."""
 
-    question: int = 0  # the question, instructions, tools and settings
-    earlier_turns: int = 0  # conversation text before the question
-    tokens: int = 0  # decided or proposed tokens, and requests for values at their positions
-    probabilities: int = 0  # this device's drafts with distributions and evidence, and single values
-    control: int = 0  # end of the session, and errors about the cloud's messages
+    question: int = 0  # with instructions, tools and settings
+    earlier_turns: int = 0  # conversation before the question
+    tokens: int = 0  # tokens, and requests for values at their positions
+    probabilities: int = 0  # drafts with distributions and evidence, and single values
+    control: int = 0  # session ends, and errors about the cloud's messages
 
     def count(self, message: Message, size: int, history: int, sampler: Sampler) -> None:
         """Count `message` with `size` bytes on the wire.
 
-        `history`: bytes of the prompt from earlier turns. Proposals of sampler `race` contain only tokens.
+        `history`: prompt bytes of earlier turns. Proposals of sampler `race` contain only tokens.
         """
         match message:
             case Open() | Fetch():
@@ -213,7 +211,7 @@ class SentBytes:
 
 
 def sent_in_words(sent: SentBytes) -> str:
-    """A sentence with the total, its parts, and the kinds of data that stayed here."""
+    """Total, parts, and data that stayed here, in words."""
     if not sent.total:
         return NOTHING_SENT
     parts = [f"{name} ({size:,} B)" for part, name in SENT_NAMES.items() if (size := getattr(sent, part))]
@@ -230,17 +228,17 @@ def _kept(sent: SentBytes) -> str:
 
 # --- report
 
-NOTED_WAIT = 1.0  # seconds; shorter waits for memory are not reported
+NOTED_WAIT = 1.0  # seconds; shorter waits are not reported
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A passage's document in this device's library, and its location there."""
+    """A passage's document and location in this device's library."""
 
-    path: str  # of the document, relative to the added folder
-    place: str  # in the document, e.g. «page 3»; may be empty
-    chunk: int | None  # the passage's number in the library; None: from a file of the request
-    similarity: float  # cosine of passage and question
+    path: str  # relative to the added folder
+    place: str  # e.g. «page 3»; may be empty
+    chunk: int | None  # number in the library; None: a file of the request
+    similarity: float  # cosine with the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,25 +247,25 @@ class Source:
 
     side: Side
     title: str
-    origin: Origin | None = None  # for a passage of the device's library
+    origin: Origin | None = None  # for the device's library
 
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One side's work for a request."""
+    """One side's work."""
 
     drafted: int = 0
     accepted: int = 0
     rollbacks: int = 0
     preempted: int = 0
-    stale: int = 0  # this side's fenced messages
+    stale: int = 0  # fenced messages
     branches: int = 0  # drafts beside the chain
-    used: int = 0  # rejections that continued on a branch: saved round trips
+    used: int = 0  # rejections that continued on a branch, saving round trips
     decode_ms: float = 0.0  # median decode step
 
     @property
     def acceptance(self) -> float | None:
-        """Accepted share of this side's aggregated drafts; None before the first."""
+        """Accepted share of aggregated drafts; None before the first."""
         judged = self.accepted + self.rollbacks
         return self.accepted / judged if judged else None
 
@@ -281,45 +279,45 @@ class MethodReport:
     switches: int = 0
     certificate_failures: int = 0
     disagreements: int = 0
-    degraded: tuple[int, ...] = ()  # positions decided by the device alone
-    # [tokens][sources]: share of each of `Report.sources` in the token's probability; the rest belongs to no document
+    degraded: tuple[int, ...] = ()  # decided by the device alone
+    # [tokens][sources]: each source's share; the rest belongs to no document
     attribution: tuple[tuple[float, ...], ...] = ()
-    # tokens with unknown shares of the cloud's documents, as its report is missing
+    # tokens without the cloud's shares, as its report is missing
     unattributed: int = 0
-    # per token: whether the draft of (device, cloud) was the token; None without a draft here
+    # per token: whether the draft of (device, cloud) was it; None without a draft here
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
-    # per token: Eq. 5 of (device, cloud); None if the cloud decided, and with sampler `race`
+    # per token: Eq. 5 of (device, cloud); None if the cloud decided, and for `race`
     expected: tuple[tuple[float, float] | None, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)  # of this method only, by name
+    figures: Mapping[str, float] = field(default_factory=dict)  # the method's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(MethodReport):
-    """Figures, sources and notes of one answer, sent with the response."""
+    """Figures, sources and notes of an answer, sent with it."""
 
-    request: str  # the session's number in hex, the answer's name in both daemons' logs
+    request: str  # session number in hex, the answer's name in both daemons' logs
     tokens: int
     prompt_tokens: int
     seconds: float
-    ttft: float  # seconds to the first token
-    inter_token: float  # median seconds between later tokens
+    ttft: float  # seconds
+    inter_token: float  # median seconds after the first
     per_token: float  # (seconds - ttft) / (tokens - 1)
-    sent: SentBytes  # device -> cloud, all messages of this answer
-    received_bytes: int  # cloud -> device, messages that decide tokens (not `LIFECYCLE`)
+    sent: SentBytes  # device -> cloud
+    received_bytes: int  # cloud -> device, deciding tokens (not `LIFECYCLE`)
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
-    weights: str  # of the device's model, readable: `int4`, or the number of matrices per format
+    weights: str  # readable format: `int4`, or matrices per format
     method: str
     aggregation: Aggregation
     sampler: Sampler
     placement: Placement
     sources: tuple[Source, ...]
-    notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was unreachable
-    closest: float | None = None  # cosine of the closest document and the question; None if unknown
-    passages: tuple[str | None, ...] = ()  # texts of `sources`, None if unknown
+    notes: tuple[str, ...] = ()  # sentences for the user
+    closest: float | None = None  # largest cosine with the question; None if unknown
+    passages: tuple[str | None, ...] = ()  # of `sources`, None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # the answer is only a refusal, as the request asked for `unmatched` questions
+    refused: bool = False  # the requested refusal, as `unmatched`
     trace: Trace | None = None  # None unless requested
 
     @property
@@ -329,7 +327,7 @@ class Report(MethodReport):
 
 @dataclass(slots=True)
 class Record:
-    """Figures collected during a request. Times are seconds of one monotonic clock."""
+    """Figures of a request, with times in seconds of a monotonic clock."""
 
     started: float
     seed: int
@@ -339,30 +337,30 @@ class Record:
     device_titles: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = ()  # of the device's documents, None if unknown
     cloud_titles: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()  # of all documents that the device reads, in the order of the titles
-    cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, None if unknown
-    own_closest: float = -1.0  # the same for the device's documents
-    closest: float | None = None  # the same for both sides' documents, None if unknown
+    texts: tuple[str, ...] = ()  # of all documents that the device reads, in title order
+    cloud_closest: float | None = None  # largest cosine of the cloud's documents, None if unknown
+    own_closest: float = -1.0  # the device's
+    closest: float | None = None  # both sides', None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # unmatched, and the request wants a refusal then
+    refused: bool = False  # by request, as `unmatched`
     device_prompt_tokens: int = 0
-    cloud_prompt_tokens: int = 0  # of the latest cloud, after lost connections
+    cloud_prompt_tokens: int = 0  # of the latest cloud
     sent: SentBytes = field(default_factory=SentBytes)
     received_bytes: int = 0
     fetched_bytes: int = 0
-    alone: bool = False  # the device answered alone although the cloud was wanted
-    contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
+    alone: bool = False  # although the cloud was wanted
+    contributions: ContributionRows = field(default_factory=ContributionRows)  # the cloud's
     notes: list[str] = field(default_factory=list)
-    memory_wait: float = 0.0  # seconds of the wait for KV memory
-    begun: float = 0.0  # start of the answer, after the request's files were read
+    memory_wait: float = 0.0  # seconds for KV memory
+    begun: float = 0.0  # after reading the request's files
 
     def waited(self, seconds: float) -> None:
-        """Note the `seconds` until a model had KV memory."""
+        """Note the wait for KV memory."""
         self.memory_wait = max(self.memory_wait, seconds)
 
     @property
     def passages(self) -> tuple[str | None, ...]:
-        """Texts of the sources, the device's first; None if unknown."""
+        """Texts of the sources, device first; None if unknown."""
         sources = len(self.device_titles) + len(self.cloud_titles)
         if len(self.texts) == sources:  # the device has read all of them
             return self.texts
@@ -415,57 +413,56 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
 
 
 # --- record
-# Attribution, acceptance and decode times, recorded during an answer.
 
 RECENT = 256  # times per median
 
 
 class AnswerRecord:
-    """Shares of this side's documents and of the cloud, by position. Guarded by the answer's lock."""
+    """Shares of this side's documents and of the cloud, under the answer's lock."""
 
     def __init__(self) -> None:
-        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty without a draft of this side
+        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty without a draft
         self.cloud_shares: list[float | None] = []
-        self.apart = True  # documents had separate rows, or were read again separately
-        self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud); None without a draft here
-        self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
-        self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
+        self.apart = True  # separate rows, or read again separately
+        self.accepted: list[tuple[bool | None, bool | None]] = []  # (device, cloud); None without a draft here
+        self.expected: list[tuple[float, float] | None] = []  # (device, cloud), Eq. 5
+        self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds
         self._mixtures: dict[int, KeptMixture] = {}
 
     def drafted(self, position: int, drafts: Sequence[SideDraft]) -> None:
-        """Keep the mixtures of `drafts` from `position` on until they are decided."""
+        """Keep the drafts' mixtures until decided."""
         for place, draft in enumerate(drafts, position):
             self._mixtures[place] = draft.mixing
 
     def remote_decode(self, microseconds: int) -> None:
-        """Note the reported time of a decode step on the other side."""
+        """Note a step on the other side."""
         self._remote_times.append(microseconds / 1e3)
 
     @property
     def remote_decode_ms(self) -> float:
-        """Median of the other side's latest decode steps, 0 before the first."""
+        """Median of the other side's latest steps, 0 before the first."""
         return median(self._remote_times) if self._remote_times else 0.0
 
     def forget_before(self, position: int) -> None:
-        """Forget late drafts of decided positions."""
+        """Forget late drafts."""
         if self._mixtures:
             for late in [each for each in self._mixtures if each < position]:
                 del self._mixtures[late]
 
     def commit(self, commit: Commit, role: Side) -> None:
-        """Note a decided position on side `role`. Skipped positions were decided elsewhere."""
+        """Note a decision on side `role`; skipped positions were decided elsewhere."""
         if commit.position != len(self.shares):
             self._cut(commit.position)
         mixture = self._mixtures.pop(commit.position, commit.mixing)
         if commit.accepted.get(role) is False:
-            self._mixtures.clear()  # followed the rejected draft
+            self._mixtures.clear()  # followed the rejected one
         self.shares.append(tuple(map(float, mixture.contributions(commit.token))))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)
 
     def take(self, shares: Sequence[tuple[float, ...]]) -> None:
-        """Replace the shares after a second reading of documents that shared a row."""
+        """Take the shares of a second, separate reading."""
         self.shares[: len(shares)] = shares
         self.apart = True
 
@@ -486,9 +483,9 @@ class AnswerRecord:
 
 
 # --- attribution
-# Attribution of tokens to sources: a side's share in the token times the document's share within the side.
+# A side's share in the token times the document's share within the side.
 #
-# The missing part to 1 belongs to no document: the model's own knowledge.
+# The rest belongs to no document: the model's own knowledge.
 
 DIGITS = 4
 UNREAD = "What each document says of this answer was not found out: it has no citations."
@@ -496,9 +493,9 @@ UNREAD = "What each document says of this answer was not found out: it has no ci
 
 @dataclass(frozen=True, slots=True)
 class SourceShares:
-    """Shares of an answer's sources, [tokens][sources], with the number of unknown tokens.
+    """Shares [tokens][sources]; in `unknown` tokens the cloud's are missing and 0.
 
-    In `unknown` tokens the cloud's shares are unknown and 0, for example before a lost connection.
+    For example, from before a lost connection.
     """
 
     shares: tuple[tuple[float, ...], ...] = ()
@@ -506,7 +503,6 @@ class SourceShares:
 
 
 def untold(unknown: int, tokens: int) -> str:
-    """The note on an answer of `tokens` tokens with `unknown` ones."""
     of = f"{unknown} of {tokens}"
     return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
 
@@ -514,7 +510,7 @@ def untold(unknown: int, tokens: int) -> str:
 def attribute_to_both(
     record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
 ) -> SourceShares:
-    """Shares with the device's documents first; `closed` is None without the cloud's part."""
+    """Shares, the device's documents first; `closed` is None without the cloud's part."""
     cloud_rows, known = _cloud_rows(record, closed), _known(record, closed)
     devices, clouds = len(record.device_titles), len(record.cloud_titles)
     rows, unknown = [], 0
@@ -526,9 +522,9 @@ def attribute_to_both(
         if position in degraded:
             share = 0.0
         elif missing and cloud_share is None:
-            share = 1.0  # the device's are unknown, too
+            share = 1.0  # the device's are unknown
         elif cloud_share is None:
-            share = total  # the cloud decided and scaled its row, or answered alone
+            share = total  # the cloud scaled its row, or answered alone
         else:
             share = cloud_share
         device = outcome.shares[position] or (0.0,) * devices
@@ -540,14 +536,14 @@ def attribute_to_both(
 
 
 def attribute_to_device(record: Record, shares: Sequence[Sequence[float]]) -> SourceShares:
-    """Shares of an answer with all documents read here; `shares` are [tokens][documents + 1]."""
-    sources = len(record.device_titles) + len(record.cloud_titles)  # the rest belongs to no document
+    """Shares if this device read everything; `shares` [tokens][documents + 1]."""
+    sources = len(record.device_titles) + len(record.cloud_titles)  # without the share of no document
     told = shares[: len(record.token_times)]
     return SourceShares(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
 
 
 def attribute_to_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> SourceShares:
-    """Shares of an answer from the cloud's documents alone; 0 in `degraded` tokens."""
+    """Shares of the cloud's documents alone; 0 in `degraded` tokens."""
     rows, known, nothing = _cloud_rows(record, closed), _known(record, closed), (0.0,) * len(record.cloud_titles)
     tokens = range(len(record.token_times))
     told = (rows[place][:-1] if place in known and place not in degraded else nothing for place in tokens)
@@ -556,7 +552,7 @@ def attribute_to_cloud(record: Record, degraded: Collection[int], closed: Closed
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
-    """Shares of the cloud's documents and of none, [positions][documents + 1]."""
+    """[positions][documents + 1]."""
     return [] if closed is None else record.contributions.shares(len(record.cloud_titles))
 
 

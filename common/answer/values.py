@@ -12,11 +12,11 @@ from proto.messages import Message, Side
 
 FinishReason = Literal["stop", "length"]
 
-ROOT: Final = -1  # parent of the tree's first tokens
+ROOT: Final = -1  # parent of first tokens
 
 
 class View(Protocol):
-    """The known part of a side's distribution at a position. Opaque to state machines."""
+    """The known part of a distribution, opaque to state machines."""
 
     @property
     def token(self) -> int:
@@ -25,10 +25,10 @@ class View(Protocol):
 
 
 class KeptMixture(Protocol):
-    """The kept part of a side's mixture at a position."""
+    """The kept part of a side's mixture."""
 
     def contributions(self, token: int) -> Iterable[float]:
-        """Shares in the probability of `token`, [docs + 1], the last of no document."""
+        """Shares in the token's probability, [docs + 1], the last of no document."""
         ...
 
 
@@ -44,28 +44,27 @@ NOTHING_KEPT: Final = NothingKept()
 
 @dataclass(slots=True)
 class SideDraft:
-    """One side's draft. The engine draws this side's; a session adds its position."""
+    """One side's draft, to which a session adds the position."""
 
-    view: View  # in transmitted form
+    view: View  # transmitted form
     evidence: float  # log h
     mixing: KeptMixture = NOTHING_KEPT  # for the documents' shares
     position: int = 0
     digest: int = EMPTY  # of the previous prefix
     decode_time: int = 0  # microseconds
-    footprint: int = 0  # approximate bytes at the receiver
-    completed: View | None = None  # `view` with values learned since
+    footprint: int = 0  # bytes at the receiver, about
+    completed: View | None = None  # with values learned since
 
     @property
     def known(self) -> View:
-        """The view with all known values."""
         return self.completed or self.view
 
 
 @dataclass(frozen=True, slots=True)
 class TreeWork:
-    """The wanted content of a model's rows: a path, then a tree in reading order.
+    """Wanted content of a model's rows: a path, then a tree in reading order.
 
-    The distributions after the last `count` tokens are wanted. Valid while `epoch` lasts.
+    The distributions after the last `count` tokens are wanted. Valid during `epoch`.
     """
 
     epoch: int
@@ -76,22 +75,21 @@ class TreeWork:
 
     @property
     def position(self) -> int:
-        """The position after the path."""
         return len(self.path)
 
     @property
     def made(self) -> str:
-        """The name of a punctual step in traces."""
+        """A punctual step's name in traces."""
         return "drafted"
 
     @property
     def positions(self) -> int:
-        """Number of positions of a step, from `position` on."""
+        """Positions of a step, from `position` on."""
         return self.count
 
     @property
     def paths(self) -> list[list[int]]:
-        """The answer's tokens before each wanted distribution."""
+        """The tokens before each wanted distribution."""
         ends = range(len(self.tokens) - self.count, len(self.tokens))
         return [list(self.path[: len(self.path) + end + 1]) if end <= ROOT else self._path(end) for end in ends]
 
@@ -105,11 +103,11 @@ class TreeWork:
 
 @dataclass(frozen=True, slots=True)
 class Work(TreeWork):
-    """Distributions along a path: one for a draft, several to verify a proposal."""
+    """One distribution for a draft, or several to verify a proposal."""
 
     @property
     def position(self) -> int:
-        """The first wanted position."""
+        """The first wanted one."""
         return len(self.path) + 1 - self.count
 
 
@@ -136,7 +134,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tokens from `position` on left the prefix (the cloud followed the device's take-over)."""
+    """Tokens from `position` on were replaced by the device's take-over."""
 
     position: int
 
@@ -152,18 +150,17 @@ Action = Send | Commit | Withdraw | Finish
 
 
 # --- prefix
-# The tokens of one answer with the digests of their prefixes.
 
 
 class Prefix:
-    """Committed tokens, then drafted ones, with the digest of every prefix.
+    """Committed tokens, then drafts, with all prefixes' digests.
 
-    A change takes O(1) time, or O(n) for n removed tokens.
+    A change takes O(1), or O(n) for n removed tokens.
     """
 
     def __init__(self) -> None:
-        self.path: list[int] = []  # committed tokens, then this side's drafts
-        self.length = 0  # number of committed tokens
+        self.path: list[int] = []  # committed, then drafted
+        self.length = 0  # committed tokens
         self._digests: list[int] = [EMPTY]
 
     @property
@@ -178,24 +175,23 @@ class Prefix:
         return self.path[: self.length]
 
     def digest(self, length: int) -> int:
-        """Digest of the first `length` tokens of the path."""
         return self._digests[length]
 
     def extend(self, token: int) -> None:
-        """Append a drafted token."""
+        """Append a draft."""
         self.path.append(token)
         self._digests.append(extend(self._digests[-1], token))
 
     def commit(self) -> None:
-        """Commit the first drafted token."""
+        """Commit the first draft."""
         self.length += 1
 
     def roll_back(self) -> None:
-        """Forget the drafted part."""
+        """Forget the drafts."""
         self._trim(self.length)
 
     def cut(self, length: int) -> None:
-        """Forget everything after the first `length` tokens, committed ones included."""
+        """Cut to `length` tokens, committed ones included."""
         self.length = min(self.length, length)
         self._trim(self.length)
 
@@ -205,15 +201,14 @@ class Prefix:
 
 
 # --- phase
-# The cloud's part in an answer.
 
 State = Literal["alone", "asked", "joined"]
 
 
 class Phase:
-    """`alone`: no cloud; `asked`: open or to be opened there; `joined`: begun.
+    """The cloud's part: `alone` (none), `asked` (open or to be opened), `joined` (begun).
 
-    A single value, for any thread without a lock.
+    A single value needs no lock.
     """
 
     def __init__(self, state: State) -> None:
@@ -221,28 +216,24 @@ class Phase:
 
     @property
     def open(self) -> bool:
-        """Whether the answer is or will be open on the cloud."""
         return self._state != "alone"
 
     @property
     def joined(self) -> bool:
-        """Whether the cloud has begun its part."""
         return self._state == "joined"
 
     def ask(self) -> None:
-        """Note that the cloud shall take part, and has not begun."""
         self._state = "asked"
 
     def restart(self) -> None:
-        """Note that the answer is reopened on a participating cloud, which has not begun."""
+        """Note that a participating cloud begins again."""
         if self.open:
             self._state = "asked"
 
     def join(self) -> None:
-        """Note that a requested cloud has begun."""
+        """Note that an asked cloud has begun."""
         if self.open:
             self._state = "joined"
 
     def leave(self) -> None:
-        """Note that the cloud takes no further part."""
         self._state = "alone"

@@ -1,4 +1,4 @@
-"""Words of answers and documents in comparable form, without case, accents and signs."""
+"""Comparable words of answers and documents, without case, accents and signs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Final, Literal
 
 from common.answer.languages import ALSO_ENGLISH, GRAMMAR_WORDS
 
-MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); more than in any language
+MOST_MARKS: Final = 30  # per letter, as in Unicode's Stream-Safe Text Format (UAX #15); more than any language
 
-# Scripts without spaces (Burmese, Thai, Lao, Khmer, Japanese, Chinese): each token is a word. The page has the same
-# ranges.
+# Scripts without spaces (Burmese, Thai, Lao, Khmer, Japanese, Chinese): each token is a word. The page has these
+# ranges, too.
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-SHORTEST_NAME: Final = 5  # characters of an identifying word with digits; years and amounts are shorter
+SHORTEST_NAME: Final = 5  # characters of an identifying word with digits, above years and amounts
 SHORTEST_WORD: Final = 4  # characters of other words
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _PIECE: Final = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # of a word; 1.6 and 12:30 are one
+_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # 1.6 and 12:30 are one
 
 _ENGLISH: Final = "english"
 _ALSO_ENGLISH: Final = frozenset(ALSO_ENGLISH.split())
-# Classes of combining marks: of Hebrew, Arabic and Syriac, and of any letter.
+# Combining classes: Hebrew, Arabic and Syriac; any letter.
 _VOWEL_SIGNS: Final = range(10, 37)
 _ABOVE: Final = 200
-_MOST_FOLDED: Final = 2**15  # cached characters
+_MOST_FOLDED: Final = 2**15  # cached
 _LETTERS: Final = {
     "æ": "ae",
     "đ": "d",
@@ -42,13 +42,13 @@ _LETTERS: Final = {
     "ـ": "",
 }
 
-# English numbers that texts may spell as words or digits; "one" is usually no number.
+# Spelled or in digits; "one" is usually no number.
 _SPELLED: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS: Final = {word: str(number) for number, word in enumerate(_SPELLED, 2)}
 
 
 class _Folding(dict[int, str]):
-    """The folded form of each character, cached on first use."""
+    """Caches each character's folded form."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -62,7 +62,7 @@ class _Folding(dict[int, str]):
 
 
 def _is_folded(character: str) -> bool:
-    """Whether a character is an accent, a Hebrew or Arabic vowel sign, or invisible."""
+    """Whether it is an accent, a Hebrew or Arabic vowel sign, or invisible."""
     combining = unicodedata.combining(character)
     unseen = unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f"
     return combining >= _ABOVE or combining in _VOWEL_SIGNS or unseen
@@ -72,9 +72,9 @@ _FOLDING: Final = _Folding()
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
-    """The words of a text as lists of token indices; `pieces` are the tokens' texts.
+    """Token indices of each word; `pieces` are the tokens' texts.
 
-    Tokens without text (first bytes of a character) belong to no word.
+    Tokens without text (first bytes of a character) are left out.
     """
     found: list[list[int]] = []
     end = " "
@@ -90,12 +90,12 @@ def words(pieces: Sequence[str]) -> list[list[int]]:
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the word spans of `text` with adjacent signs; signs of unspaced scripts are separate."""
+    """Yields word spans with signs; signs of unspaced scripts are separate."""
     return (match.span() for match in _PIECE.finditer(text))
 
 
 def atoms(text: str) -> list[str]:
-    """The comparable parts of a word, e.g. "6" and "gear" of "Six-gear,"; empty for signs."""
+    """Comparable parts, e.g. "6" and "gear" of "Six-gear,"; empty for signs."""
     comparable = in_normal_form("NFKC", text).casefold()
     marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
     found: list[str] = []
@@ -106,10 +106,10 @@ def atoms(text: str) -> list[str]:
 
 
 def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
-    """For each retrieved text, whether it has an identifying word of the question.
+    """Whether each retrieved text has an identifying word of the question.
 
-    Such a word has digits (a date, version, order number), or most other texts lack it. Question and grammar words do
-    not identify.
+    Such a word has digits (a date, version, order number), or most texts lack it. Question and grammar words do not
+    count.
     """
     found = [[atom for start, end in pieces_of(text) for atom in atoms(text[start:end])] for text in texts]
     have = [set(each) for each in found]
@@ -135,9 +135,9 @@ def _contains(found: Sequence[str], key: Sequence[str]) -> bool:
 
 
 def grammar_of(words: Iterable[str]) -> frozenset[str]:
-    """The folded grammar words of the main language of `words`.
+    """Folded grammar words of the main language of `words`.
 
-    Ties prefer English, else include all languages. A single word with an English meaning identifies no other language.
+    Ties prefer English, else join. A single word with an English meaning identifies no other language.
     """
     parts, known = {folded(word) for word in words}, _grammar()
     found = {language: len(grammar & parts) for language, grammar in known.items()}
@@ -156,9 +156,9 @@ def _grammar() -> Mapping[str, frozenset[str]]:
 
 
 def folded(text: str) -> str:
-    """Lowercase `text` with usual letter and digit forms, without accents and invisible characters.
+    """Lowercase in usual forms, without accents and invisible characters.
 
-    Vowel marks of scripts that need them stay, and marks that form other Japanese letters.
+    Necessary vowel marks stay, and marks of other Japanese letters.
     """
     if text.isascii():
         return text.lower()
@@ -166,18 +166,17 @@ def folded(text: str) -> str:
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character belongs to a word like the letter before it.
+    """Whether a character belongs to the word before it.
 
-    Accents and many scripts' vowels do, though not for `re`. Variation selectors do not: they turn numbers into
-    pictures.
+    Accents and many scripts' vowels do, unlike in `re`. Variation selectors make pictures of numbers, so they do not.
     """
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
 
 
 def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
-    """`text` in a Unicode normal form, with at most `MOST_MARKS` marks per letter.
+    """Normalize with at most `MOST_MARKS` marks per letter.
 
-    Python sorts marks in quadratic time, while no other thread runs.
+    Python sorts marks in quadratic time, blocking other threads.
     """
     marks = "".join(sorted(filter(_is_put_in_order, set(text))))
     if marks:
@@ -186,5 +185,5 @@ def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 def _is_put_in_order(character: str) -> bool:
-    """Whether normalizing may reorder a character or its first component."""
+    """Whether normalizing may reorder a character."""
     return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0

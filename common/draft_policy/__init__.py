@@ -1,1 +1,1 @@
-"""Length and resolution of proposals: policies, estimates, times. No I/O."""
+"""Length and resolution of proposals: policies, estimates, times."""

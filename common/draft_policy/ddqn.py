@@ -1,7 +1,7 @@
 """The learned policy of quantize-sample-verify (its section IV-C): a small network.
 
-It chooses length and resolution. It was trained in the simulator by double Q-learning for the times in `ddqn.json`; for
-other times use `goodput`. The weights are size-checked arrays in a safetensors file, without code.
+Trained in the simulator by double Q-learning for the times in `ddqn.json`; otherwise use `goodput`. The weights are
+size-checked arrays in a safetensors file, without code.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SHAPES: Final = {
     "4.bias": (len(ACTIONS),),
 }  # three linear layers, ReLU between them
 MOST_BYTES: Final = 65_536  # of the file
-UNKNOWN: Final = 0.5  # the confidence at missing positions
-MIDDLE_RATE: Final = 15_811.0  # bytes per second: between 40 and 400 kb/s, with logarithm 0 in the state
-WIDEST: Final = 2.0  # of that logarithm, to base 10
+UNKNOWN: Final = 0.5  # at missing positions
+MIDDLE_RATE: Final = 15_811.0  # bytes per second: between 40 and 400 kb/s, the state's 0
+WIDEST: Final = 2.0  # of its logarithm, to base 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Network:
 
     @classmethod
     def load(cls, path: Path = WEIGHTS) -> Network:
-        """Raises `ValueError` for a missing or too large file, or arrays other than `SHAPES`."""
+        """Raises `ValueError` for a missing or large file, or arrays other than `SHAPES`."""
         try:
             size = path.stat().st_size
             if size > MOST_BYTES:
@@ -74,7 +74,7 @@ class Network:
 
 
 def state_of(confidences: Sequence[float], up_rate: float) -> NDArray[np.float32]:
-    """The state `[STATE]`: confidences, latest first, and log uplink rate (bytes per second)."""
+    """`[STATE]`: confidences, latest first, and log uplink rate (bytes per second)."""
     latest = list(confidences[-REMEMBERED:])[::-1]
     state = np.full(STATE, UNKNOWN, np.float32)
     state[: len(latest)] = latest
@@ -85,8 +85,8 @@ def state_of(confidences: Sequence[float], up_rate: float) -> NDArray[np.float32
 class DoubleQ:
     """The first action with the largest Q.
 
-    It was trained with confidences that equal acceptance probabilities. Real drafters differ, so it gets the accepted
-    share at such confidences (ours), or initially the confidence itself.
+    In training, confidences were acceptance probabilities. Real drafters differ, so it gets the accepted share at a
+    confidence (ours), initially the confidence.
     """
 
     def __init__(self, network: Network | None = None, acceptance: ConfidenceAcceptance | None = None) -> None:
@@ -106,5 +106,5 @@ class DoubleQ:
         return "more"
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Learn the acceptance by confidence; the network stays fixed."""
+        """The network stays fixed."""
         self._acceptance.observe(outcome)

@@ -1,4 +1,4 @@
-"""Proposal policies: fixed rules, and the most tokens per second by measured rounds."""
+"""Proposal policies: fixed rules, and most tokens per second by measured rounds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from common.draft_policy.times import (
 )
 
 # --- acceptance
-# Running estimates of a proposed position's acceptance.
 
 PRIOR_ACCEPTANCE: Final = 0.7
-PRIOR_POSITIONS: Final = 4.0  # positions that the prior weighs
-MEMORY: Final = 200.0  # judged positions until an outcome weighs 1/e
-MEMORY_OF_RESTED: Final = 16.0  # most judged positions that those before a rest weigh
-COARSENESS: Final = 1 / 3  # of a resolution's rejections, avoided at the finest
+PRIOR_POSITIONS: Final = 4.0  # weight of the prior
+MEMORY: Final = 200.0  # judged positions until a weight of 1/e
+MEMORY_OF_RESTED: Final = 16.0  # weight of positions from before a rest
+COARSENESS: Final = 1 / 3  # of the rejections, avoided at the finest
 BINS: Final = 10  # of confidences
 
 
@@ -50,11 +49,11 @@ class _Share:
 
 
 class PositionAcceptance:
-    """α: the probability to accept a proposed position after accepted ones, by resolution.
+    """α: the acceptance of a position after accepted ones, by resolution.
 
-    An untried resolution is rated by the most tried one. A third of that one's rejections count as coarseness, which
-    falls with the root of the resolution. Coarser resolutions count as equally good. This optimism gets them tried
-    while their bytes may be worth it.
+    Untried resolutions are rated by the most tried one. A third of its rejections count as coarseness, which falls with
+    the root of the resolution; coarser ones count as equally good. This optimism gets them tried while their bytes may
+    pay.
     """
 
     def __init__(self, prior: float = PRIOR_ACCEPTANCE, weight: float = PRIOR_POSITIONS) -> None:
@@ -64,7 +63,7 @@ class PositionAcceptance:
         self._shares: dict[int | None, _Share] = {}
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Add a round: its accepted positions and the rejected one; later ones were not judged."""
+        """Later positions than the rejected one were not judged."""
         judged = outcome.accepted + outcome.rejected
         kept = math.exp(-judged / MEMORY)
         known = sum(share.judged for share in self._shares.values())
@@ -78,7 +77,7 @@ class PositionAcceptance:
 
     @property
     def overall(self) -> float:
-        """α of all resolutions together."""
+        """α of all resolutions."""
         shares = self._shares.values()
         together = _Share(sum(one.accepted for one in shares), sum(one.judged for one in shares))
         return together.of(self._prior, self._weight)
@@ -100,13 +99,12 @@ class PositionAcceptance:
 
 
 class ConfidenceAcceptance:
-    """α by confidence, the drafter's largest probability at a position."""
+    """α by confidence, the drafter's largest probability."""
 
     def __init__(self) -> None:
         self._bins = [_Share() for _ in range(BINS)]
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Add a round with its positions' confidences."""
         judged = outcome.accepted + outcome.rejected
         for share in self._bins:
             share.fade(math.exp(-judged / (MEMORY * BINS)))
@@ -125,12 +123,12 @@ class ConfidenceAcceptance:
 
 # --- goodput
 
-NEARLY: Final = 1.02  # of the least time: chunks within it are as good
-HOPED: Final = 0.97  # most hoped acceptance without recent drafts
-HOPED_RATE: Final = 1.25e6  # hoped bytes per second of an unused link
-DEARER: Final = 2.0  # most cost of a trial, in trials of one draft
-TRIED: Final = 0.02  # share of the time without drafts that trials may cost
-SAVED: Final = 5.0  # most seconds saved for trials after one
+NEARLY: Final = 1.02  # of the least time, as good
+HOPED: Final = 0.97  # hoped acceptance without recent drafts
+HOPED_RATE: Final = 1.25e6  # bytes per second of an unused link
+DEARER: Final = 2.0  # trials of one draft that a trial may cost
+TRIED: Final = 0.02  # of the time without drafts, for trials
+SAVED: Final = 5.0  # seconds left after a trial
 
 Undrafted = Literal["never", "deferred", "eager"]
 
@@ -139,7 +137,7 @@ Undrafted = Literal["never", "deferred", "eager"]
 class Trials:
     """Seconds for drafts that test acceptance, drafting speed or the link.
 
-    Such drafts are not expected to pay. Some seconds are available initially, when the models are unknown.
+    They are not expected to pay. Some are available initially, for unknown models.
     """
 
     seconds: float = 0.5
@@ -149,7 +147,7 @@ class Trials:
         self.seconds += TRIED * seconds
 
     def afford(self, seconds: float) -> bool:
-        """Whether a trial of this cost is affordable; pays for it then. Savings have no limit before."""
+        """Whether a trial is affordable, and paid for; savings before it are unlimited."""
         affordable = self.seconds >= seconds
         if affordable:
             self.seconds = min(self.seconds - seconds, SAVED)
@@ -157,19 +155,19 @@ class Trials:
 
 
 class Goodput:
-    """Chooses length and resolution for the least expected time per token.
+    """Chooses the length and resolution of the least expected time per token.
 
-    `sizes` has the possible resolutions. It and `acceptance` may come from earlier answers. Drafting ahead, a proposal
-    is a chunk. It must be sent as fast as it is drafted, otherwise the longest one is chosen: slower chunks queue up,
-    and block the link after an error.
+    `sizes` has the possible resolutions. It and `acceptance` may come from earlier answers. Drafting ahead, a chunk
+    must be sent as fast as it is drafted, or it is the longest: slower chunks queue up and block the link after an
+    error.
 
-    With `confidence`, the length is decided at each position. A position's expected tokens are the product of all
-    acceptances up to it, by confidence. That is worth its time at the throughput of the best fixed length. A position
-    is drafted while that pays for a step and its bytes, with the mean acceptance for its own. It is then proposed if
-    its own acceptance pays for the bytes. Uninformative confidences give the fixed length.
+    With `confidence`, each position decides. Its expected tokens are the product of acceptances up to it. That is worth
+    its time at the best fixed length's throughput. A position is drafted while it pays for a step and bytes at the mean
+    acceptance. It is proposed if its own acceptance pays for the bytes. Uninformative confidences give the fixed
+    length.
 
-    `undrafted` names the fate of undrafted tokens: "deferred" to the verifier, or decided anyway by an "eager" one.
-    Then nothing is drafted that saves less than `NEARLY`, except for `trials`.
+    Undrafted tokens may be "deferred" to the verifier, or an "eager" one decides them. Then drafts must save as much as
+    `NEARLY` says, except for `trials`.
     """
 
     def __init__(
@@ -195,8 +193,8 @@ class Goodput:
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
-        # Of the current round: α at its resolution, the product of its positions' acceptances, and the values that pay
-        # for bytes, and for bytes and a step.
+        # Of this round: α, the product of acceptances, and the least values to pay for bytes, and for a step with
+        # bytes.
         self._alpha, self._survival, self._proposable, self._draftable = 1.0, 1.0, 0.0, 0.0
 
     @property
@@ -221,14 +219,14 @@ class Goodput:
         return DraftPlan(self._most, at)
 
     def _best(self, times: RoundTimes, alphas: Mapping[int | None, float]) -> tuple[float, int, int | None]:
-        """Seconds per token, length and resolution of the best proposal for these acceptances."""
+        """Seconds per token, length and resolution of the best proposal."""
         choices = [(length, at) for at in alphas for length in range(1, self._most + 1)]
         if self._ahead:
             kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
             choices = kept_up or [(self._most, at) for at in alphas]
         found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         best = min(found, key=lambda one: one[:2])
-        if self._ahead:  # longer chunks cost little time and save most of a message's bytes
+        if self._ahead:  # little slower, and fewest bytes for messages
             best = max((one for one in found if one[0] <= NEARLY * best[0]), key=lambda one: one[1])
         return best
 
@@ -239,8 +237,7 @@ class Goodput:
     def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
         """Hoped seconds per token and length of an affordable trial, or None.
 
-        `alpha` is the hoped acceptance. Old measurements of link, step time and acceptance may not apply any more, and
-        without drafts nothing corrects them.
+        `alpha` is hoped. Old measurements of link, steps and acceptance may be wrong, and only drafts correct them.
         """
 
         def cost(length: int) -> float:
@@ -275,11 +272,10 @@ class Goodput:
 
 
 # --- rules
-# Untrained rules of published methods for the length of proposals.
 
 
 class FixedPlan:
-    """The same plan in every round."""
+    """The same in every round."""
 
     taught: ClassVar[Sequence[Learner]] = ()
 
@@ -299,7 +295,7 @@ class FixedPlan:
 class Heuristic:
     """One token more after a wholly accepted round, else the accepted number.
 
-    At least 1 (0 would end all rounds), at most `most`. `first` is the paper's L^1.
+    At least 1, as 0 would end all rounds. `first` is the paper's L^1.
     """
 
     taught: ClassVar[Sequence[Learner]] = ()

@@ -1,6 +1,6 @@
-"""Times of drafting and verifying rounds: formulas for predictions and for `goodput`.
+"""Times of rounds: formulas for predictions and for `goodput`.
 
-Seconds and bytes. Every position is accepted independently with the same probability α.
+Seconds and bytes. Positions are accepted independently with probability α.
 """
 
 from __future__ import annotations
@@ -16,36 +16,34 @@ from typing import Final, Literal, Protocol
 from common.estimates.estimators import MovingAverage
 
 # --- values
-# Values and protocols for decisions on a round's length.
+# In a round the drafter sends drafted tokens in a proposal, and the verifier answers with a verdict.
 #
-# In a round the drafter sends some drafted tokens in a proposal, and the verifier answers with a verdict.
-#
-# **Allowed inputs.** Proposing a position may depend on its prefix, drafted tokens included, and on the drafter's
-# distribution there. It must not depend on the token drawn there. Otherwise proposed tokens are no draws of q, and the
-# answer does not follow the verifier's distribution. So a *confidence* is the largest probability of the drafter's
-# distribution, known before the draw. The drawn token's probability may only be read at positions within the prefix.
+# **Allowed inputs.** Proposing a position may depend on its prefix, drafts included, and on the drafter's distribution
+# there. It must not depend on the token drawn there. Otherwise proposed tokens are no draws of q, and the answer does
+# not follow the verifier's distribution. So a *confidence* is the largest probability of the drafter's distribution,
+# known before the draw. A drawn token's probability may only be read within the prefix.
 
-MOST_LENGTH: Final = 16  # tokens of a proposal, the limit of QSV's actions
-RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of the possible lattice distributions
-RESTED: Final = 32  # undrafted tokens that make a rest
+MOST_LENGTH: Final = 16  # tokens, as QSV's actions
+RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions
+RESTED: Final = 32  # undrafted tokens of a rest
 
-Extension = Literal["none", "last", "more"]  # a proposal ends before or with a position, or continues
+Extension = Literal["none", "last", "more"]  # proposal ends before or with a position, or continues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTimes:
-    """Costs of rounds of a drafter and a verifier: seconds, bytes, bytes per second."""
+    """Costs of a drafter's and a verifier's rounds: seconds, bytes, bytes per second."""
 
     draft: float  # T_S: a draft step
-    draft_least: float = math.inf  # the quickest measured step
+    draft_least: float = math.inf  # quickest measured
     verify: float  # T_L: a verifying pass
     verify_token: float = 0.0  # extra per verified token
     rtt: float = 0.0  # of an empty message
     up_rate: float = math.inf  # unlimited, or unknown
     down_rate: float = math.inf
-    up_overhead: float = 0.0  # bytes of a round without its tokens: framing, headers, acknowledgements
+    up_overhead: float = 0.0  # bytes beside tokens: framing, headers, acknowledgements
     down_overhead: float = 0.0
-    down_rejected: float = 0.0  # extra bytes of a rejecting verdict, as DSSD's P_j
+    down_rejected: float = 0.0  # of a rejecting verdict, as DSSD's P_j
 
     def __post_init__(self) -> None:
         seconds = (self.draft, self.verify, self.verify_token, self.rtt)
@@ -58,15 +56,14 @@ class RoundTimes:
             raise ValueError(f"rates must be positive bytes per second (inf: unlimited), got {self}")
 
     def at_rate(self, up_rate: float) -> RoundTimes:
-        """The same times with another uplink rate."""
         return replace(self, up_rate=up_rate)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """The next proposal: at most `length` tokens, distributions in multiples of 1 / `resolution`.
+    """The next proposal: up to `length` tokens, distributions in multiples of 1 / `resolution`.
 
-    With length 0 the verifier decides without drafts. `resolution` is None without lattice distributions.
+    Length 0: the verifier decides without drafts. `resolution` is None without lattices.
     """
 
     length: int
@@ -81,20 +78,20 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundOutcome:
-    """A finished round. Seconds of the drafter's clock, except `verify_seconds`."""
+    """A finished round, in seconds of the drafter's clock except `verify_seconds`."""
 
-    length: int  # proposed tokens, at least 1
-    accepted: int  # accepted tokens
-    tokens: int  # decided tokens of the answer, including a resampled one or bonus
+    length: int  # proposed, at least 1
+    accepted: int
+    tokens: int  # decided, with a resampled one or bonus
     seconds: float  # from the first draft step to the verdict
-    verdict_seconds: float  # from sending the proposal to its verdict
-    verify_seconds: float  # on the verifier, including its queue; reported in the verdict
-    bytes_up: int  # of the proposal, including link overhead
+    verdict_seconds: float  # from the proposal to the verdict
+    verify_seconds: float  # on the verifier with its queue, as reported
+    bytes_up: int  # with link overhead
     bytes_down: int
     resolution: int | None = None
-    confidences: tuple[float, ...] = ()  # of the proposed positions; empty: unknown
-    rested: bool = False  # follows a rest
-    step: float | None = None  # seconds of the usual draft step per proposed token; None: all equal
+    confidences: tuple[float, ...] = ()  # of the proposed; empty: unknown
+    rested: bool = False  # after a rest
+    step: float | None = None  # usual seconds per proposed token; None: all equal
 
     def __post_init__(self) -> None:
         if not (self.length > 0 and 0 <= self.accepted <= self.length and self.tokens >= 0):
@@ -111,12 +108,11 @@ class RoundOutcome:
 
     @property
     def draft(self) -> float:
-        """Seconds of a draft step per proposed token."""
+        """Seconds per proposed token."""
         return (self.seconds - self.verdict_seconds) / self.length if self.step is None else self.step
 
     @property
     def rejected(self) -> bool:
-        """Whether a proposed token was rejected."""
         return self.accepted < self.length
 
 
@@ -129,10 +125,10 @@ class Learner(Protocol):
 
 
 class DraftPolicy(Learner, Protocol):
-    """Decides proposals, in this order: `plan`, `extension` at each position, `observe`.
+    """Decides proposals by `plan`, `extension` at each position, and `observe`, in this order.
 
-    One answer at a time; the learned values serve later answers. Drafting ahead, further proposals are planned before
-    the first outcome.
+    One answer at a time, with learning across answers. Drafting ahead, more proposals are planned before the first
+    outcome.
     """
 
     @property
@@ -141,14 +137,14 @@ class DraftPolicy(Learner, Protocol):
         ...
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
-        """Plan from the confidences at the prefix's latest tokens (oldest first) and the times."""
+        """Plan from confidences at the prefix's latest tokens (oldest first) and times."""
         ...
 
     def extension(self, confidence: float, drafted: int) -> Extension:
-        """Whether to propose the position after the first `drafted` ones, and to draft another.
+        """Whether to propose the position after `drafted` ones, and to draft another.
 
-        `confidence` is the largest probability of the drafter's distribution *there*, before any draw; its step is
-        already spent. The first position is always proposed, and none beyond the plan.
+        `confidence` is the distribution's largest probability *there*, before any draw; the step is spent. The first
+        position is always proposed, none beyond the plan.
         """
         ...
 
@@ -157,9 +153,9 @@ class DraftPolicy(Learner, Protocol):
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """E, the tokens decided by a round of `length` proposed ones: accepted + 1.
+    """E, the tokens of a round of `length` proposed ones: accepted + 1.
 
-    (1 - α^(γ+1)) / (1 - α); γ + 1 at α = 1. Raises `ValueError` for an α outside [0, 1] or a negative length.
+    (1 - α^(γ+1)) / (1 - α); γ + 1 at α = 1. Raises `ValueError` for α outside [0, 1] or a negative length.
     """
     _check(acceptance, length)
     return sum(acceptance**accepted for accepted in range(length + 1))
@@ -182,12 +178,12 @@ def tokens_per_error(acceptance: float) -> float:
 
 
 def up_seconds(times: RoundTimes, length: int, token_bytes: float) -> float:
-    """Seconds of the uplink for a proposal of `length` tokens of `token_bytes` each."""
+    """Uplink seconds of a proposal."""
     return (times.up_overhead + length * token_bytes) / times.up_rate
 
 
 def round_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """A synchronous round: γ T_S + T_L + RTT + B_up / R_up + B_down / R_down, with expected B_down."""
+    """A synchronous round: γ T_S + T_L + RTT + B_up / R_up + B_down / R_down, expected B_down."""
     _check(acceptance, length)
     down = times.down_overhead + (1.0 - acceptance**length) * times.down_rejected
     work = length * (times.draft + times.verify_token) + times.verify
@@ -195,27 +191,27 @@ def round_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def synchronous_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token of consecutive rounds: a round's over E."""
+    """Seconds per token of consecutive rounds."""
     return round_seconds(times, acceptance, length, token_bytes) / expected_tokens(acceptance, length)
 
 
 def keeps_up(times: RoundTimes, length: int, token_bytes: float) -> bool:
-    """Whether sending a chunk takes no longer than drafting it: serialisation <= γ T_S."""
+    """Whether chunks are sent as fast as drafted: serialisation <= γ T_S."""
     return up_seconds(times, length, token_bytes) <= length * times.draft
 
 
 def pass_wait(times: RoundTimes, length: int) -> float:
-    """Seconds that a chunk waits for the running pass: half of its excess over drafting."""
+    """A chunk's wait for the running pass: half of its excess over drafting."""
     return max(0.0, times.verify + length * times.verify_token - length * times.draft) / 2
 
 
 def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token of a drafter that continues after its proposals, in chunks of `length`.
+    """Seconds per token while drafting continues after proposals, in chunks of `length`.
 
-    A wrong token costs the rest of its chunk ((γ - 1) / 2 steps on average), the chunk's way up, a pass and the way
-    back: t ≈ max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). The code adds `pass_wait`; without it
-    simulations at γ = 1 and T_L = 6 T_S take up to 13 % longer. If chunks can't keep up (`keeps_up`), the link sets the
-    pace instead of T_S. The formula omits the queue at an error, so it is far too low there.
+    A wrong token costs the rest of its chunk ((γ - 1) / 2 steps on average), the way up, a pass and the way back: t ≈
+    max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). Without the added `pass_wait`, simulations at γ = 1
+    and T_L = 6 T_S take up to 13 % longer. If chunks can't keep up (`keeps_up`), the link sets the pace instead of T_S.
+    The queue at an error is omitted, so the formula is far too low there.
     """
     sent = up_seconds(times, length, token_bytes)
     pace = max(times.draft, sent / length)
@@ -226,16 +222,15 @@ def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def undrafted_seconds(times: RoundTimes) -> float:
-    """Seconds per token that the verifier decides and announces alone: a pass each."""
+    """Seconds per token that the verifier decides alone: a pass each."""
     return max(times.verify + times.verify_token, times.down_overhead / times.down_rate)
 
 
 def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token of a verifier that decodes between chunks of `length` tokens (ours).
+    """Seconds per token of a verifier that decodes between chunks of `length` (ours).
 
-    t = T_L - α^k (T_L - pace). After a wrong draft the verifier decides k tokens alone until new drafts arrive. It
-    repeats that if one of the k differs from its draft: (α^-k - 1) N tokens on average, with N per error. The drafts
-    then bring N tokens at their own pace.
+    t = T_L - α^k (T_L - pace). After a wrong draft the verifier decides k tokens alone until drafts arrive, again if
+    one of them differs: (α^-k - 1) N tokens on average, with N per error. The drafts then bring N at their pace.
     """
     _check(acceptance, length)
     alone, sent = undrafted_seconds(times), up_seconds(times, length, token_bytes)
@@ -248,9 +243,9 @@ def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def coupled_acceptance(variation: float) -> tuple[float, float]:
-    """Least and largest acceptance of coupled draws at this total variation distance.
+    """Least and largest acceptance of coupled draws at a total variation distance.
 
-    (1 - TV) / (1 + TV) and 1 - TV, the acceptance of min(1, p / q).
+    (1 - TV) / (1 + TV) and 1 - TV, as with min(1, p / q).
     """
     _check(variation, 1)
     return (1.0 - variation) / (1.0 + variation), 1.0 - variation
@@ -262,41 +257,41 @@ def _check(acceptance: float, length: int) -> None:
 
 
 # --- estimators
-# Running estimates of rounds' costs: step times, round trip, uplink rate. No clock is read.
+# Running estimates of step times, round trip and uplink rate. No clock is read.
 #
-# Each belongs to one thread; `common/estimates/estimators.py` has their common average.
+# Each belongs to one thread; `common/estimates/estimators.py` has their average.
 
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds for the lower envelope
-PROBES: Final = 8  # latest probes and rounds whose shortest is the round trip
-LEAST_SPREAD: Final = 1.25  # least ratio of proposal sizes in a window that separates size from round trip
-JITTER: Final = 0.01  # seconds of jitter between probes of one link, or half of the longer one
-RESOLVED: Final = 0.5e-3  # least measurable seconds of transmission
+PROBES: Final = 8  # latest probes and rounds, for the shortest
+LEAST_SPREAD: Final = 1.25  # ratio of sizes in a window that separates size from round trip
+JITTER: Final = 0.01  # seconds between probes of one link, or half of the longer
+RESOLVED: Final = 0.5e-3  # seconds of transmission
 
 
 class UplinkRate:
-    """Uplink bytes per second, and the bare round trip, from proposal sizes and verdict delays.
+    """Uplink bytes per second and bare round trip, from sizes and verdict delays.
 
-    A verdict's delay without the verifier's time is round trip + size / rate. The round trip is the shortest of the
-    latest probes. Without probes, the line below a window of different sizes gives it at size 0; before that, `rtt`. If
-    it is too small, the difference counts as size: proposals become shorter, and sizes different.
+    A delay without the verifier's time is round trip + size / rate. The round trip is the shortest of the latest
+    probes. Without probes, it is the value at size 0 of the line below a window of different sizes, initially `rtt`. If
+    it is too small, the difference counts as size: proposals become shorter, so sizes differ.
 
-    The faster of the last two rounds counts, as no accident makes a message early. So a faster link is believed at
-    once, a slower one at the second slow round.
+    The faster of the last two rounds counts, as no accident speeds a message up. So a faster link is believed at once,
+    a slower one at the second slow round.
 
-    A probe with another round trip means another link, and clears earlier rounds.
+    A probe of a different round trip means another link, and clears earlier rounds.
 
-    With the round trip known to e seconds, the rate is wrong by the factor 1 + e · rate / size.
+    A round trip known to e seconds makes the rate wrong by the factor 1 + e · rate / size.
     """
 
     def __init__(self, rtt: float = 0.0) -> None:
         self._points: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # size, seconds without the verifier's
         self._probes: deque[float] = deque(maxlen=PROBES)
-        self._latest: deque[tuple[float, float, float]] = deque(maxlen=2)  # the same, with the round trip known then
-        self._told = rtt  # the prior, then from the last window of different sizes
+        self._latest: deque[tuple[float, float, float]] = deque(maxlen=2)  # the same, and the known round trip
+        self._told = rtt  # the prior, then by windows of different sizes
 
     def probed(self, rtt: float) -> None:
-        """Add the round trip of a short message. Raises `ValueError` for an impossible one."""
+        """Raises `ValueError` for an impossible round trip."""
         if not 0.0 <= rtt < math.inf:
             raise ValueError(f"a round trip of {rtt} s is not possible")
         if self._probes and not _alike(self._probes[-1], rtt):
@@ -305,7 +300,7 @@ class UplinkRate:
         self._probes.append(rtt)
 
     def observe(self, size: float, delay: float, verify: float) -> None:
-        """Add a proposal's bytes, its verdict's delay and the verifier's part of it."""
+        """Add a proposal's bytes, its verdict's delay, and the verifier's part."""
         if not (size > 0.0 and 0.0 <= verify < math.inf and 0.0 <= delay < math.inf):
             raise ValueError(f"{size} bytes in {delay} s, of which {verify} s verified, is not possible")
         seconds = max(0.0, delay - verify)
@@ -319,16 +314,16 @@ class UplinkRate:
     def round_trip(self) -> float:
         """Seconds of an empty message, at most those of the latest rounds.
 
-        Older ones may be of a quicker link; the difference would count as size.
+        Older ones may be of a quicker link, and the difference would count as size.
         """
         known = min(self._probes) if self._probes else self._told
         return min([known] + [seconds for _, seconds in list(self._points)[-PROBES:]])
 
     @property
     def rate(self) -> float:
-        """Bytes per second; inf before the first transmission, and if too short to measure.
+        """Bytes per second; inf if unknown or unmeasurable.
 
-        A round trip that has become shorter since does not affect it.
+        Later, shorter round trips do not matter.
         """
         if not self._latest:
             return math.inf
@@ -338,14 +333,14 @@ class UplinkRate:
 
 
 def _alike(one: float, other: float) -> bool:
-    """Whether two round trips, in seconds, may be of one link with jitter."""
+    """Whether both, in seconds, may be of one link."""
     return abs(one - other) <= max(JITTER, max(one, other) / 2)
 
 
 def line_below(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Intercept and slope, both non-negative, of the highest line below all points.
+    """Intercept and slope, non-negative, of the highest line below all points.
 
-    Highest at the points' mean: an edge of the lower convex hull. Raises `ValueError` without points.
+    Highest at the mean: an edge of the lower convex hull. Raises `ValueError` without points.
     """
     ordered = sorted(points)
     if not ordered:
@@ -374,9 +369,9 @@ def _turns_down(first: tuple[float, float], second: tuple[float, float], third: 
 
 
 class RoundEstimates:
-    """Expected costs of the next rounds with one verifier, learned from earlier ones.
+    """Expected costs of the next rounds with one verifier; `prior` until measured.
 
-    `prior` has the fixed overheads and the initial values.
+    `prior` also has the fixed overheads.
     """
 
     def __init__(self, prior: RoundTimes) -> None:
@@ -387,13 +382,11 @@ class RoundEstimates:
         self._rounds = 0
 
     def probed(self, rtt: float) -> None:
-        """Add a probe of the link."""
         self.uplink.probed(rtt)
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Add a finished round."""
         self._rounds += 1
-        if outcome.rested:  # earlier steps may have competed with other work
+        if outcome.rested:  # earlier steps may have competed with others
             self._draft = MovingAverage(TIME_WEIGHT)
         self._draft.update(outcome.draft)
         self._draft_least = min(self._draft_least, outcome.draft)
@@ -402,11 +395,10 @@ class RoundEstimates:
         self.uplink.observe(max(outcome.bytes_up, 1), max(0.0, outcome.verdict_seconds - down), outcome.verify_seconds)
 
     def passed(self, seconds: float) -> None:
-        """Add a verifying pass for one undrafted token."""
+        """Add a pass for one undrafted token."""
         self._verify.update(max(0.0, seconds - self._prior.verify_token))
 
     def times(self) -> RoundTimes:
-        """The estimates, with the prior's values for unmeasured ones."""
         prior = self._prior
         return RoundTimes(
             draft=prior.draft if self._draft.value is None else max(0.0, self._draft.value),
@@ -423,16 +415,15 @@ class RoundEstimates:
 
 
 # --- sizes
-# Measured bytes of a proposed token with its payload.
 
-SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
+SIZE_WEIGHT: Final = 0.1  # of a round
 
 
 class TokenSizes:
     """Bytes of a proposed token by resolution (`{None: ...}` without lattice), across answers.
 
-    A measurement replaces the prior at once, as flat distributions take several times the bytes. An unmeasured
-    resolution is assumed to deviate like the nearest measured one.
+    A measurement replaces the prior at once, as flat distributions take several times the bytes. Unmeasured resolutions
+    deviate like the nearest measured one.
     """
 
     def __init__(self, believed: Mapping[int | None, float]) -> None:
@@ -446,12 +437,11 @@ class TokenSizes:
         return iter(self._believed)
 
     def observe(self, resolution: int | None, size: float) -> None:
-        """Add a proposal's bytes per token; ignore resolutions that can't be chosen."""
+        """Add a proposal's bytes per token; ignore unknown resolutions."""
         if resolution in self._believed:
             self._seen.setdefault(resolution, MovingAverage(SIZE_WEIGHT)).update(size)
 
     def of(self, resolution: int | None) -> float:
-        """Bytes of a token at a possible `resolution`."""
         seen = self._seen.get(resolution)
         if seen is not None and seen.value is not None:
             return seen.value
@@ -463,13 +453,11 @@ class TokenSizes:
 
 
 # --- lattice_bits
-# Bits of a lattice distribution's index, without making one.
-#
-# A distribution over V tokens has ℓ (resolution) units; K tokens have at least one.
+# Bits of an index: ℓ (resolution) units over V tokens, of which K have units.
 
 
 def bits_to_tell(kinds: int) -> int:
-    """ceil(log2(`kinds`)), exactly: the bits of one choice."""
+    """ceil(log2(`kinds`)), exactly."""
     if kinds < 1:
         raise ValueError(f"something is one of at least 1 kinds, not of {kinds}")
     return (kinds - 1).bit_length()
@@ -477,14 +465,14 @@ def bits_to_tell(kinds: int) -> int:
 
 @lru_cache(maxsize=1024)
 def fixed_index_bits(resolution: int, vocabulary: int) -> int:
-    """ceil(log2 C(ℓ + V - 1, ℓ)), QSV Eq. 6: any distribution of this resolution."""
+    """ceil(log2 C(ℓ + V - 1, ℓ)), QSV Eq. 6."""
     _lattice_bits_check(resolution, vocabulary)
     return bits_to_tell(math.comb(resolution + vocabulary - 1, resolution))
 
 
 @lru_cache(maxsize=16384)
 def short_index_bits(resolution: int, vocabulary: int, support: int) -> int:
-    """ceil(log2 ℓ) + ceil(log2 C(V, K)) + ceil(log2 C(ℓ-1, K-1)): K, its tokens, their units."""
+    """ceil(log2 ℓ) + ceil(log2 C(V, K)) + ceil(log2 C(ℓ-1, K-1)): K, tokens, units."""
     _lattice_bits_check(resolution, vocabulary)
     if not 1 <= support <= min(resolution, vocabulary):
         raise ValueError(f"{resolution} units lie on 1 to {min(resolution, vocabulary)} tokens, not on {support}")

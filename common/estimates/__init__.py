@@ -1,1 +1,1 @@
-"""Estimates of times, links and acceptance, and the choice of the aggregator."""
+"""Estimates of times, links and acceptance, and aggregator choice."""

@@ -1,6 +1,6 @@
-"""Estimators of both sides' speed and acceptance, of the link, and derived limits (DRAGON §5.2).
+"""Estimators of speed, acceptance and the link, and derived limits (DRAGON §5.2).
 
-The caller feeds each estimator on one thread; none reads a clock. Times are seconds.
+One thread feeds each estimator; none reads a clock. Times are seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from common.estimates.policy import Estimates, run_ahead
 from proto.messages import SEQUENCES, Probe, ProbeReply, Side
 
-DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
+DECODE_WEIGHT = 0.2  # ζ: half of a lasting change shows after three tokens near the profiled contexts
 ACCEPTANCE_WEIGHT = 0.1
-LASTING_WEIGHT = 1 / 32  # of an outcome in the acceptance that limits the run-ahead
+LASTING_WEIGHT = 1 / 32  # of an outcome, for limiting the run-ahead
 
-_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations from which offline samples are dropped
-_NORMAL_DEVIATION = 1.4826  # standard deviation of a normal law over its median absolute deviation
-_ROUNDING = 1e-9  # relative; closer samples are on the line
-_MEDIAN_OF = 3  # latest decode steps per median
+_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations for offline samples
+_NORMAL_DEVIATION = 1.4826  # standard over median absolute deviation, normal law
+_ROUNDING = 1e-9  # relative, on the line
+_MEDIAN_OF = 3  # latest steps
 _WAITS = 64  # latest waits that count
 _LEAST_WAITS = 8  # fewer tell nothing
 _SELDOM_EXCEEDED = 0.95  # quantile of the waits
@@ -36,8 +36,7 @@ _SELDOM_EXCEEDED = 0.95  # quantile of the waits
 class DecodeLine:
     """Seconds of a decode step by context length: c(t) = t k_a / k_b + k_c (§5.2).
 
-    The online update averages k_a and k_b separately. So the slope is the weighted least squares slope of all
-    observations under the frozen intercept.
+    Updates average k_a and k_b separately, so the slope is the weighted least squares slope at the frozen intercept.
     """
 
     numerator: float  # k_a, the mean of t (c - k_c)
@@ -52,12 +51,12 @@ class DecodeLine:
 
     @classmethod
     def of(cls, slope: float, intercept: float, context: float) -> DecodeLine:
-        """A line from its coefficients; `context` is its measured length in tokens."""
+        """From coefficients; `context` is the measured length in tokens."""
         return cls(slope * context**2, context**2, intercept)
 
     @classmethod
     def fit(cls, contexts: ArrayLike, seconds: ArrayLike) -> DecodeLine:
-        """Least squares over samples `[n]` without outliers; no coefficient is negative.
+        """Least squares over samples `[n]` without outliers, with non-negative coefficients.
 
         Raises `ValueError` unless there are equally many positive lengths and non-negative times, at two lengths or
         more.
@@ -82,11 +81,10 @@ class DecodeLine:
         return self.numerator / self.denominator
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step with `context` tokens."""
         return max(0.0, self.intercept + self.slope * context)
 
     def updated(self, context: float, seconds: float, weight: float = DECODE_WEIGHT) -> DecodeLine:
-        """The line after another observation of weight ζ, with the same intercept (§5.2, runtime stage)."""
+        """The line after an observation of weight ζ, at the same intercept (§5.2, runtime stage)."""
         _check_weight(weight)
         return DecodeLine(
             (1.0 - weight) * self.numerator + weight * (seconds - self.intercept) * context,
@@ -96,9 +94,9 @@ class DecodeLine:
 
 
 class DecodeDelay:
-    """A decode line that follows its side's decode steps.
+    """A line that follows decode steps by the median of the latest three.
 
-    The median of the latest three steps counts, so a single stall does not bend the line.
+    So a single stall does not bend it.
     """
 
     def __init__(self, line: DecodeLine, weight: float = DECODE_WEIGHT) -> None:
@@ -108,28 +106,27 @@ class DecodeDelay:
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_MEDIAN_OF)
 
     def observe(self, context: float, seconds: float) -> None:
-        """Add a decode step of `seconds` at `context` tokens. Raises `ValueError` for impossible values."""
+        """Add a step at `context` tokens. Raises `ValueError` for impossible values."""
         if not (0.0 < context < math.inf and 0.0 <= seconds < math.inf):
             raise ValueError(f"a decode step of {seconds} s at {context} tokens is not possible")
-        # Ordered by implied slope, which is independent of the context on a clean line.
+        # Ordered by implied slope, independent of context on a clean line.
         self._latest.append(((seconds - self.line.intercept) / context, context, seconds))
         _, middle_context, middle_seconds = sorted(self._latest)[(len(self._latest) - 1) // 2]
         self.line = self.line.updated(middle_context, middle_seconds, self._weight)
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step with `context` tokens."""
         return self.line.predict(context)
 
 
 class UsualWait:
-    """A seldom exceeded wait for the other side, from the latest waits."""
+    """A seldom exceeded wait for the other side."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None  # None until enough waits
         self._latest: deque[float] = deque(maxlen=_WAITS)
 
     def observe(self, seconds: float) -> None:
-        """Add a wait. Raises `ValueError` for an impossible one."""
+        """Raises `ValueError` for an impossible wait."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a wait of {seconds} s is not possible")
         self._latest.append(seconds)
@@ -140,8 +137,7 @@ class UsualWait:
 class MovingAverage:
     """An exponential moving average that starts as a plain one.
 
-    The n-th value has the weight max(`weight`, 1/n), so the first does not dominate. A `prior` counts as the first
-    value.
+    The n-th value weighs max(`weight`, 1/n), so the first does not dominate. A `prior` counts as the first.
     """
 
     def __init__(self, weight: float, prior: float | None = None) -> None:
@@ -153,7 +149,7 @@ class MovingAverage:
             self.update(prior)
 
     def update(self, value: float) -> float:
-        """Add a value. Returns the average. Raises `ValueError` unless `value` is finite."""
+        """Returns the new average. Raises `ValueError` unless `value` is finite."""
         if not math.isfinite(value):
             raise ValueError(f"can't average {value}")
         self._count += 1
@@ -163,9 +159,9 @@ class MovingAverage:
 
 
 class Acceptance:
-    """α of each side: the probability that its next draft is the target.
+    """α of each side: its next draft's chance to be the target.
 
-    Fed with expectations (Eq. 5) if the sampler knows both distributions, else with outcomes 0 or 1.
+    Fed with expectations (Eq. 5) if both distributions are known, else with 0 or 1.
     """
 
     def __init__(self, weight: float = ACCEPTANCE_WEIGHT, prior: float = 0.5) -> None:
@@ -178,26 +174,26 @@ class Acceptance:
         self._lasting: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
     def observe(self, side: Side, value: float) -> None:
-        """Add a draft's acceptance: 0, 1 or an expectation. Raises `ValueError` outside [0, 1]."""
+        """Add 0, 1 or an expectation. Raises `ValueError` outside [0, 1]."""
         _check_probability(value)
         self._estimates[side] = self._averages[side].update(value)
         self._lasting[side] += LASTING_WEIGHT * (value - self._lasting[side])
 
     def of(self, side: Side) -> float:
-        """The expectation, for choosing the aggregator."""
+        """The expectation, to choose the aggregator."""
         return self._estimates[side]
 
     def at_most(self, side: Side) -> float:
-        """An upper estimate, for limiting drafts: too low costs latency, too high only work.
+        """An upper estimate, to limit drafts: too low costs latency, too high only work.
 
-        The larger of a fast average, which follows accepted stretches, and a slow one, which starts at 1 and survives a
+        The larger of a fast average, which follows accepted stretches, and a slow one, which starts at 1 and survives
         few rejections.
         """
         return max(self._estimates[side], self._lasting[side])
 
 
 def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and intercept of the best line with non-negative coefficients."""
+    """The best line with non-negative coefficients."""
     mean_t, mean_c = float(t.mean()), float(c.mean())
     slope = float(((t - mean_t) * (c - mean_c)).sum() / ((t - mean_t) ** 2).sum())
     if slope < 0.0:
@@ -209,7 +205,7 @@ def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[floa
 
 
 def _usual(t: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mask of the samples near the main line, without stalls of the machine."""
+    """Mask of the samples near the main line, without stalls."""
     order = np.argsort(t, kind="stable")
     half = t.size // 2
     near, far = order[: t.size - half], order[half:]
@@ -233,34 +229,34 @@ def _check_probability(value: float) -> None:
 
 
 # --- round_trip
-# The round-trip delay of a link: when to sample it, and results (DRAGON §5.2), also on the other side's clock.
+# A link's round-trip delay: when to sample it, and results (DRAGON §5.2), also on the other clock.
 
 REALTIME_WEIGHT = 1 / 4
-HISTORY_WEIGHT = 1 / 8  # this and the next as in RFC 6298
+HISTORY_WEIGHT = 1 / 8  # with the next, as in RFC 6298
 DEVIATION_WEIGHT = 1 / 4
 
-_SURPRISE_DEVIATIONS = 2.5  # mean deviations from the history; a uniform jitter stays within two
-_SURPRISE_SHARE = 1 / 4  # of the history; the averages follow smaller deviations quickly
-_SURPRISES = 3  # consecutive ones on the same side mean a changed link
-_SETTLED = 16  # samples of one link that suffice
+_SURPRISE_DEVIATIONS = 2.5  # mean deviations; a uniform jitter stays within two
+_SURPRISE_SHARE = 1 / 4  # of the history; averages follow smaller deviations
+_SURPRISES = 3  # in a row on one side, for a changed link
+_SETTLED = 16  # samples of one link
 
-PROBE_PERIOD = 0.5  # seconds between two probes of a known link
-HURRIED_PERIOD = 0.1  # of a new link, or after an apparent change
-IDLE_PERIOD = 5.0  # of an unused link, to save both sides' batteries and a cloud's gateway
-MOST_HURRIED = 8  # most running probes in a hurry; more would expire on a slow link
+PROBE_PERIOD = 0.5  # seconds between probes of a known link
+HURRIED_PERIOD = 0.1  # of a new or apparently changed link
+IDLE_PERIOD = 5.0  # of an unused link, for batteries and a cloud's gateway
+MOST_HURRIED = 8  # running probes; more would expire on a slow link
 
 _USUAL_OF = 96  # latest samples
 _MOST_USUAL = 1.5  # times the shortest of these
 
-_ROUND_TRIP_ROUNDING = 1e-3  # seconds that a polling thread may be early
+_ROUND_TRIP_ROUNDING = 1e-3  # seconds of tolerance for a polling thread
 
-# Latest round trips whose shortest tells the clock offset, and their age in microseconds, because clocks drift.
+# Latest round trips for the clock offset, and their age in microseconds, because clocks drift.
 _BEST_OF, _LATEST = 32, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """One sample in microseconds of this side's monotonic clock; `received` of the other's."""
+    """A sample in microseconds of this side's clock; `received` by the other's."""
 
     sent: int
     received: int  # when the other side saw the probe
@@ -268,15 +264,15 @@ class RoundTrip:
 
     @property
     def rtt(self) -> float:
-        """Round-trip time, seconds."""
+        """In seconds."""
         return (self.back - self.sent) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Nanoseconds that the other side's monotonic clock is `ahead` of this one's.
+    """Nanoseconds that the other monotonic clock is `ahead`.
 
-    The error is half of the difference of both directions, at most half the round trip: `uncertainty`.
+    The error is half of the directions' difference, so at most half the round trip: `uncertainty`.
     """
 
     ahead: int
@@ -284,9 +280,9 @@ class ClockOffset:
 
 
 class ClockDifference:
-    """The other side's clock offset, from the shortest recent round trip.
+    """The clock offset by the shortest recent round trip.
 
-    That trip had the shortest queues, so the smallest possible difference of directions.
+    It had the shortest queues, so the smallest possible difference of directions.
     """
 
     def __init__(self) -> None:
@@ -299,7 +295,7 @@ class ClockDifference:
 
     @property
     def offset(self) -> ClockOffset | None:
-        """The offset; None before the first sample."""
+        """None before the first sample."""
         best = min(self._recent, key=lambda trip: trip.back - trip.sent, default=None)
         if best is None:
             return None
@@ -308,9 +304,9 @@ class ClockDifference:
 
 
 class RoundTrips:
-    """Makes probes and processes replies; the caller passes a monotonic clock in microseconds.
+    """Makes probes and processes replies, in microseconds of a monotonic clock.
 
-    One object per connection, because each peer's clock starts differently.
+    One object per connection, as peers' clocks differ.
     """
 
     def __init__(self, outstanding: int = 16) -> None:
@@ -319,18 +315,14 @@ class RoundTrips:
         self._limit = outstanding
         self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
         self._next = 0
-        self._latest = -1  # send time of the latest answered probe
+        self._latest = -1  # send time of the latest answered one
 
     @property
     def outstanding(self) -> int:
-        """Number of running probes; earlier ones than an answered one count as lost.
-
-        Their late replies still count.
-        """
+        """Number of running probes since the latest answered one; late replies still count."""
         return sum(sent > self._latest for sent in self._waiting.values())
 
     def probe(self, now: int) -> Probe:
-        """Make the next probe, sent at `now`."""
         probe = Probe(self._next, now)
         self._next = (self._next + 1) % SEQUENCES
         self._waiting[probe.sequence] = now
@@ -339,7 +331,7 @@ class RoundTrips:
         return probe
 
     def reply(self, reply: ProbeReply, now: int) -> RoundTrip | None:
-        """The sample of a reply that arrived at `now`; None if unexpected or repeated."""
+        """The sample of a reply at `now`; None if unexpected or repeated."""
         sent = self._waiting.get(reply.sequence)
         if sent is None or sent != reply.sent or now < sent:
             return None
@@ -349,25 +341,25 @@ class RoundTrips:
 
 
 class RoundTripTime:
-    """The mean of a real-time and a historical moving average.
+    """The mean of a real-time and a historical moving average (the paper's, our mean).
 
-    The paper has both averages, without their combination. After three consecutive samples far from the history, on the
-    same side, the averages restart. Otherwise they would remember a changed link, or follow every spike.
+    Three consecutive samples far from the history, on one side, restart the averages. Otherwise they would remember a
+    changed link, or follow spikes.
     """
 
     def __init__(self) -> None:
         self.changes = 0  # of the link
         self._start()
         self._surprises: list[float] = []
-        self._band = (0.0, 0.0)  # limits of the band that the surprises left
+        self._band = (0.0, 0.0)  # before the surprises
 
     def observe(self, seconds: float) -> None:
-        """Add a round trip. Raises `ValueError` for a negative or infinite one."""
+        """Raises `ValueError` for a negative or infinite round trip."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a round trip of {seconds} s is not possible")
         self._look_for_change(seconds)
         if len(self._surprises) == _SURPRISES:
-            seconds = statistics.median(self._surprises)  # some may be from before the change
+            seconds = statistics.median(self._surprises)  # some may be from before
             self._surprises = []
             self.changes += 1
             self._start()
@@ -375,19 +367,19 @@ class RoundTripTime:
 
     @property
     def estimate(self) -> float | None:
-        """Expected seconds of the next round trip; None before the first sample."""
+        """Expected seconds of the next trip; None before the first sample."""
         if self._realtime.value is None or self._history.value is None:
             return None
         return 0.5 * (self._realtime.value + self._history.value)
 
     @property
     def deviation(self) -> float:
-        """Mean absolute deviation from the history, seconds; 0 before the second sample."""
+        """Mean absolute deviation in seconds; 0 before the second sample."""
         return self._deviation.value or 0.0
 
     @property
     def usual(self) -> float | None:
-        """Median seconds of the latest samples, at most 1.5 times the shortest; None without samples.
+        """Median seconds, at most 1.5 times the shortest; None without samples.
 
         A path may vary by a fifth (§7.2). A persistent queue is not usual.
         """
@@ -396,11 +388,11 @@ class RoundTripTime:
 
     @property
     def settled(self) -> bool:
-        """Whether the estimate has enough samples of the current link."""
+        """Whether the current link has enough samples."""
         return self._samples >= _SETTLED and not self._surprises
 
     def upper(self, deviations: float = 4.0) -> float | None:
-        """A seldom exceeded round trip as in RFC 6298, for time-outs and run-ahead."""
+        """A seldom exceeded trip as in RFC 6298, for time-outs and run-ahead."""
         estimate = self.estimate
         return None if estimate is None else estimate + deviations * self.deviation
 
@@ -420,9 +412,9 @@ class RoundTripTime:
         self._history.update(seconds)
 
     def _look_for_change(self, seconds: float) -> None:
-        """Collect consecutive samples beyond the same end of the band.
+        """Collect samples in a row beyond one end of the band.
 
-        The band is the one before the first of them, because each moves the history and the deviation.
+        The band precedes the first of them, as each moves history and deviation.
         """
         if self._history.value is None:
             return
@@ -447,7 +439,7 @@ class Pace:
         self._last = -IDLE_PERIOD
 
     def due(self, now: float, settled: bool, outstanding: int, idle: bool = False) -> bool:
-        """Whether to probe `now` (monotonic seconds); True marks it as done. `idle`: no answer uses the link."""
+        """Whether to probe `now` (monotonic seconds), then counted as done; `idle`: unused."""
         hurried = not settled and outstanding < MOST_HURRIED
         period = HURRIED_PERIOD if hurried else IDLE_PERIOD if idle and settled else PROBE_PERIOD
         if now - self._last < period - _ROUND_TRIP_ROUNDING:
@@ -456,34 +448,34 @@ class Pace:
         return True
 
     def spare(self, now: float) -> None:
-        """Note that an answer's round trip has just replaced a probe."""
+        """Note a round trip that replaced a probe."""
         self._last = now
 
 
 # --- ahead
-# Decoding ahead: drafts on a side's chain, and branches beside it.
+# Decoding ahead: drafts on a chain, and branches beside it.
 #
-# Decoding a prefix before its decision saves a step of the slower side. A branch is worthwhile if this saving times its
-# chance exceeds its cost in this side's step. The cost is 0 while this side waits for the other in every step.
+# An undecided prefix's decoding saves a step of the slower side. A branch pays if that saving times its chance exceeds
+# its cost in this side's step. The cost is 0 while this side waits in every step.
 
-FAINT: Final = 0.01  # least chance of a branch without cost
+FAINT: Final = 0.01  # of a branch without cost
 
-_FIRST: Final = 30.0  # initial branches per second of a connection
-_MOST: Final = 1_000.0  # more than models of a few milliseconds per step decode
-_INFLATED: Final = 1.35  # times the usual round trip; a longer one means a full link or a busy machine
-_NOISE: Final = 0.01  # seconds of round-trip noise
-_CAREFUL: Final = 1.1  # growth near half of an excessive rate
+_FIRST: Final = 30.0  # initial branches per second
+_MOST: Final = 1_000.0  # beyond models of a few milliseconds per step
+_INFLATED: Final = 1.35  # times the usual trip: a full link or a busy machine
+_NOISE: Final = 0.01  # seconds
+_CAREFUL: Final = 1.1  # growth above half of an excessive rate
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationLimits:
     """Limits of decoding ahead."""
 
-    max_drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
-    max_rows: int = 1  # prefixes of one decode step
-    min_chance: float = inf  # least chance of a branch; more than 1: no branches
-    free_branches: int = 0  # branches per decode step without cost, with a least chance of `FAINT`
-    spare_tokens: int = 0  # tokens of branches in the rows, beyond a whole answer
+    max_drafts: int = 1  # on the chain; 1 is synchronous
+    max_rows: int = 1  # prefixes per step
+    min_chance: float = inf  # of a branch; more than 1: none
+    free_branches: int = 0  # per step, with a chance of `FAINT`
+    spare_tokens: int = 0  # of branches in the rows
 
     @property
     def branching(self) -> bool:
@@ -493,10 +485,9 @@ class SpeculationLimits:
 def limit_speculation(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> SpeculationLimits:
     """Limit branches beside a chain of `drafts`, at most `most` prefixes per step.
 
-    Seconds: `own` and `other` are both sides' decode steps, `trip` a rejection's wait for the network, `row` the cost
-    of another prefix per step.
+    Seconds: both sides' steps `own` and `other`, a rejection's wait `trip`, another prefix's cost `row`.
     """
-    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, seen by the slower side
+    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, for the slower side
     slower = max(own, other)
     if drafts < 2 or most < 2 or waits <= 0.0 or row > slower or slower <= 0.0:
         return SpeculationLimits(drafts)
@@ -506,10 +497,9 @@ def limit_speculation(drafts: int, most: int, own: float, other: float, trip: fl
 
 
 class Allowance:
-    """Branches per second on a connection, increased until round trips grow.
+    """Branches per second on a connection, increased until trips grow.
 
-    A queue is seen late, when it is long. So a rate that was excessive, or may be after a change of the path, is
-    approached slowly.
+    A queue is seen late. So a rate that was excessive, or may be on a changed path, is approached slowly.
     """
 
     def __init__(self) -> None:
@@ -519,10 +509,7 @@ class Allowance:
         self._changes = 0
 
     def observe(self, now: float, trip: float, usual: float, changes: int) -> None:
-        """Add a smoothed and the `usual` round trip at `now`, in seconds.
-
-        `changes` counts the changes of the path.
-        """
+        """Add smoothed and `usual` trips at `now` in seconds; `changes` of the path."""
         if changes != self._changes:
             self._changes = changes
             self._too_much(min(_FIRST, self.rate))
@@ -540,21 +527,21 @@ class Allowance:
 
 
 # --- model
-# Estimates of both sides' speed and agreement, measured by one side of a connection (DRAGON §5.2).
+# Both sides' speed and agreement, measured on one side of a connection (DRAGON §5.2).
 #
-# The daemons and the simulator use the same object for the same decisions.
+# Daemons and simulator share it, so they decide alike.
 
-DIGEST_PERIOD: Final = 0.1  # seconds between two looks at the measurements
-TYPICAL_CONTEXT: Final = 256.0  # tokens; assumed for a line without a measured context
+DIGEST_PERIOD: Final = 0.1  # seconds
+TYPICAL_CONTEXT: Final = 256.0  # tokens, without a measured context
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 
 
 class PeerModel:
-    """Both sides' decode times and acceptance for `role`. One thread feeds it."""
+    """Decode times and acceptance for `role`. One thread feeds it."""
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
-        """`own` is this side's decode time, shared by its connections; `remote` the other's profile."""
+        """`own` is shared by this side's connections; `remote` is the other's profile."""
         self.role: Side = role
         self._own = own
         self._remote = DecodeDelay(remote)
@@ -562,48 +549,48 @@ class PeerModel:
         self._acceptance = Acceptance()
 
     def decoded(self, context: int) -> None:
-        """Note this side's decode step on this connection, `context` tokens in its longest row."""
+        """Note this side's step, `context` tokens in the longest row."""
         self._context = float(context)
 
     def remote_decoded(self, seconds: float) -> None:
-        """Add the other side's reported step time. Raises `ValueError` for an impossible one."""
-        # Its context is unknown; both sides' rows are about equally long.
+        """Add a reported step. Raises `ValueError` for an impossible one."""
+        # Its context is unknown; both sides' rows are similar.
         self._remote.observe(self._context, seconds)
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Add a decided position: Eq. 5 of (device, cloud), or outcomes of the known drafts."""
+        """Add a decision: Eq. 5 of (device, cloud), or known drafts' outcomes."""
         alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
         for side, alpha in alphas.items():
             self._acceptance.observe(side, float(alpha))
 
     def estimates(self, rtt: float = 0.0) -> Estimates:
-        """The current inputs of Eq. 7."""
+        """Inputs of Eq. 7."""
         own, remote = self._own.predict(self._context), self._remote.predict(self._context)
         device, cloud = (own, remote) if self.role == "device" else (remote, own)
         return Estimates(device, cloud, rtt, self._acceptance.of("device"), self._acceptance.of("cloud"))
 
     def run_ahead(self, longest: float | None, maximum: int) -> int:
-        """Drafts beyond the committed prefix that keep this side busy during a verdict.
+        """Drafts that keep this side busy during a verdict.
 
-        `longest` is a seldom exceeded round trip, None if unknown.
+        `longest`: a seldom exceeded round trip, None if unknown.
         """
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
         if longest is None or own <= 0.0:
             return maximum
-        # A verdict needs the slower side's draft of the position.
+        # A verdict needs the slower side's draft.
         return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self.role))
 
     def ahead(
         self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
     ) -> SpeculationLimits:
-        """Limits of decoding ahead: at most `maximum` drafts and `most` prefixes per step.
+        """Limits of decoding ahead, within `maximum` drafts and `most` prefixes per step.
 
-        `trip` is a rejection's wait for the network, None if branches are useless. `row` is the cost of another prefix
-        per step. Both are seconds. `rate` are branches per second on the connection.
+        In seconds, `trip` is a rejection's wait (None: branches are useless) and `row` another prefix's cost. `rate`:
+        branches per second.
         """
         drafts = self.run_ahead(longest, maximum)
         if trip is None or longest is None:
             return SpeculationLimits(drafts)
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
-        carried = rate * own if own > 0.0 else 0.0  # per step; avoids inf * 0
+        carried = rate * own if own > 0.0 else 0.0  # avoids inf * 0
         return limit_speculation(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)

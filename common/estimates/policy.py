@@ -1,8 +1,7 @@
-"""Latency per token, choice of the aggregator, and drafts ahead per side (DRAGON §5.1).
+"""Latency per token, aggregator choice, and drafts ahead (DRAGON §5.1).
 
-`local` is the aggregating side. `remote` is the other side, which sends its drafts: after a rejection its next draft
-takes a decode step and a round trip (Table 1). So the remote side's acceptance counts. Decode times are seconds per
-step; `rtt` is the delay of both directions.
+`local` aggregates. `remote` sends its drafts, so its next draft after a rejection takes a decode step and a round trip
+(Table 1): its acceptance counts. Decode times are seconds per step; `rtt` covers both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 
 
 def latency_per_token(local_decode: float, remote_decode: float, rtt: float, remote_acceptance: float) -> float:
-    """Z^l, the expected seconds between two aggregations by `local` (Eq. 7).
+    """Z^l, the expected seconds between `local`'s aggregations (Eq. 7).
 
     α^r max(c^l, c^r) + (1 - α^r) max(c^l, c^r + rtt)
     """
@@ -30,7 +29,7 @@ def latency_per_token(local_decode: float, remote_decode: float, rtt: float, rem
 def delta_z(
     local_decode: float, remote_decode: float, rtt: float, local_acceptance: float, remote_acceptance: float
 ) -> float:
-    """ΔZ = Z^l - Z^r, seconds per token saved by the other aggregator (Eq. 8)."""
+    """ΔZ = Z^l - Z^r, seconds per token saved by moving (Eq. 8)."""
     difference = remote_decode - local_decode
     if local_decode <= remote_decode - rtt:
         return (1.0 - remote_acceptance) * rtt
@@ -42,7 +41,7 @@ def delta_z(
 
 
 def speed_up(device_decode: float, cloud_decode: float, rtt: float, cloud_acceptance: float) -> float:
-    """S, the speed-up of speculation over token-wise exchange, aggregating on the device (Eq. 9)."""
+    """S, the speed-up over token-wise exchange, aggregating on the device (Eq. 9)."""
     if device_decode <= cloud_decode:
         inverse = 1.0 - cloud_acceptance * rtt / (rtt + cloud_decode)
     elif device_decode <= cloud_decode + rtt:
@@ -60,19 +59,18 @@ def best_aggregator(
     local_acceptance: float,
     remote_acceptance: float,
 ) -> Side:
-    """The next aggregator after `current`, the local side (Eq. 6). A tie changes nothing."""
+    """The next aggregator (Eq. 6); `current` is local, and keeps a tie."""
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
     move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
     return _OTHER[current] if move < stay else current
 
 
 # --- estimates
-# Measured times, round trip and acceptance of both sides, for placement rules.
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Inputs of Eq. 7 at one moment. Times are seconds."""
+    """Inputs of Eq. 7 at one moment, in seconds."""
 
     device_decode: float
     cloud_decode: float
@@ -88,34 +86,33 @@ class Estimates:
 
 
 # --- hand_over
-# Choice of the next aggregator by the latest verdicts (DRAGON Table 1, with the cost of moving the role).
+# Choice of the next aggregator by the latest verdicts (DRAGON Table 1, with the cost of moving).
 #
-# Eq. 6 compares permanent aggregators. But the new aggregator learns of its role with the target, one way later. The
-# cost depends on the decided position. A side with a rejected draft waits for the target anyway, so the role costs
-# nothing, and its next draft is local. After two accepted drafts both pipelines would have continued, so one way is
-# lost. The choice is a decision process with two states (the aggregator) and four outcomes (the accepted drafts). It is
-# solved for the least long-run time per token.
+# Eq. 6 compares permanent aggregators. But a new aggregator learns of its role with the target, one way later. A side
+# with a rejected draft waits for the target anyway: its role costs nothing, and its next draft is local. After two
+# accepted drafts both pipelines would have continued, so one way is lost. This is a decision process with two states
+# (the aggregator) and four outcomes (the accepted drafts), solved for the least long-run time per token.
 
-Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
-_Waits = dict[Side, list[tuple[float, float, float]]]  # by decider: (chance, wait if the device follows, if the cloud)
+Accepted = tuple[bool, bool]  # of (device, cloud)
+_Waits = dict[Side, list[tuple[float, float, float]]]  # by decider: (chance, wait for the device, for the cloud)
 
-STEP_MARGIN: Final = 0.4  # of the slower decode step, the order of the neglected waits
-RTT_MARGIN: Final = 0.3  # of the round trip, if that is less
-FIRST_MARGIN: Final = 0.2  # of one way: least average gain, otherwise the device begins
+STEP_MARGIN: Final = 0.4  # of the slower step, the order of neglected waits
+RTT_MARGIN: Final = 0.3  # of the round trip, if less
+FIRST_MARGIN: Final = 0.2  # of one way: average gain, else the device begins
 
 OUTCOMES: Final[tuple[Accepted, ...]] = ((True, True), (True, False), (False, True), (False, False))
 _SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
-_HORIZON: Final = 16  # positions until an answer may end; more than ten change nothing
-_SWEEPS: Final = 40  # most iterations; the value settles in ten to twenty
+_HORIZON: Final = 16  # positions until a possible end; ten suffice
+_SWEEPS: Final = 40  # the value settles in ten to twenty
 _SETTLED: Final = 1e-3  # seconds per second of the longest wait
-_ALWAYS: Final = 0.999  # an acceptance of 1 would recover any stall
+_ALWAYS: Final = 0.999  # 1 would recover any stall
 
 
 def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted: Accepted) -> float:
-    """Seconds from `current`'s decision with outcome `accepted` to the next one by `following`.
+    """Seconds between the decisions of `current`, with outcome `accepted`, and `following`.
 
-    As in Table 1, with φ simplified as for Eq. 7. A stall of the faster side is partly recovered. Meanwhile the slower
-    one drafts ahead, and later decisions follow the faster side's pace until a rejection.
+    As in Table 1, with φ simplified as for Eq. 7. A stall of the faster side is partly recovered: the slower one drafts
+    ahead meanwhile, and decisions then follow the faster pace until a rejection.
     """
     decode = (estimates.device_decode, estimates.cloud_decode)
     here = _SIDES.index(current)
@@ -136,7 +133,7 @@ def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted
 
 
 def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
-    """The best side for the next position. The role moves only for more than a margin."""
+    """The best next decider; the role moves only beyond a margin."""
     gain = relative_value(estimates)
     following: Side = "cloud" if current == "device" else "device"
     stay = wait_for_next(estimates, current, current, accepted)
@@ -151,17 +148,17 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
 
 
 def best_first(estimates: Estimates) -> Side:
-    """The best side for the first position.
+    """The best first decider.
 
-    The cloud can decide it one way earlier, after the device's first draft. It loses that if it still decides at the
-    answer's end, which the device must learn of.
+    The cloud can decide one way earlier, after the device's first draft. It loses that by deciding the answer's end,
+    which the device must learn.
     """
     device, cloud, one_way = estimates.device_decode, estimates.cloud_decode, 0.5 * estimates.rtt
     both = estimates.device_acceptance * estimates.cloud_acceptance
     stall = max(cloud + estimates.rtt - device, 0.0)
     sooner = device + stall - _won_back(stall, device - cloud, both) - (one_way + max(device, cloud))
     waits = _waits(estimates)
-    later = one_way  # delay of the whole answer on the device if the cloud decides its end
+    later = one_way  # the device's delay if the cloud decides the end
     for _ in range(_HORIZON):
         of_device, of_cloud = _next_values(waits, later)
         later = of_cloud - of_device
@@ -169,16 +166,16 @@ def best_first(estimates: Estimates) -> Side:
 
 
 def relative_value(estimates: Estimates) -> float:
-    """Additional seconds for the rest of an answer if the cloud aggregates, not the device.
+    """Extra seconds of the rest if the cloud aggregates, not the device.
 
-    Relative value iteration; the sides' acceptances count as independent.
+    Relative value iteration; acceptances count as independent.
     """
     waits = _waits(estimates)
     longest = max(max(to_device, to_cloud) for rows in waits.values() for _, to_device, to_cloud in rows)
     value = 0.0
     for _ in range(_SWEEPS):
         device, cloud = _next_values(waits, value)
-        change = 0.5 * (cloud - device - value)  # undamped it may oscillate
+        change = 0.5 * (cloud - device - value)  # damped against oscillation
         value += change
         if abs(change) <= _SETTLED * longest:
             break
@@ -204,7 +201,7 @@ def _waits(estimates: Estimates) -> _Waits:
 
 
 def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
-    """Remaining seconds if (device, cloud) decides, one position before `value`."""
+    """Remaining seconds for (device, cloud), one position before `value`."""
     device, cloud = (
         sum(chance * min(to_device, to_cloud + value) for chance, to_device, to_cloud in waits[side]) for side in _SIDES
     )
@@ -212,7 +209,7 @@ def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
 
 
 def _won_back(stall: float, pace: float, both: float) -> float:
-    """Seconds of a `stall` recovered at `pace` per token while both sides' drafts are accepted."""
+    """Seconds of a `stall` recovered at `pace` per token while drafts are accepted."""
     if pace <= 0.0 or stall <= 0.0:
         return 0.0
     again = min(both, _ALWAYS)
@@ -226,13 +223,13 @@ def _chance(rate: float, accepted: bool) -> float:
 
 # --- policy
 
-SURVIVAL = 0.01  # least chance that all earlier drafts are accepted; skipping others costs at most this share
-MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the next one
+SURVIVAL = 0.01  # chance that all earlier drafts are accepted; skipping others costs at most this share
+MINIMUM_RUN_AHEAD = 2  # one waiting for its verdict, and the next
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSide:
-    """Always the same side. For `mirrored`, where both decide, the official one."""
+    """Always one side; for `mirrored`, the side of record."""
 
     side: Side
 
@@ -242,7 +239,7 @@ class FixedSide:
 
 @dataclass(frozen=True, slots=True)
 class RandomSide:
-    """A random side at every position (§7.4); `draw` gives the uniform number."""
+    """A random side per position (§7.4) by the uniform number `draw`."""
 
     draw: Callable[[int], float]
 
@@ -252,11 +249,10 @@ class RandomSide:
 
 @dataclass(frozen=True, slots=True)
 class FasterSide:
-    """The side that continues fastest, by `role`'s estimates and the latest outcomes.
+    """The fastest side by `role`'s estimates and the latest outcomes.
 
-    `paper`: the one with the smaller expected latency per token, for any outcomes (Eq. 6). The aggregating side asks,
-    so `role` aggregates now. `first` decides the first position: the device chooses it at the opening, because the
-    sides' estimates differ.
+    `paper`: the smaller expected latency, for any outcomes (Eq. 6). The aggregating side asks, so it is `role`. The
+    device chooses `first` at the opening, as estimates differ.
     """
 
     role: Side
@@ -273,7 +269,7 @@ class FasterSide:
 
 
 def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
-    """Eq. 6 from a snapshot while `current` aggregates."""
+    """Eq. 6 from a snapshot."""
     device = estimates.device_decode, estimates.device_acceptance
     cloud = estimates.cloud_decode, estimates.cloud_acceptance
     (local_decode, local_acceptance), (remote_decode, remote_acceptance) = (
@@ -283,7 +279,7 @@ def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
 
 
 def first_aggregator(placement: Placement, estimates: Estimates, paper: bool) -> Side:
-    """The device's choice for an answer's first position; always the device in the paper (§7.4)."""
+    """The device's choice for the first position; the device in the paper (§7.4)."""
     return best_first(estimates) if placement == "greedy" and not paper else "device"
 
 
@@ -295,7 +291,7 @@ def placement_policy(
     paper: bool = False,
     first: Side = "device",
 ) -> FixedSide | RandomSide | FasterSide:
-    """Make the policy of `role` for one session; `paper` and `first` as in `FasterSide`.
+    """Make `role`'s policy; `paper` and `first` as in `FasterSide`.
 
     Only `greedy` uses estimates, only `random` the seed.
     """
@@ -323,12 +319,11 @@ def run_ahead(
     margin: int = 1,
     survival: float = SURVIVAL,
 ) -> int:
-    """Drafts beyond the committed prefix that keep a side busy without wasted work.
+    """Drafts that keep a side busy without wasted work.
 
-    During a verdict of `rtt` seconds, ceil(rtt / decode_seconds) more drafts are decoded, plus `margin` to keep the
-    decoder busy. More drafts only add rejected work. A draft after n others is useful with probability `acceptance`^n,
-    and not made below `survival`. At least 2, at most `maximum` (1 is synchronous). Pass upper estimates of a varying
-    `rtt` and `acceptance`.
+    A verdict of `rtt` seconds allows ceil(rtt / decode_seconds) more drafts; `margin` keeps the decoder busy. Others
+    are rejected work. A draft after n others is useful with probability `acceptance`^n, and not made below `survival`.
+    At least 2, at most `maximum` (1 is synchronous). Pass upper estimates of varying `rtt` and `acceptance`.
     """
     if maximum < 1 or margin < 0:
         raise ValueError(f"maximum must be at least 1 and margin not negative, got {maximum} and {margin}")
@@ -337,13 +332,13 @@ def run_ahead(
     if not (0.0 <= acceptance <= 1.0 and 0.0 < survival < 1.0):
         raise ValueError(f"acceptance and survival must be probabilities, got {acceptance} and {survival}")
     maximum = min(maximum, max(MINIMUM_RUN_AHEAD, _worthwhile(acceptance, survival, maximum)))
-    if rtt >= decode_seconds * maximum:  # also if the quotient overflows an integer
+    if rtt >= decode_seconds * maximum:  # also if the quotient is too large
         return maximum
     return min(maximum, max(MINIMUM_RUN_AHEAD, math.ceil(rtt / decode_seconds) + margin))
 
 
 def _worthwhile(acceptance: float, survival: float, maximum: int) -> int:
-    """Drafts, up to `maximum`, with a useful last one at probability `survival`."""
+    """The last one is useful with probability `survival`."""
     if acceptance <= survival:
         return 1
     if acceptance**maximum >= survival:

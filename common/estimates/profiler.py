@@ -1,4 +1,4 @@
-"""The profiler thread: turns each connection's measurements into estimates (DRAGON §5.2, runtime)."""
+"""The profiler thread: turns measurements into estimates (DRAGON §5.2, runtime)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 
 class Histories:
-    """One object per kind and method, created on first use. For any thread."""
+    """One object per kind and method, for any thread."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, object] = {}
         self._lock = threading.Lock()
 
     def of(self, kind: type[T], name: str, make: Callable[[], T]) -> T:
-        """The object of `kind` for the method `name`."""
+        """The object of `kind` for method `name`, created on first use."""
         with self._lock:
             known = self._kept.get((kind, name))
             if not isinstance(known, kind):
@@ -52,14 +52,13 @@ class Histories:
 
 
 # --- link_meter
-# The round trip of one connection, measured in-band.
 
-KEPT = 256  # latest round trips for charts: 0.5 to 2 minutes while answers use the link
-USED = 10.0  # seconds of use after an answer's latest sign
+KEPT = 256  # for charts: 0.5 to 2 minutes of use
+USED = 10.0  # seconds after an answer's latest sign
 
 
 class LinkMeter:
-    """Probes one connection and estimates its round trip. Any thread may call it."""
+    """Probes a connection in-band and estimates its round trip. For any thread."""
 
     def __init__(self, send: Callable[[Probe], object]) -> None:
         self._send = send
@@ -73,42 +72,41 @@ class LinkMeter:
 
     @property
     def rtt(self) -> float | None:
-        """Expected seconds of the next round trip; None before the first sample."""
+        """Expected seconds of the next trip; None before the first sample."""
         with self._lock:
             return self._round_trip.estimate
 
     @property
     def longest(self) -> float | None:
-        """Seldom exceeded seconds of a round trip; None before the first sample."""
+        """Seldom exceeded seconds; None before the first sample."""
         with self._lock:
             return self._round_trip.upper()
 
     @property
     def usual(self) -> float | None:
-        """Usual seconds of the latest round trips; None before the first sample."""
+        """Usual seconds; None before the first sample."""
         with self._lock:
             return self._round_trip.usual
 
     @property
     def changes(self) -> int:
-        """Number of changes of the path."""
+        """Changes of the path."""
         with self._lock:
             return self._round_trip.changes
 
     @property
     def clock(self) -> ClockOffset | None:
-        """Lead of the other side's clock over this one's; None before the first sample."""
+        """The other clock's lead; None before the first sample."""
         with self._lock:
             return self._clocks.offset
 
     @property
     def recent(self) -> list[RoundTrip]:
-        """The latest round trips."""
         with self._lock:
             return list(self._recent)
 
     def probe(self, now: float) -> None:
-        """Send the next probe when due; `now` is monotonic seconds."""
+        """Send the next probe when due (monotonic seconds)."""
         with self._lock:
             idle = now - self._used > USED
             if not self._pace.due(now, self._round_trip.settled, self._trips.outstanding, idle):
@@ -117,16 +115,15 @@ class LinkMeter:
         self._send(probe)
 
     def use(self) -> None:
-        """Note that an answer uses the link."""
+        """Note an answer on the link."""
         self._used = time.monotonic()
 
     def spare(self, now: float) -> None:
-        """Postpone the next probe: an answer's round has just measured the link it shares."""
+        """Postpone the next probe: an answer's round has just measured the link."""
         with self._lock:
             self._pace.spare(now)
 
     def replied(self, reply: ProbeReply) -> None:
-        """Process the reply to a probe."""
         with self._lock:
             trip = self._trips.reply(reply, _microseconds())
             if trip is not None:
@@ -140,25 +137,24 @@ def _microseconds() -> int:
 
 
 # --- peer
-# Estimates of the other side and the link, from one connection's measurements (DRAGON §5.2, runtime).
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 4096  # most waiting measurements; older ones are dropped
+BACKLOG = 4096  # waiting measurements; older ones are dropped
 
 
 class PeerEstimates:
-    """Round trip, remote decode time, and both sides' acceptance, of one connection.
+    """One connection's round trip, remote decode time, and acceptance (DRAGON §5.2, runtime).
 
-    A cloud's devices differ in speed and documents, so connections share none of this. Any thread may add measurements
-    and read estimates; only the profiler calls `digest`.
+    Connections share nothing, as devices differ in speed and documents. Any thread may add measurements and read
+    estimates; only the profiler calls `digest`.
     """
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
-        """`own` and `remote` as in `PeerModel`; `send` sends the probes."""
+        """`own` and `remote` as in `PeerModel`; `send` sends probes."""
         self.meter = LinkMeter(send)
         self._model = PeerModel(role, own, remote)
-        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # calls that process a measurement
+        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # calls
         self._allowance = Allowance()
         self._snapshot = self._model.estimates()
         self.histories = Histories()
@@ -166,20 +162,20 @@ class PeerEstimates:
     # --- measurements
 
     def decoded(self, context: int) -> None:
-        """Note this side's step on this connection, `context` tokens in its longest row."""
+        """Note this side's step, `context` tokens in the longest row."""
         self._model.decoded(context)
         self.meter.use()
 
     def remote_decoded(self, seconds: float) -> None:
-        """Note the other side's reported step time."""
+        """Note a reported step of the other side."""
         self._measured.append(partial(self._model.remote_decoded, seconds))
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Note the acceptance of a position's known drafts, and Eq. 5 of (device, cloud)."""
+        """Note known drafts' outcomes, and Eq. 5 of (device, cloud)."""
         self._measured.append(partial(self._model.observe_acceptance, expected, dict(accepted)))
 
     def digest(self) -> None:
-        """Process the measurements since the last call."""
+        """Process new measurements."""
         while self._measured:
             try:
                 self._measured.popleft()()
@@ -191,25 +187,24 @@ class PeerEstimates:
 
     @property
     def estimates(self) -> Estimates:
-        """The latest estimates."""
         rtt = self.meter.rtt
         return self._snapshot if rtt is None else replace(self._snapshot, rtt=rtt)
 
     def waits(self, method: str) -> UsualWait:
-        """Waits for the other side in answers by `method`. Only for the scheduler's thread."""
+        """Waits for the other side by `method`, on the scheduler's thread."""
         return self.histories.of(UsualWait, method, UsualWait)
 
     def run_ahead(self, maximum: int) -> int:
-        """Drafts beyond the committed prefix that keep this side busy during a verdict."""
+        """Drafts that keep this side busy during a verdict."""
         return self._model.run_ahead(self.meter.longest, maximum)
 
     def ahead(
         self, maximum: int, most: int, trips: float | None, row: float, room: int, now: float
     ) -> SpeculationLimits:
-        """Limits of decoding ahead at `now`: at most `maximum` drafts, `most` prefixes per step.
+        """Limits of decoding ahead, within `maximum` drafts and `most` prefixes per step.
 
-        `trips` are a rejection's round trips: 0 if drafts stay here, None if branches are useless. `row` is the cost of
-        another prefix per step, in seconds. `room` becomes `SpeculationLimits.spare_tokens`.
+        `trips`: a rejection's round trips, 0 if drafts stay here, None if branches are useless. `row`: another prefix's
+        cost in seconds. `room`: `SpeculationLimits.spare_tokens`.
         """
         rtt, usual = self.meter.rtt, self.meter.usual
         if rtt is None or usual is None:
@@ -222,15 +217,14 @@ class PeerEstimates:
 
 
 # --- profiler
-# The profiler thread: turns measurements into estimates for the scheduler (DRAGON §5.2).
 
 
 class Profiler:
-    """Keeps this side's decode time and all connections' estimates current, by a thread that also probes."""
+    """Updates this side's decode time and all connections' estimates on a thread; probes links."""
 
     def __init__(self, role: Side, line: DecodeLine, died: Died | None = None) -> None:
         self.role: Side = role
-        self.line = line  # this side's offline profile
+        self.line = line  # offline profile
         self._own = DecodeDelay(line)
         self.nobody = PeerEstimates(role, self._own, line, lambda probe: None)  # without a connection
         self._steps: deque[tuple[int, float]] = deque(maxlen=BACKLOG)
@@ -241,12 +235,12 @@ class Profiler:
         self._thread.start()
 
     def decoded(self, peer: PeerEstimates, context: int, seconds: float) -> None:
-        """Note a step for an answer of `peer`, `context` tokens in its longest row. From any thread."""
+        """Note a step for `peer`, `context` tokens in the longest row. From any thread."""
         self._steps.append((context, seconds))
         peer.decoded(context)
 
     def watch(self, hello: Hello, send: Callable[[Probe], object]) -> PeerEstimates:
-        """Start probing a new connection by `send`; `hello` is the other side's. Returns its estimates."""
+        """Start probing a new connection; `hello` is the other side's."""
         remote = DecodeLine.of(max(hello.decode_slope, 0.0), hello.decode_intercept, TYPICAL_CONTEXT)
         peer = PeerEstimates(self.role, self._own, remote, send)
         with self._peers_lock:
@@ -254,7 +248,6 @@ class Profiler:
         return peer
 
     def forget(self, peer: PeerEstimates) -> None:
-        """Stop probing a closed connection."""
         with self._peers_lock:
             self._peers -= {peer}
 
