@@ -69,7 +69,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """A sentence became likelier by so many nats."""
+    """A document made a sentence likelier by so many nats."""
 
     source: int  # index among the report's sources
     nats: float
@@ -275,7 +275,7 @@ class _Passage:
                     break
 
     def _around(self, start: int, end: int) -> tuple[int, int]:
-        """The sentence around a span, or whole words within the limit."""
+        """The sentence around a span, or whole words within a quote's limit."""
         begin = self._borders[bisect_right(self._borders, start) - 1]
         stop = next(border for border in self._borders if border >= end)
         while stop < len(self._text) and len([*pieces_of(self._text[begin:stop])]) < SHORTEST_QUOTE:  # a heading

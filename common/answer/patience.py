@@ -24,7 +24,7 @@ RESYNC_STEPS: Final = 4
 # Ceilings against a peer that delays replies and tokens, or misreports its steps.
 MOST_TRIP: Final = 8.0  # seconds; 5 s that vary by a fifth
 MOST_STEP: Final = 4.0  # seconds
-MOST_WAIT: Final = 8.0  # seconds
+MOST_WAIT: Final = 8.0  # seconds of a measured wait
 
 MOST_READING: Final = 300.0  # seconds to read a prompt or generate an answer
 FIRST_READING: Final = 45.0  # seconds, until a longer one was measured
@@ -33,9 +33,9 @@ MOST_HALVINGS: Final = 5  # one per wasted wait for a reading
 ANSWER_STEPS: Final = 4  # cloud steps per token of a whole answer
 
 STAGES: Final = 4  # times the patience, for all signs without progress
-MOST_COUNTED: Final = 0.25  # seconds between looks; the excess is own sleep
+MOST_COUNTED: Final = 0.25  # seconds between looks; the excess is this side's sleep
 MOST_ARRIVING: Final = 120.0  # uncounted seconds of an incoming message
-MOST_DOUBLINGS: Final = 5  # of a cloud's distrust after wasted waits
+MOST_DOUBLINGS: Final = 5  # of the time of distrust after wasted waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class WaitLimits:
 
     resync: float  # silence before a reminder
     patience: float  # silence before the device continues alone
-    arriving: bool = False  # a message arrives fast enough
+    arriving: bool = False  # a message arrives, fast enough to wait for
     reading: bool = False  # the other side reads its prompt, so its silence says nothing about tokens
 
     @classmethod
@@ -94,7 +94,7 @@ class ReadingTrust:
 
 
 class Stopwatch:
-    """Sums the seconds between looks, without own sleep."""
+    """Sums the seconds between looks, without this side's sleep."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -115,7 +115,7 @@ class Stopwatch:
 class ProgressTimeout:
     """Measures the lack of progress while only the other side can advance the answer.
 
-    Own sleep (a stopped process, a closed lid) does not count.
+    This side's sleep (a stopped process, a closed lid) does not count.
     """
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
@@ -127,7 +127,7 @@ class ProgressTimeout:
         self._waited = 0.0  # since progress, without reading
         self._staged = 0.0  # since a hopeful sign
         self._spent = 0.0  # since progress, in shares of a stage's patience
-        self._arriving = 0.0  # uncounted
+        self._arriving = 0.0  # uncounted, as a message arrives
         self._vain = 0  # times in a row without progress
         self._alone = 0.0  # since the last end of patience
         self._gave_up: float | None = None  # that ended the patience, until the other side returns

@@ -247,7 +247,7 @@ class Source:
 
     side: Side
     title: str
-    origin: Origin | None = None  # for the device's library
+    origin: Origin | None = None  # for a passage of the device's library
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,15 +299,15 @@ class Report(MethodReport):
     tokens: int
     prompt_tokens: int
     seconds: float
-    ttft: float  # seconds
-    inter_token: float  # median seconds after the first
+    ttft: float  # seconds to the first token
+    inter_token: float  # median seconds between later tokens
     per_token: float  # (seconds - ttft) / (tokens - 1)
     sent: SentBytes  # device -> cloud
     received_bytes: int  # cloud -> device, deciding tokens (not `LIFECYCLE`)
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
-    weights: str  # readable format: `int4`, or matrices per format
+    weights: str  # of the device's model, readable: `int4`, or the number of matrices per format
     method: str
     aggregation: Aggregation
     sampler: Sampler
@@ -317,7 +317,7 @@ class Report(MethodReport):
     closest: float | None = None  # largest cosine with the question; None if unknown
     passages: tuple[str | None, ...] = ()  # of `sources`, None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # the requested refusal, as `unmatched`
+    refused: bool = False  # the answer is the refusal that the request wants if unmatched
     trace: Trace | None = None  # None unless requested
 
     @property
@@ -342,7 +342,7 @@ class Record:
     own_closest: float = -1.0  # the device's
     closest: float | None = None  # both sides', None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # by request, as `unmatched`
+    refused: bool = False  # unmatched, and the request wants a refusal then
     device_prompt_tokens: int = 0
     cloud_prompt_tokens: int = 0  # of the latest cloud
     sent: SentBytes = field(default_factory=SentBytes)
@@ -444,7 +444,7 @@ class AnswerRecord:
         return median(self._remote_times) if self._remote_times else 0.0
 
     def forget_before(self, position: int) -> None:
-        """Forget late drafts."""
+        """Forget late drafts of decided positions."""
         if self._mixtures:
             for late in [each for each in self._mixtures if each < position]:
                 del self._mixtures[late]

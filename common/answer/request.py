@@ -45,7 +45,7 @@ MOST_LOGPROBS = 20  # per token
 
 
 def known_temperature(value: float | None) -> float | None:
-    """Validate; below the samplers' resolution becomes 0."""
+    """Refuse an unknown temperature; one below the samplers' resolution becomes 0."""
     if value is not None and 0 <= value < TEMPERATURE.low:
         return 0.0
     if value is not None and not TEMPERATURE.allows(value):
@@ -106,7 +106,7 @@ class Request(ProcessorOptions):
     """
 
     question: str  # searched in both libraries
-    earlier: str = ""  # questions of the conversation
+    earlier: str = ""  # earlier questions of the conversation
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
     controls: tuple[Control, ...] = ()  # its control tokens, which no text can spell
     history: int = 0  # prompt bytes of earlier turns
@@ -146,7 +146,7 @@ class Request(ProcessorOptions):
         default="warn",
         description="Where no document is close to the question: answer without any, refuse, or answer from them",
     )
-    end_repetition: bool = False  # of the answer
+    end_repetition: bool = False  # end an answer that repeats itself
     trace: bool = False  # of both sides, in the report
 
 
@@ -228,7 +228,7 @@ _CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # b
 
 
 def failure_message(session: int, failure: Exception) -> Busy | Error:
-    """End a session for `failure`, whose text is for users (`as_failure`) or peers."""
+    """End a session by the text of `failure`, for users (`as_failure`) or peers."""
     if isinstance(failure, ProtocolError):
         return Error(session, failure.code, failure.text)
     if isinstance(failure, NoPlace):
@@ -240,12 +240,12 @@ def failure_message(session: int, failure: Exception) -> Busy | Error:
 
 
 def stopping_message() -> Error:
-    """This cloud and all its sessions end; another may replace it."""
+    """The message that this cloud ends with its sessions; another may replace it."""
     return Error(0, STOPPING, "The cloud is stopping.")
 
 
 def starting_message(doing: str) -> Error:
-    """This cloud is starting, and ends the connection when ready."""
+    """The message that this cloud starts; it ends the connection when ready."""
     return Error(0, STARTING, doing)
 
 
@@ -254,7 +254,7 @@ def no_handshake(request: Open | Fetch) -> Error:
 
 
 def unknown_session(session: int) -> Error:
-    """The session is unknown; the device may open it again."""
+    """The message for an unknown session; the device may open it again."""
     return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")
 
 

@@ -12,7 +12,7 @@ from proto.messages import Message, Side
 
 FinishReason = Literal["stop", "length"]
 
-ROOT: Final = -1  # parent of first tokens
+ROOT: Final = -1  # parent of a tree's first tokens
 
 
 class View(Protocol):

@@ -26,10 +26,10 @@ from common.draft_policy.times import (
 # --- acceptance
 
 PRIOR_ACCEPTANCE: Final = 0.7
-PRIOR_POSITIONS: Final = 4.0  # weight of the prior
+PRIOR_POSITIONS: Final = 4.0  # positions that the prior weighs
 MEMORY: Final = 200.0  # judged positions until a weight of 1/e
 MEMORY_OF_RESTED: Final = 16.0  # weight of positions from before a rest
-COARSENESS: Final = 1 / 3  # of the rejections, avoided at the finest
+COARSENESS: Final = 1 / 3  # of a resolution's rejections, avoided at the finest
 BINS: Final = 10  # of confidences
 
 
@@ -123,7 +123,7 @@ class ConfidenceAcceptance:
 
 # --- goodput
 
-NEARLY: Final = 1.02  # of the least time, as good
+NEARLY: Final = 1.02  # of the least time: chunks within it are as good
 HOPED: Final = 0.97  # hoped acceptance without recent drafts
 HOPED_RATE: Final = 1.25e6  # bytes per second of an unused link
 DEARER: Final = 2.0  # trials of one draft that a trial may cost
@@ -147,7 +147,7 @@ class Trials:
         self.seconds += TRIED * seconds
 
     def afford(self, seconds: float) -> bool:
-        """Whether a trial is affordable, and paid for; savings before it are unlimited."""
+        """Whether a trial is affordable; then it is paid. Earlier savings are unlimited."""
         affordable = self.seconds >= seconds
         if affordable:
             self.seconds = min(self.seconds - seconds, SAVED)
@@ -226,7 +226,7 @@ class Goodput:
             choices = kept_up or [(self._most, at) for at in alphas]
         found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         best = min(found, key=lambda one: one[:2])
-        if self._ahead:  # little slower, and fewest bytes for messages
+        if self._ahead:  # longer chunks cost little time and save bytes
             best = max((one for one in found if one[0] <= NEARLY * best[0]), key=lambda one: one[1])
         return best
 
@@ -237,7 +237,7 @@ class Goodput:
     def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
         """Hoped seconds per token and length of an affordable trial, or None.
 
-        `alpha` is hoped. Old measurements of link, steps and acceptance may be wrong, and only drafts correct them.
+        `alpha` is the hoped acceptance. Old measurements may be wrong, and only drafts correct them.
         """
 
         def cost(length: int) -> float:

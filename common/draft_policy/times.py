@@ -43,7 +43,7 @@ class RoundTimes:
     down_rate: float = math.inf
     up_overhead: float = 0.0  # bytes beside tokens: framing, headers, acknowledgements
     down_overhead: float = 0.0
-    down_rejected: float = 0.0  # of a rejecting verdict, as DSSD's P_j
+    down_rejected: float = 0.0  # more bytes of a rejecting verdict, as DSSD's P_j
 
     def __post_init__(self) -> None:
         seconds = (self.draft, self.verify, self.verify_token, self.rtt)
@@ -201,7 +201,7 @@ def keeps_up(times: RoundTimes, length: int, token_bytes: float) -> bool:
 
 
 def pass_wait(times: RoundTimes, length: int) -> float:
-    """A chunk's wait for the running pass: half of its excess over drafting."""
+    """A chunk's wait for the running pass: half of its excess over the chunk's drafting."""
     return max(0.0, times.verify + length * times.verify_token - length * times.draft) / 2
 
 
@@ -245,7 +245,7 @@ def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 def coupled_acceptance(variation: float) -> tuple[float, float]:
     """Least and largest acceptance of coupled draws at a total variation distance.
 
-    (1 - TV) / (1 + TV) and 1 - TV, as with min(1, p / q).
+    (1 - TV) / (1 + TV) and 1 - TV. Accepting with min(1, p / q) reaches the latter.
     """
     _check(variation, 1)
     return (1.0 - variation) / (1.0 + variation), 1.0 - variation
@@ -263,10 +263,10 @@ def _check(acceptance: float, length: int) -> None:
 
 TIME_WEIGHT: Final = 0.1
 WINDOW: Final = 32  # rounds for the lower envelope
-PROBES: Final = 8  # latest probes and rounds, for the shortest
+PROBES: Final = 8  # latest probes and rounds, whose shortest is the round trip
 LEAST_SPREAD: Final = 1.25  # ratio of sizes in a window that separates size from round trip
-JITTER: Final = 0.01  # seconds between probes of one link, or half of the longer
-RESOLVED: Final = 0.5e-3  # seconds of transmission
+JITTER: Final = 0.01  # seconds that probes of one link may differ by, or half of the longer
+RESOLVED: Final = 0.5e-3  # least measurable seconds of transmission
 
 
 class UplinkRate:

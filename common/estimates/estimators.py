@@ -23,9 +23,9 @@ DECODE_WEIGHT = 0.2  # ζ: half of a lasting change shows after three tokens nea
 ACCEPTANCE_WEIGHT = 0.1
 LASTING_WEIGHT = 1 / 32  # of an outcome, for limiting the run-ahead
 
-_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations for offline samples
-_NORMAL_DEVIATION = 1.4826  # standard over median absolute deviation, normal law
-_ROUNDING = 1e-9  # relative, on the line
+_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations; offline samples beyond are dropped
+_NORMAL_DEVIATION = 1.4826  # standard deviation over median absolute deviation, for a normal law
+_ROUNDING = 1e-9  # relative; closer samples are on the line
 _MEDIAN_OF = 3  # latest steps
 _WAITS = 64  # latest waits that count
 _LEAST_WAITS = 8  # fewer tell nothing
@@ -84,7 +84,7 @@ class DecodeLine:
         return max(0.0, self.intercept + self.slope * context)
 
     def updated(self, context: float, seconds: float, weight: float = DECODE_WEIGHT) -> DecodeLine:
-        """The line after an observation of weight ζ, at the same intercept (§5.2, runtime stage)."""
+        """The line after an observation of weight ζ, intercept unchanged (§5.2, runtime stage)."""
         _check_weight(weight)
         return DecodeLine(
             (1.0 - weight) * self.numerator + weight * (seconds - self.intercept) * context,
@@ -341,7 +341,7 @@ class RoundTrips:
 
 
 class RoundTripTime:
-    """The mean of a real-time and a historical moving average (the paper's, our mean).
+    """The mean (ours) of the paper's real-time and historical moving averages.
 
     Three consecutive samples far from the history, on one side, restart the averages. Otherwise they would remember a
     changed link, or follow spikes.
@@ -448,7 +448,7 @@ class Pace:
         return True
 
     def spare(self, now: float) -> None:
-        """Note a round trip that replaced a probe."""
+        """Note an answer's round trip, which replaces a probe."""
         self._last = now
 
 
@@ -458,7 +458,7 @@ class Pace:
 # An undecided prefix's decoding saves a step of the slower side. A branch pays if that saving times its chance exceeds
 # its cost in this side's step. The cost is 0 while this side waits in every step.
 
-FAINT: Final = 0.01  # of a branch without cost
+FAINT: Final = 0.01  # least chance of a branch without cost
 
 _FIRST: Final = 30.0  # initial branches per second
 _MOST: Final = 1_000.0  # beyond models of a few milliseconds per step
@@ -474,7 +474,7 @@ class SpeculationLimits:
     max_drafts: int = 1  # on the chain; 1 is synchronous
     max_rows: int = 1  # prefixes per step
     min_chance: float = inf  # of a branch; more than 1: none
-    free_branches: int = 0  # per step, with a chance of `FAINT`
+    free_branches: int = 0  # branches per step without cost, with a chance of `FAINT`
     spare_tokens: int = 0  # of branches in the rows
 
     @property

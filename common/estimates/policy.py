@@ -338,7 +338,7 @@ def run_ahead(
 
 
 def _worthwhile(acceptance: float, survival: float, maximum: int) -> int:
-    """The last one is useful with probability `survival`."""
+    """Most drafts whose last one is still useful with probability `survival`."""
     if acceptance <= survival:
         return 1
     if acceptance**maximum >= survival:

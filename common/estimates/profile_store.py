@@ -1,4 +1,4 @@
-"""Decode profiles on disk, so that a daemon measures known models only once."""
+"""Decode profiles on disk: a daemon starts with the best one, without a measurement."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ProfileStore:
 
 
 def _written(key: ProfileKey, line: dict[str, Any], lacked: float) -> dict[str, Any]:
-    """With a checksum."""
+    """A file's content with a checksum."""
     told = {"format": _FORMAT, "key": asdict(key), "line": line, "lacked": lacked}
     return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
 

@@ -154,7 +154,7 @@ class PeerEstimates:
         """`own` and `remote` as in `PeerModel`; `send` sends probes."""
         self.meter = LinkMeter(send)
         self._model = PeerModel(role, own, remote)
-        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # calls
+        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # calls that process a measurement
         self._allowance = Allowance()
         self._snapshot = self._model.estimates()
         self.histories = Histories()

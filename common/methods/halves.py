@@ -43,7 +43,7 @@ class CloudPart(NullObserver, ABC):
     slow = False
     answer: Driver
     part: ModelSeat[Any]
-    drafter: Drafter  # of this side's drafts
+    drafter: Drafter  # draws this side's drafts
 
     def __init__(self, request: Open, context: CloudContext) -> None:
         self.request = request
@@ -173,7 +173,7 @@ class DevicePart(ABC):
 
 
 class OpenedPart(DevicePart):
-    """An answer on the device with a session on the cloud, which may be reopened."""
+    """An answer on the device with a reopenable session on the cloud."""
 
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)

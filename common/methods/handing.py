@@ -21,7 +21,7 @@ from proto.errors import ProtocolError, malformed, too_large
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Cancel, Fetch, Fetched, Form, Message
 
-AHEAD: Final = 2**20  # in the link per device; other answers' drafts wait for no more
+AHEAD: Final = 2**20  # bytes in the link per device, which other answers' drafts wait for
 
 
 class DocumentOutbox:
@@ -64,9 +64,9 @@ class DocumentOutbox:
 
 # --- receiver
 
-LARGEST_TEXT = 2**20  # of one text
-LEAST_BYTES = 2**13  # per patience that count as progress; a trickle does not
-LARGEST_TOTAL = 2**28  # of all documents of an answer
+LARGEST_TEXT = 2**20  # bytes of one document's text
+LEAST_BYTES = 2**13  # of documents per patience that count as progress; a trickle does not
+LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class ReceivedDocument:
 
 
 class DocumentReceiver:
-    """Collects `documents` documents of up to `largest` bytes each.
+    """Collects up to `documents` documents of up to `largest` bytes each.
 
     Parts may be repeated, in any order, and requested again.
     """
@@ -193,7 +193,7 @@ class GatheringDevice(DevicePart):
         return self._waiting
 
     def start(self, absence: str | None) -> None:
-        """Search, and ask the cloud unless absent."""
+        """Search, and ask the cloud unless `absence` explains why not."""
         self.context.side.on_retrieval_thread(self._find, self.end)
         if not self._waiting:
             return

@@ -130,7 +130,7 @@ SILENT = "The cloud stopped answering, and only its documents were asked for."
 
 
 class AggregateDevice(DeviceAnswer):
-    """Implements `DeviceHalf`."""
+    """Implements `DeviceHalf`. Tokens are shown as soon as they are decided."""
 
     def __init__(self, context: DeviceContext, paper: MakeSampler) -> None:
         request, absent = context.request, not context.cloud.connected and not context.request.wait

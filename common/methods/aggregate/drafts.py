@@ -93,7 +93,7 @@ class DraftWork(TreeWork):
 # --- tree
 
 MOST_BRANCHES: Final = 128  # decoded prefixes beside the chain
-ROOM: Final = 64  # tokens for branches in a row
+ROOM: Final = 64  # tokens for branches in the rows, beyond an answer
 MOST_CANDIDATES: Final = 1024  # remembered prefixes, before a clean-up
 FAINTEST: Final = FAINT**2  # least chance of a remembered branch, which grows as its prefix is decided
 

@@ -1,4 +1,4 @@
-"""One side of an answer as a state machine (DRAGON §4.2, with fences for networks).
+"""One side of an answer as a state machine (DRAGON §4.2, with network fences).
 
 Theory of operation
 ===================
@@ -147,7 +147,7 @@ class SessionConfig:
     placement: Placement
     eos: frozenset[int]
     max_tokens: int
-    vocabulary: int  # exceeds all token ids
+    vocabulary: int  # all token ids are below it
     participants: frozenset[Side] = frozenset({"device", "cloud"})  # sides whose documents count
     window: int = 256  # most drafts beyond the committed prefix
 
@@ -270,7 +270,7 @@ class Session:
 
     @property
     def work(self) -> DraftWork | None:
-        """The next decode step; None if useless."""
+        """The next decode step; None if nothing is worth decoding."""
         if self.finished or self._idle or self.local.footprint >= ENOUGH_BYTES:  # the other side would drop more
             return None
         return self.local.ask(self._epoch, self._prefix.path, self.ahead)
@@ -362,7 +362,7 @@ class Session:
         return self.stalled()
 
     def out_of_patience(self) -> list[Action]:
-        """Let the device continue alone (η = 0 for the cloud) until the cloud returns."""
+        """Let the device continue alone (η = 0 for the cloud) until it returns."""
         if self.finished or self.role != "device" or "device" not in self.config.participants:
             return []
         return self._enter("out of patience") + self._advance()  # a reachable cloud follows at once
@@ -504,7 +504,7 @@ class Session:
 
     @property
     def _idle(self) -> bool:
-        """Whether this side need not draft: no part, or no weight as the cloud knows."""
+        """Whether this side takes no part, or has no weight and the cloud knows."""
         if self.role not in self.config.participants:
             return True
         knows = self._told or not self.config.shares(self.role)

@@ -36,7 +36,7 @@ from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdi
 def predicted_seconds(
     config: RoundsConfig, counters: RoundsCounters, tokens: int, times: RoundTimes, token_bytes: float
 ) -> float:
-    """Predict seconds per token after the first, from an answer's rounds and the time formulas.
+    """Predict seconds per token after the first, from rounds and the time formulas.
 
     The first round does not count, as its tokens come with the first one. A partial last round costs a whole one. 0 if
     nothing followed the first token.
@@ -103,13 +103,13 @@ class DraftingDevice(OpenedPart):
         self._part = rounds_part(self.answer, self.machine)
         self._receiver = DocumentReceiver(reading.most, LARGEST_TEXT)
         self._passages = True  # awaited
-        self._given_up = False  # on the passages: drafts are made without them
+        self._given_up = False  # no longer awaited: drafts are made without them
         self._lock = threading.Lock()  # protects `_receiver`, `_passages` and `_given_up`
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._watch = Watch(context.cloud.waited)
         self._opened = 0  # times
-        self._has_read = False  # judged since the last opening
+        self._has_read = False  # the verifier has judged since the last opening
         self._rows: PromptRows | None = None  # of the draft model
         self._relief: Relief | None = None
         if relief is not None:

@@ -156,7 +156,7 @@ class VerifierDrawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """A proposed token with its q, and the known q."""
+    """A proposed token, its q, and the distribution q as far as known."""
 
     token: int
     probability: float
@@ -266,7 +266,7 @@ def _checked(request: RejectionRequest, most: int, reason: str, instead: str) ->
 # --- sizes
 
 TOKEN_BYTES = 3.0  # of a token id in a message
-TYPICAL_SUPPORT = 8  # tokens
+TYPICAL_SUPPORT = 8  # tokens of a lattice distribution
 
 
 def sparse_bytes(top_k: int, vocabulary: int) -> float:

@@ -57,7 +57,7 @@ class RoundsConfig:
     session: int
     eos: frozenset[int]
     max_tokens: int
-    vocabulary: int  # exceeds all token ids
+    vocabulary: int  # all token ids are below it
     bonus: bool = True  # one more token after a wholly accepted proposal
     ahead: int = 0  # most drafts beyond the proposed ones
     most: int = MOST_PROPOSED  # tokens of a proposal that always fit
@@ -426,7 +426,7 @@ class Drafting:
         return [Send(self._sync(wants_reply=False)), *sent, *self._defer()]
 
     def reminded(self) -> list[Action]:
-        """Repeat them for a silent verifier."""
+        """Repeat decided tokens and proposals for a silent verifier."""
         return self.rejoined()
 
     def asking(self) -> list[Action]:

@@ -80,7 +80,7 @@ class RoundHistory:
 
 # --- lengths
 
-LEAST_SURVIVAL: Final = 0.05  # chance of reaching a draft; less wastes bytes
+LEAST_SURVIVAL: Final = 0.05  # least chance of reaching a draft; others waste bytes
 SHORTEST_AHEAD: Final = 4  # tokens
 
 TokenBytes = Mapping[int | None, float]  # by resolution

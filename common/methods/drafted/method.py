@@ -95,7 +95,7 @@ class LatticeRequest(RejectionRequest):
 
 
 def check_lattice(request: LatticeRequest) -> None:
-    """Refuse a fixed index of a fine lattice, and a lattice beside a choosing policy."""
+    """Refuse a fixed index of a fine lattice, or a lattice with policy 'ddqn'."""
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
@@ -174,7 +174,7 @@ class DraftVerify(ABC):
     """Implements `Method` except `scheme`: the device proposes, the cloud decides."""
 
     name: ClassVar[str]
-    request: ClassVar[type[Request]]  # of `DraftRequest`
+    request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
 
     def __init__(self, relief: Callable[[], MakeRelief] | None = None) -> None:
         """`relief` imports an absent cloud's replacement. None: the draft model."""

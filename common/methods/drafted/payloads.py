@@ -37,7 +37,7 @@ _CLOSE = 0.25  # a smaller Newton step is the last, as the next would be far bel
 
 
 def subset_rank(members: Sequence[int]) -> int:
-    """`members` increase strictly from 0 on."""
+    """The rank of `members`, strictly increasing from 0 on."""
     total = 0
     place, value = 0, 0  # of the previous member, and its part of the rank
     for size, member in enumerate(members, 1):
@@ -153,7 +153,7 @@ def fixed_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], voca
 
 
 def fixed_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
-    """Raises `ProtocolError`."""
+    """Read the next ids and counts. Raises `ProtocolError`."""
     return unrank(bits.read(width(resolution, vocabulary)), resolution, vocabulary)
 
 
@@ -179,7 +179,7 @@ def short_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], voca
 
 
 def short_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
-    """Raises `ProtocolError`."""
+    """Read the next ids and counts. Raises `ProtocolError`."""
     tokens = bits.read((resolution - 1).bit_length()) + 1
     if tokens > min(resolution, vocabulary):
         raise malformed("a short index must not have more tokens than units or the vocabulary")

@@ -313,7 +313,7 @@ def _continues(message: Propose | Defer, before: int, end: int) -> bool:
 
 
 class RoundsMachine(StateMachine, Protocol):
-    """The drafter's or the verifier's."""
+    """The drafter's or the verifier's state machine."""
 
     def work(self) -> Work | None: ...
 

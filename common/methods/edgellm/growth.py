@@ -533,7 +533,7 @@ def _ends(tree: TokenTree) -> list[End]:
 
 
 def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
-    """Expected tokens per draft step from a leaf to an end, each keeping `share` of C.
+    """Expected tokens per draft step to an end; each step keeps `share` of C.
 
     A finished answer needs no further pass, so an end is worth its `further` tokens. Returns 0 if the end's C is not
     above `least`.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
-TREE_SIZE = 128  # drafts
+TREE_SIZE = 128  # default limit of drafts
 
 
 class EdgeRequest(Request):

@@ -50,7 +50,7 @@ class TreeCounters:
     drafted: int = 0  # steps
     late: int = 0  # steps of finished rounds
     ahead: int = 0  # steps during a verification
-    kept: int = 0  # kept for the next tree
+    kept: int = 0  # those kept for the next tree
     rounds: int = 0  # verifications
     nodes: int = 0  # verified
     accepted: int = 0
@@ -73,7 +73,7 @@ class TreeRounds:
         self._tree = self._new_tree()
         self._verifying = False
         self._ahead: TokenTree | None = None  # after the best branch, during a verification
-        self._step: DraftStep | None = None  # of the growth rule
+        self._step: DraftStep | None = None  # latest result of the growth rule
         self._stale = True  # a tree has changed since
 
     @property

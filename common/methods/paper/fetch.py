@@ -39,8 +39,8 @@ class FetchCloud:
         self._context = context
         self._over = False
         self._hits: Sequence[Hit] = ()
-        self._prepared = 0  # documents in parts
-        self._preparing = True  # or retrieving
+        self._prepared = 0  # documents that are split into parts
+        self._preparing = True  # or retrieving documents
         self._parts = DocumentOutbox(request.session, context.send, context.queued)
         self.began = self._moved = time.monotonic()  # `_moved`: latest sent part
         self._lock = threading.Lock()  # of all changing fields

@@ -29,7 +29,7 @@ class JointAttribution:
     masses: tuple[float, float]  # the token's probability per (device, cloud) mixture, times the weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Shares in the token, [device docs + cloud docs + 1], the last of no document."""
+        """Shares in the token, [device docs + cloud docs + 1]. The last is no document's."""
         total = sum(self.masses)
         share = self.masses[1] / total if total > 0 else 0.0
         device, cloud = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def paper_sampler(role: Side, request: Open, vocabulary: int) -> PaperSampler:
-    """Import the paper's sampler only when needed."""
+    """Make the paper's sampler, imported only when needed."""
     from common.methods.paper.sampler import make_paper_sampler
 
     return make_paper_sampler(role, request, vocabulary)

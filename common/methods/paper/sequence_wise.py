@@ -36,7 +36,7 @@ from proto.messages import Cancel, Closed, Fetch, Generated, Message, Open, Read
 
 @dataclass(frozen=True, slots=True)
 class SideAnswer:
-    """One side's answer, its log-probability, and log h of its documents."""
+    """One side's answer, its summed log-probability, and log h of its documents."""
 
     tokens: tuple[int, ...]
     log_probability: float
@@ -52,7 +52,7 @@ class ChosenAnswer:
 
 
 def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
-    """The answer with the larger log η + Σ log p, else the device's.
+    """The answer with the larger log η + Σ log p; the device's in a tie.
 
     Identical answers' masses add up.
     """
@@ -67,7 +67,7 @@ def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
 
 # --- candidate
 
-SUM_TOLERANCE = 1e-3  # above probability 1, by rounding
+SUM_TOLERANCE = 1e-3  # excess of a probability over 1, by rounding
 
 
 class RecordingDrafting:

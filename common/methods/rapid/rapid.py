@@ -1,6 +1,6 @@
 """RAPID: its drafter, its judge, and both halves on one device.
 
-Drafting needs passages.
+Without passages there is nothing to draft from.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class RapidDevice(DraftingDevice):
 # --- reading
 # A whole document, and its passages for the question (RAPID, §2.3).
 
-LEAST_RETRIEVED: Final = 4096  # tokens
-COMPRESSION: Final = 24  # of longer documents
+LEAST_RETRIEVED: Final = 4096  # default tokens for the drafter
+COMPRESSION: Final = 24  # the drafter reads a 24th of a longer document
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class ResidentVerifier(VerifyingCloud):
     """The verifier beside its drafter. They claim memory together; its failure ends the answer."""
 
     def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
-        opening = replace(device.context.opening, trace=False)  # no second side
+        opening = replace(device.context.opening, trace=False)  # the drafter's trace has no second side
         super().__init__(opening, context, scheme, reading)
         self._device = device
 
