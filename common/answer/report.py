@@ -282,7 +282,7 @@ class MethodReport:
     degraded: tuple[int, ...] = ()  # decided by the device alone
     # [tokens][sources]: each source's share; the rest belongs to no document
     attribution: tuple[tuple[float, ...], ...] = ()
-    # tokens without the cloud's shares, as its report is missing
+    # number of tokens without the cloud's shares, as its report is missing
     unattributed: int = 0
     # per token: whether the draft of (device, cloud) was it; None without a draft here
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()

@@ -223,7 +223,7 @@ class Session:
         self.finished: FinishReason | None = None
         self.heard = False  # the cloud has drafted or decided since the latest opening
         self.counters = SessionCounters()
-        # The cloud may still need its drafts of positions that the device has decided.
+        # The device may still need the cloud's drafts of decided positions. Its own decisions are announced instead.
         retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
         self.local = PrefixTree(retain, config.eos, config.max_tokens, sampler.rivals)
         self.remote = RemoteDrafts()
