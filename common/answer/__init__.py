@@ -1,1 +1,1 @@
-"""Parts of every answer, whatever its method: request, prefix, driver, phase, patience, record, report."""
+"""Common parts of all answers: request, prefix, driver, phase, patience, record, report."""

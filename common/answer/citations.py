@@ -1,7 +1,7 @@
-"""Citations of an answer: verbatim spans of the passages, with the answer's words that stand in them.
+"""Citations of an answer: verbatim spans of passages with the answer's words.
 
-A passage is cited for a word if it made the word likelier and has it. A passage that makes a word likelier need not
-have it. The model fills in some number after "the price is", with more certainty after any document that has numbers.
+A cited passage contains the word and made it likelier. The second alone is not enough: after "the price is" any
+document with numbers makes the model surer of some number.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Final
 from common.answer.wording import atoms, pieces_of, words
 
 TOLD_FROM: Final = 1.0  # nats: e times as likely
-LEAST_REST: Final = 1e-4  # of a share, which is told with four digits
+LEAST_REST: Final = 1e-4  # shares have four digits
 ENDS: Final = (".", "!", "?", "…")
-CITED_FROM: Final = 0.75  # of a word's share: a document that makes it four times as likely
+CITED_FROM: Final = 0.75  # of a word's share: the document makes it four times as likely
 
-MOST_ATOMS: Final = 2**12  # of a passage: the rest of a longer one is not quoted
-MOST_PLACES: Final = 64  # of one word in a passage: further ones are not compared
-MOST_WORDS: Final = 128  # of an answer that are compared with a passage together
-SHORTEST_QUOTE: Final = 4  # words below which a quote goes on with the next sentence
-LONGEST_QUOTE: Final = 200  # characters to which a quote grows around the words that stand in it
-MOST_ALIKE: Final = 32  # words of an answer that are compared with all of a passage's by their spelling
-LEAST_ALIKE: Final = 4  # characters of a name or number whose spelling is compared
+MOST_ATOMS: Final = 2**12  # quotable, per passage
+MOST_PLACES: Final = 64  # compared, per word and passage
+MOST_WORDS: Final = 128  # compared with a passage at a time
+SHORTEST_QUOTE: Final = 4  # shorter ones include the next sentence
+LONGEST_QUOTE: Final = 200  # characters, unless the words need more
+MOST_ALIKE: Final = 32  # words per answer compared by spelling
+LEAST_ALIKE: Final = 4  # characters of a name or number compared by spelling
 _SENTENCE: Final = re.compile(
     "(?<=\\w\\w\\w[.!?\u2026])[\"')\\]\u00bb\u201d\u2019]*\\s+|(?<=[\u3002\uff01\uff1f])|\\s*\n\\s*"
 )
 _POSSESSIVE: Final = re.compile("['\u2019]s\\W*$", re.IGNORECASE)
 _SIGNS: Final = ".,;:!?()[]\"'\u00ab\u00bb\u201c\u201d\u201e"
-# English words that any text has: they alone are no reason to quote a passage.
+# English words of any text, no reason for a quote.
 _ANYWHERE: Final = (
     "a an the of in on at to is are was were be been has have had and or by for with from it its as that this"
 )
@@ -43,10 +43,10 @@ _COMMON: Final = frozenset(_ANYWHERE.split())
 
 @dataclass(frozen=True, slots=True)
 class AttributedText:
-    """Consecutive words whose largest share comes from the same source (None: what no document made likelier)."""
+    """Consecutive words with one main source (None: no document made them likelier)."""
 
     source: int | None
-    share: float  # mean of that source's share over the part's words
+    share: float  # mean over the words
     text: str
 
 
@@ -55,29 +55,29 @@ class Quote:
     """A verbatim span of a passage."""
 
     text: str
-    tokens: tuple[tuple[int, int], ...]  # ranges [first, end) of the answer's tokens whose words stand in it
-    differs: tuple[str, ...] = ()  # names and numbers of the span that the answer has in another spelling
+    tokens: tuple[tuple[int, int], ...]  # [first, end) of the answer's tokens with words in the span
+    differs: tuple[str, ...] = ()  # names and numbers with another spelling in the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A passage that the answer has words of."""
+    """A passage with words of the answer."""
 
-    source: int  # its place among the report's sources
-    quotes: tuple[Quote, ...]  # in the order of the answer's words
+    source: int  # index among the report's sources
+    quotes: tuple[Quote, ...]  # in the answer's order
 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """Influence of a document on a sentence: by how many nats it made it likelier."""
+    """A document made a sentence likelier by so many nats."""
 
-    source: int  # its place among the report's sources
+    source: int  # index among the report's sources
     nats: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of an answer, with the documents that made a difference to it, the largest first."""
+    """A sentence with its influential documents, largest first."""
 
     text: str
     documents: tuple[Influence, ...]
@@ -87,15 +87,15 @@ class Sentence:
 class _Word:
     """A word with its share of each source.
 
-    Behind a name's first token the model knows the rest by itself. So a word is no document's as far as all of its
-    tokens are: that share is the product of theirs, and documents share what is left.
+    The model completes a name after its first token. So a word's share of no document is the product of its tokens'
+    shares; documents divide the rest.
     """
 
     text: str
-    tokens: tuple[int, int]  # the first, and the one after the last
-    source: int | None  # which has the largest share; None: no document has
-    share: float  # of it
-    begins: bool = False  # a sentence, so that its capital says nothing
+    tokens: tuple[int, int]  # first token, and end
+    source: int | None  # of the largest share; None: no document
+    share: float  # of the source
+    begins: bool = False  # starts a sentence, so a capital is uninformative
 
     @classmethod
     def of(cls, places: Sequence[int], text: str, rows: Sequence[Sequence[float]], begins: bool) -> _Word:
@@ -110,7 +110,7 @@ class _Word:
 
 
 def cited_sources(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> set[int]:
-    """Returns the sources that made a word of the answer likely enough to be cited for it."""
+    """The sources with a share large enough to cite."""
     found = _words(attribution, pieces)
     return {word.source for word in found if word.source is not None and word.share >= CITED_FROM}
 
@@ -118,12 +118,12 @@ def cited_sources(attribution: Sequence[Sequence[float]], pieces: Sequence[str])
 def citations(
     attribution: Sequence[Sequence[float]], pieces: Sequence[str], passages: Sequence[str | None]
 ) -> list[Citation] | None:
-    """Returns the citations of an answer, in the order of its words; None where nothing is known of single tokens.
+    """An answer's citations in word order; None without attribution.
 
     Args:
         attribution: share of each source in each token, [tokens][sources].
         pieces: texts of the tokens.
-        passages: texts of the sources; None where a text is not known.
+        passages: texts of the sources; None if unknown.
     """
     if not attribution:
         return None
@@ -144,7 +144,7 @@ def citations(
 
 @dataclass(slots=True)
 class _Span:
-    """Characters of a passage, with the answer's words that stand there, or that stand there in another spelling."""
+    """Characters of a passage with the answer's words, or similar spellings."""
 
     start: int
     end: int
@@ -153,13 +153,13 @@ class _Span:
 
 
 class _Passage:
-    """A text as its words can be compared with an answer's."""
+    """A text prepared for comparison."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._borders = sorted({0, len(text), *(match.end() for match in _SENTENCE.finditer(text))})
         self._atoms: list[str] = []
-        self._pieces: list[tuple[int, int]] = []  # span of the piece that each atom is of
+        self._pieces: list[tuple[int, int]] = []  # piece of each atom
         self._places: dict[str, list[int]] = {}  # of each atom
         for start, end in pieces_of(text):
             for atom in atoms(text[start:end]):
@@ -170,10 +170,10 @@ class _Passage:
                 break
 
     def spans(self, run: Sequence[_Word]) -> Iterator[_Span]:
-        """Yields where consecutive words stand, the longest matches first, and where similar names and numbers do."""
+        """Yields spans of consecutive words, longest first, then of similar spellings."""
         keys = [_atoms_of(word) for word in run]
         covered = [not key for key in keys]
-        taken: list[int] = []  # places of the matches so far
+        taken: list[int] = []  # of earlier matches
         matches = self._matches(run, keys)
         heap = [(-length, first, place) for (first, place), length in matches.items()]
         heapq.heapify(heap)
@@ -191,7 +191,7 @@ class _Passage:
             end = next((number for number in range(first, end) if covered[number] and keys[number]), end)
             if first == end:
                 continue
-            if first - end > negative:  # it was shortened: longer ones come first
+            if first - end > negative:  # shortened: longer ones come first
                 heapq.heappush(heap, (first - end, first, place))
                 continue
             covered[first:end] = [True] * (end - first)
@@ -202,7 +202,7 @@ class _Passage:
         yield from self._differing([word for word, known in zip(run, covered, strict=True) if not known])
 
     def quotes(self, spans: Sequence[_Span]) -> tuple[Quote, ...]:
-        """Returns the sentences around `spans`; those that overlap are one quote."""
+        """The sentences around `spans`, merged if overlapping."""
         merged: list[_Span] = []
         for span in sorted(spans, key=lambda each: (each.start, each.end)):
             start, end = self._around(span.start, span.end)
@@ -221,12 +221,12 @@ class _Passage:
         )
 
     def _matches(self, run: Sequence[_Word], keys: Sequence[Sequence[str]]) -> dict[tuple[int, int], int]:
-        """Returns the longest matches: number of words by (first word, place of its first atom)."""
-        following: dict[int, int] = {}  # words that match from a place on, of the next word
+        """Words of the longest match, by (first word, place of its first atom)."""
+        following: dict[int, int] = {}  # matched words from each place on
         longest: dict[tuple[int, int], int] = {}
         for number in range(len(run) - 1, -1, -1):
             key = keys[number]
-            if not key:  # signs alone interrupt nothing
+            if not key:  # signs alone do not interrupt
                 continue
             size, lengths = len(key), dict[int, int]()
             for place in self._places.get(key[0], ())[:MOST_PLACES]:
@@ -238,18 +238,18 @@ class _Passage:
 
     @staticmethod
     def _beyond(number: int, keys: Sequence[Sequence[str]], matched: int) -> int:
-        """Words of a match that begins with `number`, after which `matched` words follow it; signs between count."""
+        """Length of a match, including signs before the next `matched` words."""
         if not matched:
             return 1
         return next(place for place in range(number + 1, len(keys)) if keys[place]) - number + matched
 
     def _is_name_too(self, word: _Word, place: int) -> bool:
-        """Whether a word in the middle of a sentence with a capital has one in the passage, too."""
+        """Whether a capital within a sentence is one in the passage, too."""
         start, end = self._pieces[place]
         return word.begins or not _is_capital(word.text) or _is_capital(self._text[start:end])
 
     def _span(self, run: Sequence[_Word], keys: Sequence[Sequence[str]], place: int) -> _Span | None:
-        """Returns the span of matched words from the first to the last likely one; None where none is worth a quote."""
+        """From the first to the last likely word; None if none is worth a quote."""
         likely = [number for number, word in enumerate(run) if keys[number] and word.share >= CITED_FROM]
         if all(_COMMON.issuperset(keys[number]) for number in likely):
             return None
@@ -259,7 +259,7 @@ class _Passage:
         return _Span(self._pieces[begin][0], self._pieces[end][1], list(run[first : last + 1]), [])
 
     def _differing(self, run: Iterable[_Word]) -> Iterator[_Span]:
-        """Yields where names and numbers stand that differ by a letter from those of `run`."""
+        """Yields names and numbers that differ from `run` by a letter."""
         for word in islice(run, MOST_ALIKE):
             key = "".join(_atoms_of(word))
             number = any(map(str.isdecimal, key))
@@ -275,7 +275,7 @@ class _Passage:
                     break
 
     def _around(self, start: int, end: int) -> tuple[int, int]:
-        """Returns the sentence around a span, or as many of its whole words as a quote has room for."""
+        """The sentence around a span, or whole words within a quote's limit."""
         begin = self._borders[bisect_right(self._borders, start) - 1]
         stop = next(border for border in self._borders if border >= end)
         while stop < len(self._text) and len([*pieces_of(self._text[begin:stop])]) < SHORTEST_QUOTE:  # a heading
@@ -289,13 +289,11 @@ class _Passage:
 
 
 def _whole_word(text: str, start: int, end: int) -> int:
-    """Returns where the first whole word after `start` begins; `end` if there is none before it."""
     space = text.find(" ", start, end)
     return end if space < 0 else space + 1
 
 
 def _ranges(found: Iterable[_Word]) -> tuple[tuple[int, int], ...]:
-    """Returns the ranges of the words' tokens, in order; adjacent ones are one."""
     ranges: list[tuple[int, int]] = []
     for first, end in sorted({word.tokens for word in found}):
         if ranges and first <= ranges[-1][1]:
@@ -315,13 +313,13 @@ def _is_capital(text: str) -> bool:
 
 
 def _differ_by_letters(one: str, other: str) -> bool:
-    """Whether two spellings differ by one letter or digit, or long names by two."""
+    """Whether spellings differ by one character, or long names by two letters."""
     most = 2 if min(len(one), len(other)) >= 2 * LEAST_ALIKE and one.isalpha() else 1
     return 0 < _distance(one, other, most) <= most
 
 
 def _distance(one: str, other: str, most: int) -> int:
-    """Returns the number of letters to insert, remove or replace; `most` + 1 where it is larger."""
+    """Edit distance; `most` + 1 if larger."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     row = list(range(len(other) + 1))
@@ -335,9 +333,7 @@ def _distance(one: str, other: str, most: int) -> int:
 
 
 def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[AttributedText]:
-    """The answer of these `pieces` [tokens] cut between words where its main source changes; `attribution`
-    [tokens][sources] is the report's.
-    """
+    """Split the answer where its main source changes; `attribution` is [tokens][sources]."""
     found: list[AttributedText] = []
     for source, same in groupby(_words(attribution, pieces), key=lambda word: word.source):
         these = list(same)
@@ -347,10 +343,10 @@ def parts(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list
 
 
 def sentences(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> list[Sentence]:
-    """The answer's sentences; `attribution` [tokens][sources] is the report's, empty where nothing is known.
+    """The answer's sentences; `attribution` [tokens][sources] is empty if unknown.
 
-    A token of which the share n is no document's was made 1 / n times as likely by all of them, and its logarithm is
-    shared out as the rest is. Documents below `TOLD_FROM` made no difference.
+    A token with share n of no document became 1 / n times as likely; documents divide the logarithm. Those below
+    `TOLD_FROM` do not count.
     """
     text, sums = "", list[float]()
     found: list[Sentence] = []
@@ -376,11 +372,10 @@ def _words(attribution: Sequence[Sequence[float]], pieces: Sequence[str]) -> Ite
     begins = True
     for places in words(pieces[: len(attribution)]):
         text = "".join(pieces[place] for place in places)
-        spelled = [place for place in places if any(map(str.isalnum, pieces[place]))]  # not commas behind it
+        spelled = [place for place in places if any(map(str.isalnum, pieces[place]))]  # not commas
         yield _Word.of(places, text, [attribution[place] for place in spelled or places], begins)
         begins = text.rstrip().endswith((*ENDS, ":")) or "\n" in text or (begins and not atoms(text))
 
 
 def _rest(row: Sequence[float]) -> float:
-    """The share of no document."""
     return max(0.0, 1.0 - sum(row))

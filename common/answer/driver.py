@@ -1,8 +1,7 @@
-"""One side of an answer as the daemon's threads share it.
+"""One side of an answer for the daemon's threads.
 
-A state machine is a pure object, so a lock around it is all the coordination there is: the decoder thread hands in
-drafts, the link thread messages, the scheduler thread looks at the clock. The thread that hands in an event also
-carries out the actions; each is a hand-over to a queue and takes microseconds.
+A lock around the state machine is the only coordination. The decoder thread delivers drafts, the link thread messages,
+the scheduler thread the time. Each also carries out the resulting actions, which fill queues in microseconds.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from proto.messages import Message, Side
 
 
 class Observer(Protocol):
-    """Gets the tokens and the end of an answer. Called under the answer's lock: be quick, don't call the answer."""
+    """Gets an answer's tokens under its lock: be quick, don't call the answer."""
 
     def committed(self, commit: Commit) -> bool:
-        """Take a token that became final. Returns whether the answer goes on."""
+        """Process a final token. Returns whether the answer goes on."""
         ...
 
     def withdrawn(self, position: int) -> None: ...
 
     def ended(self, failure: Exception | None) -> None:
-        """Nothing more will be committed; `failure` says why when the answer could not be completed."""
+        """Process the end; `failure` explains an incomplete answer."""
         ...
 
 
 class NullObserver:
-    """Observes and does nothing; the answer goes on."""
+    """Ignores everything; the answer goes on."""
 
     def committed(self, commit: Commit) -> bool:
         return True
@@ -48,28 +47,28 @@ class NullObserver:
 
 
 class ModelThread(Protocol):
-    """The thread that owns a model, as an answer sees it."""
+    """An answer's view of a model's thread."""
 
     def wake(self) -> None:
-        """Look at the answers again: one of them may have got work, or lost it."""
+        """Check the answers for new or withdrawn work."""
         ...
 
     def on_model_thread(self, run: Callable[[], None], tenant: Hashable = None) -> None:
-        """Call `run` on the thread, soon, at the cost of the peer `tenant`, if it is for one."""
+        """Call `run` on the thread soon, charged to the peer `tenant`."""
         ...
 
 
 class StateMachine(Protocol):
-    """The state machine of one side of an answer. Any thread reads the properties without the lock."""
+    """One side's state machine; any thread may read properties without the lock."""
 
     @property
     def epoch(self) -> int:
-        """Number of the path that distributions are wanted along; work of an older one is useless."""
+        """Number of the current path; older work is useless."""
         ...
 
     @property
     def position(self) -> int:
-        """Tokens that are decided."""
+        """Number of decided tokens."""
         ...
 
     @property
@@ -82,7 +81,7 @@ W = TypeVar("W", bound=TreeWork)
 
 
 class Preview:
-    """Tells the drafts behind the decided tokens, whenever they have changed. Under the answer's lock."""
+    """Reports changed drafts, under the answer's lock."""
 
     def __init__(self, drafts: Callable[[], Sequence[int]], tell: Callable[[Sequence[int]], object]) -> None:
         self._drafts = drafts
@@ -90,7 +89,7 @@ class Preview:
         self._told: tuple[int, ...] = ()
 
     def show(self, decided: bool = False) -> None:
-        """Look at the drafts; `decided`: a token was, which has taken back what was told."""
+        """Report changed drafts; `decided`: a token has withdrawn earlier ones."""
         if decided:
             self._told = ()
         drafts = tuple(self._drafts())
@@ -100,7 +99,7 @@ class Preview:
 
 
 class Driver:
-    """A machine with its lock; carries out its actions. `ModelSeat`s connect it with the models that it asks."""
+    """A machine with its lock; `ModelSeat`s connect it with models."""
 
     def __init__(
         self,
@@ -112,10 +111,10 @@ class Driver:
         recorder: Recorder | None = None,
         preview: Preview | None = None,
     ) -> None:
-        """`role` is this side, `engines` are woken when there may be work, or none any more; `preview` shows drafts."""
+        """`engines` are woken about work; `preview` shows drafts."""
         self.role: Side = role
         self.machine = machine
-        self.recorder = recorder  # None: nobody asked for a trace
+        self.recorder = recorder  # None: no trace
         self.record = AnswerRecord()
         self.over = False  # finished, failed or cancelled
         self.lock = threading.RLock()
@@ -125,13 +124,13 @@ class Driver:
         self._observer = observer
 
     def apply(self, event: Callable[[], Sequence[object]]) -> None:
-        """Let something happen to the machine, and carry out what follows. From any thread."""
+        """Deliver an event, from any thread, and carry out its actions."""
         with self.lock:
             if not self.over:
                 self.carry_out(event())
 
     def end(self, failure: Exception | None = None) -> None:
-        """Stop here: done, cancelled, failed, or closed by the other side."""
+        """Stop: done, cancelled, failed, or closed by the other side."""
         with self.lock:
             if not self.over:
                 self.over = True
@@ -141,17 +140,16 @@ class Driver:
     # --- under the lock
 
     def wake(self) -> None:
-        """Have the models look for work."""
         for engine in self._engines:
             engine.wake()
 
     def carry_out(self, actions: Sequence[object]) -> None:
-        """Carry out `actions`; the answer ends with the last of them, after what was sent before."""
+        """Carry out `actions` in order; the last may end the answer."""
         if self.recorder is not None:
             self.recorder.acted(actions, self.machine.aggregator, self.machine.position)
         goes_on = True
         for action in actions:
-            if goes_on or not isinstance(action, Commit):  # what follows the end is no part of the answer
+            if goes_on or not isinstance(action, Commit):  # nothing after the end counts
                 goes_on = self.act(action) and goes_on
         self.record.forget_before(self.machine.position)
         if not goes_on:
@@ -162,7 +160,7 @@ class Driver:
             self._preview.show(decided=any(isinstance(action, Commit) for action in actions))
 
     def act(self, action: object) -> bool:
-        """Carry out one action; returns whether the answer goes on."""
+        """Carry out one action. Returns whether the answer goes on."""
         if isinstance(action, Send):
             self._send(action.message)
         elif isinstance(action, Commit):
@@ -179,7 +177,7 @@ class Driver:
 
 
 class ModelSeat(Generic[W]):
-    """One model's part in an answer, which the engine's thread calls. Implements `Client`."""
+    """One model's part in an answer, on the engine's thread. Implements `Client`."""
 
     resting = False
 
@@ -190,14 +188,15 @@ class ModelSeat(Generic[W]):
         drawn: Callable[[W, Sequence[SideDraft], float, float], Sequence[object] | None],
         late: Callable[[], int] = lambda: 0,
     ) -> None:
-        """All are called under the lock: `work` for what is wanted next; `drawn` with the drafts of a step, the seconds
-        that it took, and the time (monotonic, in seconds), for the actions, None where nobody need look for work;
-        `late` counts drafts that came too late.
+        """All functions are called under the lock.
+
+        `work` returns the next work. `drawn` gets a step's drafts, seconds and monotonic end in seconds. It returns
+        actions, or None if work can't have changed. `late` counts late drafts.
         """
         self.driver = driver
         self.preempted = 0
-        self.recent: deque[float] = deque(maxlen=RECENT)  # seconds of steps
-        self.seconds = 0.0  # of all
+        self.recent: deque[float] = deque(maxlen=RECENT)  # seconds
+        self.seconds = 0.0  # in all
         self._work = work
         self._drawn = drawn
         self._late = late
@@ -220,11 +219,10 @@ class ModelSeat(Generic[W]):
             return None if self.over else self._work()
 
     def outdated(self, work: W) -> bool:
-        """Whether the step under way for `work` has become useless. Takes no lock: it reads two single values."""
+        """Whether the step has become useless; reads two values without a lock."""
         return self.driver.over or self.driver.machine.epoch != work.epoch
 
     def drawn(self, work: W, drawn: Sequence[SideDraft], seconds: float) -> None:
-        """Hand the drafts of a step to the machine; the step took `seconds`."""
         ended = time.monotonic_ns()
         driver = self.driver
         with driver.lock:
@@ -242,7 +240,7 @@ class ModelSeat(Generic[W]):
                 driver.carry_out(actions)
 
     def gave_up(self, work: W, started: int) -> None:
-        """Note that the step begun at `started` (monotonic nanoseconds) was given up."""
+        """Note a preempted step; `started` is monotonic nanoseconds."""
         self.preempted += 1
         if self.driver.recorder is not None:
             self.driver.recorder.step("pre-empted", work.position, work.epoch, started, time.monotonic_ns())

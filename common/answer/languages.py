@@ -1,7 +1,6 @@
-"""Words of questions and of grammar, and names of months, by language.
+"""Question words, grammar words and month names, by language.
 
-The languages are those that readers tell apart by their letters (`readers/latin.py`), and those of other alphabets that
-have encodings of their own. No list is complete: words are there that questions have.
+Readers tell these languages apart by letters (`readers/latin.py`) or encodings. The lists are incomplete.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from typing import Final
 
 # ruff: noqa: RUF001
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs, and what questions begin with; not what an
-# apostrophe cuts off. English comes first.
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs, question words; no elided forms (apostrophes).
+# English first.
 GRAMMAR_WORDS: Final = {
     "english": (
         "a about after again all also am an and any anybody anyone anything are as at be because been before being"
@@ -211,13 +210,13 @@ GRAMMAR_WORDS: Final = {
         " 얼마인가요 얼마입니까 왜 우리 은 이 이것 있는 있다 있습니까 있나요 저 제 하는 한 할"
     ),
 }
-# Words of other languages' grammar that are things in English.
+# Other languages' grammar words with a meaning in English.
 ALSO_ENGLISH: Final = (
     "ad am ante art barn bin bold car care come comment con den die do don dove era fin for fur gift hat her hun i"
     " list man mar me men mine mint mit most mot no nu on or pan par per pod pot pour rat sale sam see si sin so son"
     " sue sur te ten tot tu um under us van var via vor war were"
 )
-# The same of scripts without spaces.
+# The same for scripts without spaces.
 UNSPACED_GRAMMAR: Final = (
     "为什么 為什麼 什么时候 什麼時候 什么 什麼 怎么样 怎么 怎麼 怎样 哪里 哪裡 哪儿 哪个 哪個 哪些 哪一 多少 是谁"
     " 是誰 谁 誰 哪 几 幾 吗 嗎 呢 吧 我们 我們 你们 你們 他们 他們 的 是 了 在 和 与 與 或 也 都 这个 這個 那个 那個"
@@ -227,7 +226,7 @@ UNSPACED_GRAMMAR: Final = (
     " の も か や た だ ใคร อะไร ที่ไหน ไหน เมื่อไร เมื่อไหร่ ทำไม อย่างไร เท่าไร เท่าไหร่ กี่ คือ เป็น ของ ที่ และ"
     " ใน มี ได้ ให้ จะ ก็"
 )
-# Names of months, nominative and as they stand in dates, and what they are cut to.
+# Nominative, as in dates, and abbreviated.
 MONTH_NAMES: Final = (
     (
         "january jan januar januari janvier janv enero ene janeiro gennaio gen gener ianuarie ian tammikuu tammikuuta"

@@ -1,4 +1,4 @@
-"""Records one side's part of a traced answer. An answer that is not traced has no recorder."""
+"""Records one side of a traced answer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from common.estimates.policy import Estimates
 from proto.messages import Decided, Message, Open, Ready, Side, Spans, Target, Verdict
 from proto.payloads.trace import MESSAGES, SPANS_PER_MESSAGE, Kind, Span, encode_spans
 
-MOST_SPANS: Final = 8192  # of one side of one answer, a few megabytes; what comes after them is only counted
-MOST_PARTS: Final = -(-MOST_SPANS // SPANS_PER_MESSAGE)  # messages that they take
+MOST_SPANS: Final = 8192  # a few megabytes per side and answer; later ones are counted
+MOST_PARTS: Final = -(-MOST_SPANS // SPANS_PER_MESSAGE)  # messages
 
 
 class Recorder:
-    """Collects spans, a few microseconds each. Any thread may call it; it never blocks.
+    """Collects spans, microseconds each. Any thread may call it; it never blocks.
 
-    `estimates` is what the scheduler knows at the moment, noted with every aggregation; `aggregator` is in charge of
-    the first position; `alone`: no other side's documents take part.
+    `estimates` are noted with every aggregation. `aggregator` decides the first position. `alone`: only this side's
+    documents take part.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Recorder:
         self._alone = alone
         self._most = most
         self._clock = clock
-        self._cause: int | None = None  # when that began which is being acted on
+        self._cause: int | None = None  # start of the current event
 
     def since(self, kind: Kind, start: int) -> None:
-        """Note retrieval or prefill, from `start` until now."""
+        """Note retrieval or prefill from `start` on."""
         self._note(Span(kind, "", 0, start, self._clock()))
 
     def message(self, kind: Kind, message: Message, at: int | None = None) -> None:
-        """Note a message of the answer that is handed to the link, or came from it; others are left out."""
+        """Note an answer's message; ignore others."""
         at = self._clock() if at is None else at
         detail = type(message).__name__.lower()
         if detail not in MESSAGES:
@@ -64,13 +64,13 @@ class Recorder:
         self._note(Span(kind, detail, position, at, at, epoch, max(count, 1)))
 
     def step(self, detail: str, position: int, epoch: int, start: int, end: int, count: int = 1) -> None:
-        """Note a decode step: a draft of `epoch` was made, or it came too late, or it was pre-empted."""
+        """Note a step: made, late or preempted, in `epoch`."""
         if detail != "pre-empted":
             self._cause = end
         self._note(Span("decode", detail, position, start, end, epoch, count))
 
     def acted(self, actions: Sequence[object], aggregator: Side, position: int) -> None:
-        """Note the actions after an event; `aggregator` is in charge of `position`, the first undecided one, then."""
+        """Note an event's actions; `aggregator` then decides `position`."""
         now = self._clock()
         start = now if self._cause is None else self._cause
         self._cause = None
@@ -90,7 +90,7 @@ class Recorder:
         verdicts = commit.accepted.get("device"), commit.accepted.get("cloud")
         position = commit.position
         alone = self._alone or commit.degraded
-        if alone or commit.cloud_share is not None:  # decided here, not announced by the other side
+        if alone or commit.cloud_share is not None:  # decided here
             found = self._estimates()
             estimates = (
                 found.device_decode,
@@ -114,7 +114,7 @@ class Recorder:
 
 
 def span_messages(session: int, recorder: Recorder | None) -> Iterator[Spans]:
-    """Messages with the spans of `recorder`; none without one."""
+    """Messages with the spans; empty without a recorder."""
     if recorder is None:
         return
     spans, size = list(recorder.spans), SPANS_PER_MESSAGE

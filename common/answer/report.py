@@ -1,4 +1,4 @@
-"""The report of an answer, and the records of commits, shares and bytes that it is made of."""
+"""The report of an answer, and records for it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from proto.messages import (
 )
 
 # --- contributions
-# The cloud's part of a report: shares of its documents in an answer, and the texts of those that it may cite.
+# The cloud's part of a report: document shares, and texts that may be cited.
 
-MOST_TEXT: Final = 2**20  # bytes of all texts of an answer that the device keeps
+MOST_TEXT: Final = 2**20  # bytes per answer on the device
 
 
 def contribution_messages(
     session: int, documents: int, shares: Sequence[Sequence[float]], cloud_shares: Sequence[float | None]
 ) -> Iterator[Contributions]:
-    """Messages of whole rows, each small enough for any link: `shares` [positions][documents + 1].
+    """Encode `shares` [positions][documents + 1] in messages for any link.
 
-    A row is multiplied by the cloud's share in its token, unless that is None: the cloud knows its own documents only.
-    Without a draft at its position a row is empty; of a beginning that was decided before this session none is told.
+    A row is multiplied by the cloud's share in its token, unless None. It is empty without a draft. Rows from before
+    this session are left out.
     """
     if documents == 0:
         return
@@ -71,9 +71,9 @@ def text_messages(
     shares: Sequence[Sequence[float]],
     cloud_shares: Sequence[float | None],
 ) -> Iterator[Fetched]:
-    """Yields the texts of the documents that the answer with these `pieces` [tokens] may cite.
+    """Yields the texts that an answer may cite, cut to a payload.
 
-    A text of more than a payload's length is cut there. `shares` and `cloud_shares` are as above.
+    `pieces` are the tokens' texts; `shares` and `cloud_shares` as above.
     """
     count = len(texts)
     scaled = [
@@ -86,7 +86,7 @@ def text_messages(
 
 
 def row_bytes(documents: int) -> int:
-    """Bytes of a token's row: the share of each document and that of none."""
+    """One byte per document, and for none."""
     return documents + 1
 
 
@@ -100,23 +100,24 @@ def _byte(value: float) -> int:
 
 
 class ContributionRows:
-    """Rows and texts put together from messages. No message makes them more than the answer has tokens and room."""
+    """Collects rows and texts within the answer's length and a text limit."""
 
     def __init__(self) -> None:
-        self.texts: dict[int, str] = {}  # of the cloud's documents that the answer may cite, by their number
+        self.texts: dict[int, str] = {}  # citable texts by number
         self._text_bytes = 0
         self._documents = 0
         self._data = bytearray()
-        self._first: int | None = None  # position of which a row has come
+        self._first: int | None = None  # of a row
 
     @property
     def size(self) -> int:
-        """Bytes up to the last row that has come."""
+        """Bytes up to the last row."""
         return len(self._data)
 
     def add(self, message: Contributions, positions: int) -> None:
-        """Take in a part for an answer of `positions` tokens, but for rows behind those: where the device ends the
-        answer, the cloud has decided more. A part that does not fit the answer is ignored.
+        """Add rows for an answer of `positions` tokens.
+
+        Ignores later rows, as the device may end an answer earlier, and parts that do not fit.
         """
         documents, payload = message.documents, message.payload
         width = row_bytes(documents)
@@ -132,7 +133,7 @@ class ContributionRows:
         self._data[start : start + len(payload)] = payload
 
     def add_text(self, message: Fetched, documents: int) -> None:
-        """Take in the text of one of `documents`. A text that does not fit the answer, or is no text, is ignored."""
+        """Add a text; ignore an invalid or misplaced one."""
         self._text_bytes += len(message.payload)
         whole = message.count == documents and message.index < documents and message.parts == 1
         if whole and self._text_bytes <= MOST_TEXT:
@@ -140,13 +141,11 @@ class ContributionRows:
                 self.texts[message.index] = message.payload.decode()
 
     def shares(self, documents: int) -> list[tuple[float, ...]]:
-        """Shares of the documents and of none, [positions][documents + 1]; empty if they came for another number of
-        documents.
-        """
+        """Shares [positions][documents + 1], the last of no document; empty for another number."""
         return [tuple(value / WHOLE_SHARE for value in row) for row in self._rows(documents)]
 
     def known(self, documents: int) -> range:
-        """Positions of which rows have come; none if they came for another number of documents."""
+        """Positions with rows; empty for another number of documents."""
         if self._first is None or documents != self._documents:
             return range(0)
         return range(self._first, len(self._data) // row_bytes(documents))
@@ -158,7 +157,6 @@ class ContributionRows:
 
 
 # --- sent
-# Bytes of an answer's messages to the cloud, by what they say.
 
 
 NOTHING_SENT: Final = "Nothing of this answer left this device."
@@ -173,19 +171,18 @@ SENT_NAMES: Final = {
 
 @dataclass(slots=True)
 class SentBytes:
-    """Each byte counts once: the parts add up to everything that left the device for one answer."""
+    """Bytes that left the device for one answer, each counted once."""
 
-    question: int = 0  # the question, instructions, tools and settings of the answer
-    earlier_turns: int = 0  # text of the conversation before the question
-    tokens: int = 0  # decided or proposed tokens, and requests for values at their positions
-    probabilities: int = 0  # this device's drafts with their distributions and evidence, and single values
-    control: int = 0  # the end of the session, and complaints about the cloud's messages
+    question: int = 0  # with instructions, tools and settings
+    earlier_turns: int = 0  # conversation before the question
+    tokens: int = 0  # tokens, and requests for values at their positions
+    probabilities: int = 0  # drafts with distributions and evidence, and single values
+    control: int = 0  # session ends, and errors about the cloud's messages
 
     def count(self, message: Message, size: int, history: int, sampler: Sampler) -> None:
-        """Count a `message` that takes `size` bytes on the wire.
+        """Count `message` with `size` bytes on the wire.
 
-        `history` are the bytes of the prompt that come from earlier turns. A proposal of sampler `race` names tokens
-        alone.
+        `history`: prompt bytes of earlier turns. Proposals of sampler `race` contain only tokens.
         """
         match message:
             case Open() | Fetch():
@@ -214,7 +211,7 @@ class SentBytes:
 
 
 def sent_in_words(sent: SentBytes) -> str:
-    """Returns the total, each part, and what stayed here: text of documents, and probabilities."""
+    """Total, parts, and data that stayed here, in words."""
     if not sent.total:
         return NOTHING_SENT
     parts = [f"{name} ({size:,} B)" for part, name in SENT_NAMES.items() if (size := getattr(sent, part))]
@@ -231,17 +228,17 @@ def _kept(sent: SentBytes) -> str:
 
 # --- report
 
-NOTED_WAIT = 1.0  # seconds; who waits less for memory need not know
+NOTED_WAIT = 1.0  # seconds; shorter waits are not reported
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Source of a passage: its document in this device's library, and the place in it."""
+    """A passage's document and location in this device's library."""
 
-    path: str  # of the document, relative to the folder that was added
-    place: str  # in the document, e.g. «page 3»; may be empty
-    chunk: int | None  # the passage's number in the library; None: of a file that came with the request
-    similarity: float  # of the passage and the question, cosine
+    path: str  # relative to the added folder
+    place: str  # e.g. «page 3»; may be empty
+    chunk: int | None  # number in the library; None: a file of the request
+    similarity: float  # cosine with the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,79 +247,78 @@ class Source:
 
     side: Side
     title: str
-    origin: Origin | None = None  # of the device's own, where it is a passage of its library
+    origin: Origin | None = None  # for a passage of the device's library
 
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One side's work for a request."""
+    """One side's work."""
 
     drafted: int = 0
     accepted: int = 0
     rollbacks: int = 0
     preempted: int = 0
-    stale: int = 0  # fenced messages of this side
-    branches: int = 0  # of the drafts, those beside the chain
-    used: int = 0  # rejections behind which a branch went on: round trips that were saved
+    stale: int = 0  # fenced messages
+    branches: int = 0  # drafts beside the chain
+    used: int = 0  # rejections that continued on a branch, saving round trips
     decode_ms: float = 0.0  # median decode step
 
     @property
     def acceptance(self) -> float | None:
-        """Share of this side's aggregated drafts that were the target; None before the first."""
+        """Accepted share of aggregated drafts; None before the first."""
         judged = self.accepted + self.rollbacks
         return self.accepted / judged if judged else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodReport:
-    """A method's own part of the report."""
+    """A method's part of the report."""
 
     device: SideReport = SideReport()
     cloud: SideReport = SideReport()
     switches: int = 0
     certificate_failures: int = 0
     disagreements: int = 0
-    degraded: tuple[int, ...] = ()  # positions the device decided alone
-    # one row per token: share of each of `Report.sources` in the token's probability, [tokens][sources]; the rest is no
-    # document's
+    degraded: tuple[int, ...] = ()  # decided by the device alone
+    # [tokens][sources]: each source's share; the rest belongs to no document
     attribution: tuple[tuple[float, ...], ...] = ()
-    # in so many tokens the shares of the cloud's documents are not known: its part of the report has not come
+    # number of tokens without the cloud's shares, as its report is missing
     unattributed: int = 0
-    # one row per token: whether the draft of (device, cloud) was the token; None where this device saw no draft
+    # per token: whether the draft of (device, cloud) was it; None without a draft here
     accepted: tuple[tuple[bool | None, bool | None], ...] = ()
-    # one row per token: Eq. 5 of (device, cloud); None where the cloud decided, and with sampler `race`
+    # per token: Eq. 5 of (device, cloud); None if the cloud decided, and for `race`
     expected: tuple[tuple[float, float] | None, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)  # of this method only, by name
+    figures: Mapping[str, float] = field(default_factory=dict)  # the method's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(MethodReport):
-    """Figures, sources and notes of one answer, sent with the response."""
+    """Figures, sources and notes of an answer, sent with it."""
 
-    request: str  # the session's number in hex, by which the logs of both daemons name the answer
+    request: str  # session number in hex, the answer's name in both daemons' logs
     tokens: int
     prompt_tokens: int
     seconds: float
     ttft: float  # seconds to the first token
-    inter_token: float  # median seconds between tokens after the first
+    inter_token: float  # median seconds between later tokens
     per_token: float  # (seconds - ttft) / (tokens - 1)
-    sent: SentBytes  # device -> cloud, of every message of this answer
-    received_bytes: int  # cloud -> device, of the messages that decide tokens (`LIFECYCLE` has the others)
+    sent: SentBytes  # device -> cloud
+    received_bytes: int  # cloud -> device, deciding tokens (not `LIFECYCLE`)
     fetched_bytes: int  # of documents
     rtt_ms: float | None
     seed: int
-    weights: str  # of the device's model, for people: `int4`, or how many matrices have which numbers
+    weights: str  # of the device's model, readable: `int4`, or the number of matrices per format
     method: str
     aggregation: Aggregation
     sampler: Sampler
     placement: Placement
     sources: tuple[Source, ...]
-    notes: tuple[str, ...] = ()  # sentences for the user, e.g. that the cloud was not reachable
-    closest: float | None = None  # cosine of the closest document and the question; None: it is not known
-    passages: tuple[str | None, ...] = ()  # texts of `sources`, where they are known
+    notes: tuple[str, ...] = ()  # sentences for the user
+    closest: float | None = None  # largest cosine with the question; None if unknown
+    passages: tuple[str | None, ...] = ()  # of `sources`, None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # the answer says no more than that, as the request wants it
-    trace: Trace | None = None  # None unless asked for
+    refused: bool = False  # the answer is the refusal that the request wants if unmatched
+    trace: Trace | None = None  # None unless requested
 
     @property
     def sent_bytes(self) -> int:
@@ -331,7 +327,7 @@ class Report(MethodReport):
 
 @dataclass(slots=True)
 class Record:
-    """Figures collected while a request is served. Times are seconds of one monotonic clock."""
+    """Figures of a request, with times in seconds of a monotonic clock."""
 
     started: float
     seed: int
@@ -339,32 +335,32 @@ class Record:
     weights: str = ""  # of the device's model
     token_times: list[float] = field(default_factory=list)
     device_titles: tuple[str, ...] = ()
-    origins: tuple[Origin | None, ...] = ()  # of the device's documents, where they are known
+    origins: tuple[Origin | None, ...] = ()  # of the device's documents, None if unknown
     cloud_titles: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()  # of what the device reads, in the order of the titles
-    cloud_closest: float | None = None  # cosine of the cloud's closest document and the question, as far as it said so
-    own_closest: float = -1.0  # the same of the documents that the device has found
-    closest: float | None = None  # the same of both sides' documents, where that is known
+    texts: tuple[str, ...] = ()  # of all documents that the device reads, in title order
+    cloud_closest: float | None = None  # largest cosine of the cloud's documents, None if unknown
+    own_closest: float = -1.0  # the device's
+    closest: float | None = None  # both sides', None if unknown
     unmatched: bool = False  # no document is close to the question
-    refused: bool = False  # and the request wants no answer then
+    refused: bool = False  # unmatched, and the request wants a refusal then
     device_prompt_tokens: int = 0
-    cloud_prompt_tokens: int = 0  # of the cloud that read last, where connections were lost
+    cloud_prompt_tokens: int = 0  # of the latest cloud
     sent: SentBytes = field(default_factory=SentBytes)
     received_bytes: int = 0
     fetched_bytes: int = 0
-    alone: bool = False  # the whole answer is the device's, although the cloud was wanted
-    contributions: ContributionRows = field(default_factory=ContributionRows)  # of the cloud's documents
+    alone: bool = False  # although the cloud was wanted
+    contributions: ContributionRows = field(default_factory=ContributionRows)  # the cloud's
     notes: list[str] = field(default_factory=list)
-    memory_wait: float = 0.0  # seconds until there was KV memory for the answer
-    begun: float = 0.0  # when the answer was, the files of the request being read
+    memory_wait: float = 0.0  # seconds for KV memory
+    begun: float = 0.0  # after reading the request's files
 
     def waited(self, seconds: float) -> None:
-        """Note that a model had KV memory for the answer after so many seconds."""
+        """Note the wait for KV memory."""
         self.memory_wait = max(self.memory_wait, seconds)
 
     @property
     def passages(self) -> tuple[str | None, ...]:
-        """Texts of the sources, the device's first; None where a text is not known."""
+        """Texts of the sources, device first; None if unknown."""
         sources = len(self.device_titles) + len(self.cloud_titles)
         if len(self.texts) == sources:  # the device has read all of them
             return self.texts
@@ -373,7 +369,7 @@ class Record:
 
 
 def build_report(request: Request, record: Record, part: MethodReport, rtt: float | None, ended: float) -> Report:
-    """The report of an answer that ended at `ended`; `part` is its method's, `rtt` in seconds."""
+    """Build the report of an answer that ended at `ended`; `rtt` in seconds."""
     times = record.token_times
     gaps = [later - earlier for earlier, later in pairwise(times)]
     last = times[-1] if times else ended
@@ -384,7 +380,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
     sources = tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins)) + tuple(
         Source("cloud", title) for title in record.cloud_titles
     )
-    if record.refused:  # what was drafted is not what was said
+    if record.refused:  # the drafts were not shown
         values["attribution"], sources = (), ()
     if record.alone:
         values["degraded"] = tuple(range(len(times)))
@@ -417,67 +413,65 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
 
 
 # --- record
-# Attribution, acceptance and decode times of an answer, noted down while it runs.
 
-RECENT = 256  # times that a median is taken over
+RECENT = 256  # times per median
 
 
 class AnswerRecord:
-    """Shares of this side's documents and of the cloud as a whole, by position. Guarded by the answer's lock."""
+    """Shares of this side's documents and of the cloud, under the answer's lock."""
 
     def __init__(self) -> None:
-        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty where this side made no draft
+        self.shares: list[tuple[float, ...]] = []  # [positions][docs + 1], empty without a draft
         self.cloud_shares: list[float | None] = []
-        self.apart = True  # documents had rows of their own, or what each of them says is known since
-        self.accepted: list[tuple[bool | None, bool | None]] = []  # of (device, cloud), None: no draft was here
-        self.expected: list[tuple[float, float] | None] = []  # acceptance of (device, cloud), Eq. 5
-        self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds per decode step
+        self.apart = True  # separate rows, or read again separately
+        self.accepted: list[tuple[bool | None, bool | None]] = []  # (device, cloud); None without a draft here
+        self.expected: list[tuple[float, float] | None] = []  # (device, cloud), Eq. 5
+        self._remote_times: deque[float] = deque(maxlen=RECENT)  # milliseconds
         self._mixtures: dict[int, KeptMixture] = {}
 
     def drafted(self, position: int, drafts: Sequence[SideDraft]) -> None:
-        """Note `drafts` from `position` on, whose mixtures are kept until their positions are decided."""
+        """Keep the drafts' mixtures until decided."""
         for place, draft in enumerate(drafts, position):
             self._mixtures[place] = draft.mixing
 
     def remote_decode(self, microseconds: int) -> None:
-        """Note the time that the other side reports for one of its decode steps."""
+        """Note a step on the other side."""
         self._remote_times.append(microseconds / 1e3)
 
     @property
     def remote_decode_ms(self) -> float:
-        """Median of the latest decode steps on the other side, 0 before the first."""
+        """Median of the other side's latest steps, 0 before the first."""
         return median(self._remote_times) if self._remote_times else 0.0
 
     def forget_before(self, position: int) -> None:
-        """Forget drafts of positions that are decided, which came too late to count."""
+        """Forget late drafts of decided positions."""
         if self._mixtures:
             for late in [each for each in self._mixtures if each < position]:
                 del self._mixtures[late]
 
     def commit(self, commit: Commit, role: Side) -> None:
-        """Note a decided position; `role` is this side. What it skips was decided elsewhere."""
+        """Note a decision on side `role`; skipped positions were decided elsewhere."""
         if commit.position != len(self.shares):
             self._cut(commit.position)
         mixture = self._mixtures.pop(commit.position, commit.mixing)
         if commit.accepted.get(role) is False:
-            self._mixtures.clear()  # what followed the rejected draft
+            self._mixtures.clear()  # followed the rejected one
         self.shares.append(tuple(map(float, mixture.contributions(commit.token))))
         self.cloud_shares.append(commit.cloud_share)
         self.accepted.append((commit.accepted.get("device"), commit.accepted.get("cloud")))
         self.expected.append(commit.expected)
 
     def take(self, shares: Sequence[tuple[float, ...]]) -> None:
-        """Take what each document says of the answer's tokens, for documents that shared a row."""
+        """Take the shares of a second, separate reading."""
         self.shares[: len(shares)] = shares
         self.apart = True
 
     def withdraw(self, position: int) -> None:
-        """Forget what was decided from `position` on."""
+        """Forget the decisions from `position` on."""
         if position < len(self.shares):
             self._cut(position)
 
     def _cut(self, length: int) -> None:
-        """Make all lists `length` long; nothing is known of what is added."""
         more = length - len(self.shares)
         if more > 0:
             self.shares += [()] * more
@@ -489,9 +483,9 @@ class AnswerRecord:
 
 
 # --- attribution
-# Attribution of tokens to sources: a side's share in the token times the document's share within the side.
+# A side's share in the token times the document's share within the side.
 #
-# What is missing to 1 is no document's: the model would have said it without any.
+# The rest belongs to no document: the model's own knowledge.
 
 DIGITS = 4
 UNREAD = "What each document says of this answer was not found out: it has no citations."
@@ -499,8 +493,9 @@ UNREAD = "What each document says of this answer was not found out: it has no ci
 
 @dataclass(frozen=True, slots=True)
 class SourceShares:
-    """Shares of an answer's sources, [tokens][sources], and in how many tokens those of the cloud's documents are not
-    known, as rows of its session before a lost connection: they are 0 there.
+    """Shares [tokens][sources]; in `unknown` tokens the cloud's are missing and 0.
+
+    For example, from before a lost connection.
     """
 
     shares: tuple[tuple[float, ...], ...] = ()
@@ -508,7 +503,6 @@ class SourceShares:
 
 
 def untold(unknown: int, tokens: int) -> str:
-    """The note on an answer of `tokens` tokens of which so many are `unknown`."""
     of = f"{unknown} of {tokens}"
     return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
 
@@ -516,7 +510,7 @@ def untold(unknown: int, tokens: int) -> str:
 def attribute_to_both(
     record: Record, outcome: AnswerRecord, degraded: Collection[int], closed: Closed | None
 ) -> SourceShares:
-    """Shares with the device's documents first; `closed` is None when the cloud's part is missing."""
+    """Shares, the device's documents first; `closed` is None without the cloud's part."""
     cloud_rows, known = _cloud_rows(record, closed), _known(record, closed)
     devices, clouds = len(record.device_titles), len(record.cloud_titles)
     rows, unknown = [], 0
@@ -528,9 +522,9 @@ def attribute_to_both(
         if position in degraded:
             share = 0.0
         elif missing and cloud_share is None:
-            share = 1.0  # nothing is known of the device's either
+            share = 1.0  # the device's are unknown
         elif cloud_share is None:
-            share = total  # the cloud decided and has scaled its row, or it answered alone
+            share = total  # the cloud scaled its row, or answered alone
         else:
             share = cloud_share
         device = outcome.shares[position] or (0.0,) * devices
@@ -542,14 +536,14 @@ def attribute_to_both(
 
 
 def attribute_to_device(record: Record, shares: Sequence[Sequence[float]]) -> SourceShares:
-    """Shares of an answer for which this device read all documents; `shares` are [tokens][documents + 1]."""
-    sources = len(record.device_titles) + len(record.cloud_titles)  # the rest is no document's
+    """Shares if this device read everything; `shares` [tokens][documents + 1]."""
+    sources = len(record.device_titles) + len(record.cloud_titles)  # without the share of no document
     told = shares[: len(record.token_times)]
     return SourceShares(tuple(tuple(round(share, DIGITS) for share in row[:sources]) for row in told))
 
 
 def attribute_to_cloud(record: Record, degraded: Collection[int], closed: Closed | None) -> SourceShares:
-    """Shares of an answer from the cloud's documents alone; those of `degraded` tokens are 0."""
+    """Shares of the cloud's documents alone; 0 in `degraded` tokens."""
     rows, known, nothing = _cloud_rows(record, closed), _known(record, closed), (0.0,) * len(record.cloud_titles)
     tokens = range(len(record.token_times))
     told = (rows[place][:-1] if place in known and place not in degraded else nothing for place in tokens)
@@ -558,10 +552,9 @@ def attribute_to_cloud(record: Record, degraded: Collection[int], closed: Closed
 
 
 def _cloud_rows(record: Record, closed: Closed | None) -> list[tuple[float, ...]]:
-    """Shares of the cloud's documents and of none, [positions][documents + 1]."""
+    """[positions][documents + 1]."""
     return [] if closed is None else record.contributions.shares(len(record.cloud_titles))
 
 
 def _known(record: Record, closed: Closed | None) -> range:
-    """Positions of which the cloud has told its documents' shares."""
     return range(0) if closed is None else record.contributions.known(len(record.cloud_titles))

@@ -1,6 +1,6 @@
 """A question with its options, and the errors that can end it.
 
-The limits of options are stated here, for HTTP bodies and the command line as well.
+The limits here also apply to HTTP and the command line.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from proto.patterns import check_patterns
 Sources = Literal["both", "device", "cloud"]
 Unmatched = Literal["warn", "refuse", "answer"]
 Privacy = Literal["strict", "balanced", "offline"]
-PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # from the most private one
+PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # most private first
 
-MOST_STOPS = 4  # stop strings of a request
+MOST_STOPS = 4  # per request
 LONGEST_STOP = 1024  # characters
-MOST_FILES = 16  # that come with a request
+MOST_FILES = 16  # per request
 LONGEST_FILE_NAME = 255  # characters
 AGGREGATION = "A row per document, or one row with all that a side has: read in one go, or as blocks that are kept"
-MOST_LOGPROBS = 20  # alternatives of a token whose log-probabilities are told
+MOST_LOGPROBS = 20  # per token
 
 
 def known_temperature(value: float | None) -> float | None:
-    """The temperature, or 0 for one below what samplers tell from that. Refuses others that they don't take."""
+    """Refuse an unknown temperature; one below the samplers' resolution becomes 0."""
     if value is not None and 0 <= value < TEMPERATURE.low:
         return 0.0
     if value is not None and not TEMPERATURE.allows(value):
@@ -79,7 +79,7 @@ def _patterns(value: object) -> object:
 
 
 class RequestFile(BaseModel):
-    """A document that comes with a request; base64 in JSON."""
+    """A document with a request; base64 in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -100,23 +100,23 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_patterns, json_schema_inp
 
 
 class Request(ProcessorOptions):
-    """One question. Options that have a description are options of the command line, too.
+    """One question. Options with a description are on the command line.
 
-    A method with options of its own has a subclass. Raises pydantic's `ValidationError`.
+    Methods with options have subclasses. Raises pydantic's `ValidationError`.
     """
 
-    question: str  # what both libraries are searched for
-    earlier: str = ""  # questions of the conversation that it may follow up on
+    question: str  # searched in both libraries
+    earlier: str = ""  # earlier questions of the conversation
     prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
-    controls: tuple[Control, ...] = ()  # control tokens in it, which no text can spell out
-    history: int = 0  # bytes of the prompt that come from earlier turns of the conversation
+    controls: tuple[Control, ...] = ()  # its control tokens, which no text can spell
+    history: int = 0  # prompt bytes of earlier turns
 
     sources: Sources = Field(default="both", description="Whose documents to use")
     seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")
     temperature: Annotated[float, AfterValidator(known_temperature)] = Field(
         default=0.0, description="0 takes the likeliest token"
     )
-    top_p: float | None = Field(  # none: the sampler's own
+    top_p: float | None = Field(  # none: the sampler's
         default=None, gt=0.0, le=1.0, description="Keep the likeliest tokens that hold so much"
     )
     max_tokens: int = Field(default=128, ge=1, le=MOST_TOKENS, description="Longest answer")
@@ -127,7 +127,7 @@ class Request(ProcessorOptions):
         default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
     )
     documents: int = Field(default=4, ge=0, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
-    files: Files = ()  # all that this device answers from, in place of its library
+    files: Files = ()  # read in place of this device's library
     device_documents: Patterns = Field(
         default=(), description="Of this device's, only documents in this folder, of this file or tag:NAME"
     )
@@ -136,33 +136,33 @@ class Request(ProcessorOptions):
     )
     method: str = Field(default="speculative", description="How the two sides come to one answer")
     aggregation: Aggregation = Field(default="output", description=AGGREGATION)
-    codec: Codec | None = None  # none: the sampler's own (race -> race, paper -> top-p)
+    codec: Codec | None = None  # none: the sampler's (race -> race, paper -> top-p)
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
-    exact: bool = True  # ask for what a certificate lacks
-    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # alternatives told; none: no logprobs
+    exact: bool = True  # request a certificate's missing values
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # none: no logprobs
     wait: bool = Field(default=False, description="Wait for the cloud as long as it takes, rather than go on alone")
     provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
     unmatched: Unmatched = Field(
         default="warn",
         description="Where no document is close to the question: answer without any, refuse, or answer from them",
     )
-    end_repetition: bool = False  # whether an answer ends that says the same again and again
-    trace: bool = False  # whether the report says what took when, on both sides
+    end_repetition: bool = False  # end an answer that repeats itself
+    trace: bool = False  # of both sides, in the report
 
 
 R = TypeVar("R", bound=Request)
 
 
 def own_options(request: Request) -> str:
-    """The options that `request` has beyond those of every method, as they travel: JSON, empty without any."""
+    """The method's own options as sent: JSON, or empty."""
     own = type(request).model_fields.keys() - Request.model_fields.keys()
     return request.model_dump_json(include=own) if own else ""
 
 
 def read_own_options(kind: type[R], opening: Open) -> R:
-    """A request of `kind` with the own options of an opened session, and nothing else of it but its texts.
+    """A request with an opened session's own options and texts.
 
-    Raises `ValueError`, one sentence, for options that are not its own or out of their limits.
+    Raises `ValueError`, one sentence, for unknown or out-of-range options.
     """
     own = kind.model_fields.keys() - Request.model_fields.keys()
     texts = {"question": opening.question, "prompt": opening.prompt}
@@ -171,22 +171,21 @@ def read_own_options(kind: type[R], opening: Open) -> R:
         if not isinstance(options, dict) or not options.keys() <= own:
             raise ValueError
         return kind.model_validate(texts | options)
-    except ValueError:  # pydantic's own, too
+    except ValueError:  # also pydantic's
         raise ValueError(
             f"The options of method {opening.method!r} can't be read, or are out of their limits."
         ) from None
 
 
 # --- errors
-# Failures that are told to users.
 
 NO_PLACE = "There is no memory for the answer while others are under way."
 
 
 class RequestError(ValueError):
-    """The request can't be served as asked; the text is one sentence for the user.
+    """An unservable request, in one sentence for the user.
 
-    `field` names the offending part of the request ("prompt", "max_tokens", ...).
+    `field` names its part ("prompt", "max_tokens", ...).
     """
 
     def __init__(self, text: str, field: str) -> None:
@@ -195,22 +194,22 @@ class RequestError(ValueError):
 
 
 class TooLong(RequestError):
-    """The question, or the conversation, does not fit into the model's context or into a message."""
+    """The question or conversation exceeds the context or a message."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, "prompt")
 
 
 class AnswerFailed(RuntimeError):
-    """An answer that was begun can't be completed; the text is one sentence for the user."""
+    """A begun answer can't be completed, in one sentence for the user."""
 
 
 class InternalFailure(AnswerFailed):
-    """An answer failed by a fault of this program or of what it runs on; the daemon's log says where."""
+    """A fault of this program or its platform; see the daemon's log."""
 
 
 class NoPlace(AnswerFailed):
-    """An answer turns out to need more memory than others leave it; there may be room `wait` seconds later."""
+    """No memory for an answer; retry after `wait` seconds."""
 
     def __init__(self, wait: float, text: str = NO_PLACE) -> None:
         super().__init__(text)
@@ -218,18 +217,18 @@ class NoPlace(AnswerFailed):
 
 
 # --- failures
-# Messages of the cloud that end a session, or say that there is none.
+# The cloud's messages that end or refuse a session.
 
 STOPPING = "stopping"  # codes of an `Error`
 STARTING = "starting"
 NO_DOCUMENT_FITS = "no-document-fits"
 QUESTION_TOO_LONG = "too-long"
-_LONGEST_TEXT = 2048  # bytes of UTF-8 of `Error.text`
-_CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # by the field that can't be served
+_LONGEST_TEXT = 2048  # bytes of `Error.text`
+_CODES = {"long_document": "document", "cloud_documents": NO_DOCUMENT_FITS}  # by unservable field
 
 
 def failure_message(session: int, failure: Exception) -> Busy | Error:
-    """The message that ends a running session; the text of `failure` was made for users (`as_failure`) or peers."""
+    """End a session by the text of `failure`, for users (`as_failure`) or peers."""
     if isinstance(failure, ProtocolError):
         return Error(session, failure.code, failure.text)
     if isinstance(failure, NoPlace):
@@ -241,25 +240,24 @@ def failure_message(session: int, failure: Exception) -> Busy | Error:
 
 
 def stopping_message() -> Error:
-    """The message that this cloud ends, and all sessions with it; another one may come in its place."""
+    """The message that this cloud ends with its sessions; another may replace it."""
     return Error(0, STOPPING, "The cloud is stopping.")
 
 
 def starting_message(doing: str) -> Error:
-    """The message that this cloud can't answer yet, and what it is at; when it can, it ends the connection."""
+    """The message that this cloud starts; it ends the connection when ready."""
     return Error(0, STARTING, doing)
 
 
 def no_handshake(request: Open | Fetch) -> Error:
-    """The message that whoever asks has not said hello."""
     return Error(request.session, "no-handshake", f"Send Hello before {type(request).__name__}.")
 
 
 def unknown_session(session: int) -> Error:
-    """The message that this cloud does not know a session; a device that still wants the answer opens it again."""
+    """The message for an unknown session; the device may open it again."""
     return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")
 
 
 def _cut(text: str) -> str:
-    """As much of a sentence as a message may have: it may quote names of any length."""
+    """A sentence may quote long names."""
     return text.encode(errors="replace")[:_LONGEST_TEXT].decode(errors="ignore")

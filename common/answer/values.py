@@ -1,4 +1,4 @@
-"""Values between the state machine of an answer, the engine that it asks, and the driver that acts for it."""
+"""Values between an answer's state machine, the engine, and the driver."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from proto.messages import Message, Side
 
 FinishReason = Literal["stop", "length"]
 
-ROOT: Final = -1  # the parent of a tree's tokens that follow the last one before the tree
+ROOT: Final = -1  # parent of a tree's first tokens
 
 
 class View(Protocol):
-    """One side's distribution at one position, as far as it is known here. Opaque to state machines."""
+    """The known part of a distribution, opaque to state machines."""
 
     @property
     def token(self) -> int:
-        """The token that this side drafted."""
+        """This side's drafted token."""
         ...
 
 
 class KeptMixture(Protocol):
-    """A side's mixture over its documents at one position, as far as it is kept."""
+    """The kept part of a side's mixture."""
 
     def contributions(self, token: int) -> Iterable[float]:
-        """Share of each document in the probability of `token`, and last that of no document, [docs + 1]."""
+        """Shares in the token's probability, [docs + 1], the last of no document."""
         ...
 
 
 class NothingKept:
-    """Implements `KeptMixture` for drafts whose mixture is not known here."""
+    """Implements `KeptMixture` for unknown mixtures."""
 
     def contributions(self, token: int) -> Iterable[float]:
         return ()
@@ -44,54 +44,52 @@ NOTHING_KEPT: Final = NothingKept()
 
 @dataclass(slots=True)
 class SideDraft:
-    """One side's draft of a token. The engine draws this side's; a session notes where a draft stands in the answer."""
+    """One side's draft, to which a session adds the position."""
 
-    view: View  # as it travels
+    view: View  # transmitted form
     evidence: float  # log h
-    mixing: KeptMixture = NOTHING_KEPT  # tells the documents' shares
+    mixing: KeptMixture = NOTHING_KEPT  # for the documents' shares
     position: int = 0
-    digest: int = EMPTY  # of the prefix before it
+    digest: int = EMPTY  # of the previous prefix
     decode_time: int = 0  # microseconds
-    footprint: int = 0  # bytes that it takes, about, where it was received, or will be
-    completed: View | None = None  # `view` with the values that came to be known since
+    footprint: int = 0  # bytes at the receiver, about
+    completed: View | None = None  # with values learned since
 
     @property
     def known(self) -> View:
-        """The view with all values that this side knows."""
         return self.completed or self.view
 
 
 @dataclass(frozen=True, slots=True)
 class TreeWork:
-    """The wanted content of a model's rows: a path and, behind it, a tree in the order of its reading.
+    """Wanted content of a model's rows: a path, then a tree in reading order.
 
-    Wanted are the distributions behind the last `count` tokens of all. Valid while `epoch` lasts.
+    The distributions after the last `count` tokens are wanted. Valid during `epoch`.
     """
 
     epoch: int
     path: tuple[int, ...]
     tokens: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()  # places in `tokens`, or ROOT
+    parents: tuple[int, ...] = ()  # indices in `tokens`, or ROOT
     count: int = 1
 
     @property
     def position(self) -> int:
-        """The position that follows the path."""
         return len(self.path)
 
     @property
     def made(self) -> str:
-        """The name of a step that comes in time, in traces."""
+        """A punctual step's name in traces."""
         return "drafted"
 
     @property
     def positions(self) -> int:
-        """Positions that a step is for, from `position` on."""
+        """Positions of a step, from `position` on."""
         return self.count
 
     @property
     def paths(self) -> list[list[int]]:
-        """The answer's tokens before each of the wanted distributions."""
+        """The tokens before each wanted distribution."""
         ends = range(len(self.tokens) - self.count, len(self.tokens))
         return [list(self.path[: len(self.path) + end + 1]) if end <= ROOT else self._path(end) for end in ends]
 
@@ -105,17 +103,17 @@ class TreeWork:
 
 @dataclass(frozen=True, slots=True)
 class Work(TreeWork):
-    """Distributions along a path: one for a draft, several to verify a proposal."""
+    """One distribution for a draft, or several to verify a proposal."""
 
     @property
     def position(self) -> int:
-        """Of the first of them."""
+        """The first wanted one."""
         return len(self.path) + 1 - self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand a message to the link."""
+    """Give a message to the link."""
 
     message: Message
 
@@ -130,13 +128,13 @@ class Commit:
     cloud_share: float | None
     expected: tuple[float, float] | None
     accepted: dict[Side, bool]  # of the drafts known here
-    logprobs: Logprobs | None = None  # where they were asked for
+    logprobs: Logprobs | None = None  # if requested
     mixing: KeptMixture = field(default=NOTHING_KEPT, compare=False)  # of this side's draft
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tokens from `position` on are no longer part of the prefix (the cloud followed the device's take-over)."""
+    """Tokens from `position` on were replaced by the device's take-over."""
 
     position: int
 
@@ -152,18 +150,17 @@ Action = Send | Commit | Withdraw | Finish
 
 
 # --- prefix
-# The tokens of one answer with the digests of their prefixes.
 
 
 class Prefix:
-    """Committed tokens followed by drafted ones, and the digest of every prefix of this path.
+    """Committed tokens, then drafts, with all prefixes' digests.
 
-    A change takes O(1) time, or O(n) when it removes n tokens.
+    A change takes O(1), or O(n) for n removed tokens.
     """
 
     def __init__(self) -> None:
-        self.path: list[int] = []  # committed tokens, then this side's drafts
-        self.length = 0  # how many of them are committed
+        self.path: list[int] = []  # committed, then drafted
+        self.length = 0  # committed tokens
         self._digests: list[int] = [EMPTY]
 
     @property
@@ -178,24 +175,23 @@ class Prefix:
         return self.path[: self.length]
 
     def digest(self, length: int) -> int:
-        """Digest of the first `length` tokens of the path."""
         return self._digests[length]
 
     def extend(self, token: int) -> None:
-        """Append a drafted token."""
+        """Append a draft."""
         self.path.append(token)
         self._digests.append(extend(self._digests[-1], token))
 
     def commit(self) -> None:
-        """Turn the first drafted token into a committed one."""
+        """Commit the first draft."""
         self.length += 1
 
     def roll_back(self) -> None:
-        """Forget the drafted part."""
+        """Forget the drafts."""
         self._trim(self.length)
 
     def cut(self, length: int) -> None:
-        """Forget everything after the first `length` tokens, committed ones included."""
+        """Cut to `length` tokens, committed ones included."""
         self.length = min(self.length, length)
         self._trim(self.length)
 
@@ -205,15 +201,14 @@ class Prefix:
 
 
 # --- phase
-# The cloud's part in an answer: none, asked for, or begun.
 
 State = Literal["alone", "asked", "joined"]
 
 
 class Phase:
-    """`alone`: the cloud takes no part; `asked`: the answer is, or shall be, open there; `joined`: it has begun.
+    """The cloud's part: `alone` (none), `asked` (open or to be opened), `joined` (begun).
 
-    A single value, so that any thread may ask and tell.
+    A single value needs no lock.
     """
 
     def __init__(self, state: State) -> None:
@@ -221,28 +216,24 @@ class Phase:
 
     @property
     def open(self) -> bool:
-        """Whether the answer is, or shall be, open on the cloud."""
         return self._state != "alone"
 
     @property
     def joined(self) -> bool:
-        """Whether the cloud has begun its part."""
         return self._state == "joined"
 
     def ask(self) -> None:
-        """Note that the cloud shall take part, and has yet to begin."""
         self._state = "asked"
 
     def restart(self) -> None:
-        """Note that the cloud, if it takes part, has yet to begin: the answer is opened on it again."""
+        """Note that a participating cloud begins again."""
         if self.open:
             self._state = "asked"
 
     def join(self) -> None:
-        """Note that the cloud has begun, if it was asked."""
+        """Note that an asked cloud has begun."""
         if self.open:
             self._state = "joined"
 
     def leave(self) -> None:
-        """Note that the cloud takes no part any more."""
         self._state = "alone"

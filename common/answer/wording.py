@@ -1,4 +1,4 @@
-"""Words of answers and documents, as they are compared: without case, accents' forms and signs."""
+"""Comparable words of answers and documents, without case, accents and signs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Final, Literal
 
 from common.answer.languages import ALSO_ENGLISH, GRAMMAR_WORDS
 
-MOST_MARKS: Final = 30  # on a letter, as in Unicode's Stream-Safe Text Format (UAX #15); no language has as many
+MOST_MARKS: Final = 30  # per letter, as in Unicode's Stream-Safe Text Format (UAX #15); more than any language
 
-# Burmese, Thai, Lao, Khmer, Japanese and Chinese have no spaces between words: each token is a word. The page knows
-# the same ranges.
+# Scripts without spaces (Burmese, Thai, Lao, Khmer, Japanese, Chinese): each token is a word. The page has these
+# ranges, too.
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-SHORTEST_NAME: Final = 5  # characters of a word with a digit that names one thing; years and amounts are shorter
-SHORTEST_WORD: Final = 4  # characters of another one
+SHORTEST_NAME: Final = 5  # characters of an identifying word with digits, above years and amounts
+SHORTEST_WORD: Final = 4  # characters of other words
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _PIECE: Final = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # of a word; 1.6 and 12:30 are one
+_PARTS: Final = re.compile(rf"\d+(?:[.,:/-]\d+)+|[{UNSPACED}]+|[^\W{UNSPACED}]+")  # 1.6 and 12:30 are one
 
 _ENGLISH: Final = "english"
 _ALSO_ENGLISH: Final = frozenset(ALSO_ENGLISH.split())
-# Classes of combining marks: those of Hebrew, Arabic and Syriac, and those of any letter.
+# Combining classes: Hebrew, Arabic and Syriac; any letter.
 _VOWEL_SIGNS: Final = range(10, 37)
 _ABOVE: Final = 200
-_MOST_FOLDED: Final = 2**15  # characters that are remembered
+_MOST_FOLDED: Final = 2**15  # cached
 _LETTERS: Final = {
     "æ": "ae",
     "đ": "d",
@@ -42,13 +42,13 @@ _LETTERS: Final = {
     "ـ": "",
 }
 
-# English ones that texts spell out where answers have digits, or the other way about; "one" is most often no number.
+# Spelled or in digits; "one" is usually no number.
 _SPELLED: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS: Final = {word: str(number) for number, word in enumerate(_SPELLED, 2)}
 
 
 class _Folding(dict[int, str]):
-    """The folded form of each character, found when it is first met."""
+    """Caches each character's folded form."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -62,7 +62,7 @@ class _Folding(dict[int, str]):
 
 
 def _is_folded(character: str) -> bool:
-    """Whether a character is an accent, a sign for vowels of Hebrew or Arabic, or seen by nobody."""
+    """Whether it is an accent, a Hebrew or Arabic vowel sign, or invisible."""
     combining = unicodedata.combining(character)
     unseen = unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f"
     return combining >= _ABOVE or combining in _VOWEL_SIGNS or unseen
@@ -72,8 +72,9 @@ _FOLDING: Final = _Folding()
 
 
 def words(pieces: Sequence[str]) -> list[list[int]]:
-    """The words of a text, each as the places of its tokens, of which `pieces` are the texts. Tokens without text (the
-    first bytes of a character that the next one completes) belong to none.
+    """Token indices of each word; `pieces` are the tokens' texts.
+
+    Tokens without text (first bytes of a character) are left out.
     """
     found: list[list[int]] = []
     end = " "
@@ -89,12 +90,12 @@ def words(pieces: Sequence[str]) -> list[list[int]]:
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, int]]:
-    """Yields the spans of the words of `text`, with the signs at their ends; each sign of unspaced scripts is one."""
+    """Yields word spans with signs; signs of unspaced scripts are separate."""
     return (match.span() for match in _PIECE.finditer(text))
 
 
 def atoms(text: str) -> list[str]:
-    """Returns the parts of a word that are compared, e.g. of "Six-gear," "6" and "gear"; none of signs alone."""
+    """Comparable parts, e.g. "6" and "gear" of "Six-gear,"; empty for signs."""
     comparable = in_normal_form("NFKC", text).casefold()
     marks = {ord(each): "x" for each in set(comparable) if is_mark(each) and not _UNSPACED.match(each)}
     found: list[str] = []
@@ -105,10 +106,10 @@ def atoms(text: str) -> list[str]:
 
 
 def mark_named_texts(question: str, texts: Sequence[str]) -> list[bool]:
-    """For each of the retrieved `texts`, whether it has a word that the question names one thing by.
+    """Whether each retrieved text has an identifying word of the question.
 
-    That is a word with digits (a date, a version, a number of an order), or one that most of the other texts lack.
-    Words of questions and of grammar name nothing.
+    Such a word has digits (a date, version, order number), or most texts lack it. Question and grammar words do not
+    count.
     """
     found = [[atom for start, end in pieces_of(text) for atom in atoms(text[start:end])] for text in texts]
     have = [set(each) for each in found]
@@ -134,10 +135,9 @@ def _contains(found: Sequence[str], key: Sequence[str]) -> bool:
 
 
 def grammar_of(words: Iterable[str]) -> frozenset[str]:
-    """Returns the folded words of grammar of the language that has most of `words`.
+    """Folded grammar words of the main language of `words`.
 
-    Of languages with equally many, English is preferred, else all are taken. A word that means a thing in English tells
-    no other language by itself.
+    Ties prefer English, else join. A single word with an English meaning identifies no other language.
     """
     parts, known = {folded(word) for word in words}, _grammar()
     found = {language: len(grammar & parts) for language, grammar in known.items()}
@@ -152,14 +152,13 @@ def grammar_of(words: Iterable[str]) -> frozenset[str]:
 
 @cache
 def _grammar() -> Mapping[str, frozenset[str]]:
-    """Returns the folded words of grammar by language."""
     return {language: frozenset(map(folded, words.split())) for language, words in GRAMMAR_WORDS.items()}
 
 
 def folded(text: str) -> str:
-    """Returns `text` in small letters and digits of the usual form and width, without accents and what nobody sees.
+    """Lowercase in usual forms, without accents and invisible characters.
 
-    Vowels of scripts that write them as marks stay, as do the marks that make other letters of Japanese ones.
+    Necessary vowel marks stay, and marks of other Japanese letters.
     """
     if text.isascii():
         return text.lower()
@@ -167,15 +166,17 @@ def folded(text: str) -> str:
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character is of a word as the letter before it is: accents and the vowels of many scripts, which for
-    `re` are none. Variation selectors are not: they make pictures of numbers.
+    """Whether a character belongs to the word before it.
+
+    Accents and many scripts' vowels do, unlike in `re`. Variation selectors make pictures of numbers, so they do not.
     """
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
 
 
 def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
-    """`text` in a normal form of Unicode, without the marks of a letter beyond `MOST_MARKS`: Python puts them in order
-    in a time that grows with the square of their number, in which no other thread runs.
+    """Normalize with at most `MOST_MARKS` marks per letter.
+
+    Python sorts marks in quadratic time, blocking other threads.
     """
     marks = "".join(sorted(filter(_is_put_in_order, set(text))))
     if marks:
@@ -184,5 +185,5 @@ def in_normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 def _is_put_in_order(character: str) -> bool:
-    """Whether normalising may move a character, or the first that it is made of, past others."""
+    """Whether normalizing may reorder a character."""
     return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0

@@ -1,1 +1,1 @@
-"""Length and fineness of a drafter's proposals: decisions, estimates, times. Pure."""
+"""Length and resolution of proposals: policies, estimates, times."""

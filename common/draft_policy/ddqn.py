@@ -1,8 +1,7 @@
-"""The learnt policy of quantize-sample-verify (its section IV-C): a small network chooses length and resolution.
+"""The learned policy of quantize-sample-verify (its section IV-C): a small network.
 
-It was trained, by double Q-learning in the simulator, for the times that `ddqn.json` tells; elsewhere it is no more
-than a guess, and `goodput` the policy to take. Weights are arrays of numbers in a safetensors file: no code, and
-sizes are checked.
+Trained in the simulator by double Q-learning for the times in `ddqn.json`; otherwise use `goodput`. The weights are
+size-checked arrays in a safetensors file, without code.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ SHAPES: Final = {
     "4.bias": (len(ACTIONS),),
 }  # three linear layers, ReLU between them
 MOST_BYTES: Final = 65_536  # of the file
-UNKNOWN: Final = 0.5  # the confidence at positions that there are none of
-MIDDLE_RATE: Final = 15_811.0  # bytes per second: between 40 and 400 kb/s, where the state's logarithm is 0
-WIDEST: Final = 2.0  # of that logarithm, to base 10
+UNKNOWN: Final = 0.5  # at missing positions
+MIDDLE_RATE: Final = 15_811.0  # bytes per second: between 40 and 400 kb/s, the state's 0
+WIDEST: Final = 2.0  # of its logarithm, to base 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Network:
 
     @classmethod
     def load(cls, path: Path = WEIGHTS) -> Network:
-        """Raises `ValueError` for a file that is missing, too large, or has other arrays than `SHAPES`."""
+        """Raises `ValueError` for a missing or large file, or arrays other than `SHAPES`."""
         try:
             size = path.stat().st_size
             if size > MOST_BYTES:
@@ -75,7 +74,7 @@ class Network:
 
 
 def state_of(confidences: Sequence[float], up_rate: float) -> NDArray[np.float32]:
-    """The last confidences, latest first, and the uplink's rate (bytes per second) as a logarithm: `[STATE]`."""
+    """`[STATE]`: confidences, latest first, and log uplink rate (bytes per second)."""
     latest = list(confidences[-REMEMBERED:])[::-1]
     state = np.full(STATE, UNKNOWN, np.float32)
     state[: len(latest)] = latest
@@ -84,14 +83,14 @@ def state_of(confidences: Sequence[float], up_rate: float) -> NDArray[np.float32
 
 
 class DoubleQ:
-    """The action of the largest Q; the first of equals.
+    """The first action with the largest Q.
 
-    It was trained where a confidence is the probability of being accepted. Drafters are seldom so well calibrated, so
-    what it is told is the share that was accepted at such confidences (ours); the confidence itself before any was.
+    In training, confidences were acceptance probabilities. Real drafters differ, so it gets the accepted share at a
+    confidence (ours), initially the confidence.
     """
 
     def __init__(self, network: Network | None = None, acceptance: ConfidenceAcceptance | None = None) -> None:
-        """`acceptance` may have learnt from earlier answers."""
+        """`acceptance` may come from earlier answers."""
         self._network = network or Network.load()
         self._acceptance = acceptance or ConfidenceAcceptance()
 
@@ -107,5 +106,5 @@ class DoubleQ:
         return "more"
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Learn what confidences are worth; the network itself stays as it is."""
+        """The network stays fixed."""
         self._acceptance.observe(outcome)

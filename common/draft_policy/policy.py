@@ -1,4 +1,4 @@
-"""Policies of proposals: fixed rules, and the length that gives the most tokens per second as rounds were seen."""
+"""Proposal policies: fixed rules, and most tokens per second by measured rounds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from common.draft_policy.times import (
 )
 
 # --- acceptance
-# Running estimates of how probable it is that a proposed position is accepted.
 
 PRIOR_ACCEPTANCE: Final = 0.7
-PRIOR_POSITIONS: Final = 4.0  # that the prior counts as much as
-MEMORY: Final = 200.0  # judged positions after which an outcome counts 1/e
-MEMORY_OF_RESTED: Final = 16.0  # judged positions that those before a rest count as, at most
-COARSENESS: Final = 1 / 3  # of the rejections at a resolution, that the finest would avoid
+PRIOR_POSITIONS: Final = 4.0  # positions that the prior weighs
+MEMORY: Final = 200.0  # judged positions until a weight of 1/e
+MEMORY_OF_RESTED: Final = 16.0  # weight of positions from before a rest
+COARSENESS: Final = 1 / 3  # of a resolution's rejections, avoided at the finest
 BINS: Final = 10  # of confidences
 
 
 @dataclass(slots=True)
 class _Share:
-    """Accepted and judged positions, the older ones counting less."""
+    """Accepted and judged positions with fading weights."""
 
     accepted: float = 0.0
     judged: float = 0.0
@@ -50,11 +49,11 @@ class _Share:
 
 
 class PositionAcceptance:
-    """α: how probable it is that a proposed position is accepted, given that those before it were.
+    """α: the acceptance of a position after accepted ones, by resolution.
 
-    For each resolution apart. Of one that was not tried, the most tried one is the measure: a third of its
-    rejections are put down to coarseness, which falls with the root of the resolution, and coarser ones are believed to
-    be as good. That is optimism, and it makes them tried while their bytes could be worth it.
+    Untried resolutions are rated by the most tried one. A third of its rejections count as coarseness, which falls with
+    the root of the resolution; coarser ones count as equally good. This optimism gets them tried while their bytes may
+    pay.
     """
 
     def __init__(self, prior: float = PRIOR_ACCEPTANCE, weight: float = PRIOR_POSITIONS) -> None:
@@ -64,7 +63,7 @@ class PositionAcceptance:
         self._shares: dict[int | None, _Share] = {}
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a round: its accepted positions, and the rejected one; those behind it were not judged."""
+        """Later positions than the rejected one were not judged."""
         judged = outcome.accepted + outcome.rejected
         kept = math.exp(-judged / MEMORY)
         known = sum(share.judged for share in self._shares.values())
@@ -78,7 +77,7 @@ class PositionAcceptance:
 
     @property
     def overall(self) -> float:
-        """α of all resolutions together."""
+        """α of all resolutions."""
         shares = self._shares.values()
         together = _Share(sum(one.accepted for one in shares), sum(one.judged for one in shares))
         return together.of(self._prior, self._weight)
@@ -100,13 +99,12 @@ class PositionAcceptance:
 
 
 class ConfidenceAcceptance:
-    """α by confidence: what the drafter's largest probability at a position says of its acceptance."""
+    """α by confidence, the drafter's largest probability."""
 
     def __init__(self) -> None:
         self._bins = [_Share() for _ in range(BINS)]
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a round that tells its positions' confidences."""
         judged = outcome.accepted + outcome.rejected
         for share in self._bins:
             share.fade(math.exp(-judged / (MEMORY * BINS)))
@@ -116,7 +114,7 @@ class ConfidenceAcceptance:
             share.judged += 1.0
 
     def of(self, confidence: float, prior: float) -> float:
-        """α at a position of this confidence; `prior` where little is known."""
+        """α at this confidence; `prior` if little is known."""
         return self._bin(confidence).of(prior, PRIOR_POSITIONS)
 
     def _bin(self, confidence: float) -> _Share:
@@ -125,32 +123,31 @@ class ConfidenceAcceptance:
 
 # --- goodput
 
-NEARLY: Final = 1.02  # of the least time: chunks that take no longer are as good
-HOPED: Final = 0.97  # acceptance of drafts that nobody has made lately, at best
-HOPED_RATE: Final = 1.25e6  # bytes per second of a link that nothing was sent over lately
-DEARER: Final = 2.0  # times what a trial of one draft costs, that one of several may
-TRIED: Final = 0.02  # of the time without drafts, that it may cost to try whether they are accepted
-SAVED: Final = 5.0  # seconds for trials that one leaves at most, however long there was none before
+NEARLY: Final = 1.02  # of the least time: chunks within it are as good
+HOPED: Final = 0.97  # hoped acceptance without recent drafts
+HOPED_RATE: Final = 1.25e6  # bytes per second of an unused link
+DEARER: Final = 2.0  # trials of one draft that a trial may cost
+TRIED: Final = 0.02  # of the time without drafts, for trials
+SAVED: Final = 5.0  # seconds left after a trial
 
 Undrafted = Literal["never", "deferred", "eager"]
 
 
 @dataclass(slots=True)
 class Trials:
-    """Seconds that may be spent on drafts which are not expected to be worth it, to see whether they are accepted, or
-    whether they are made quicker, or the link carries more, than they were.
+    """Seconds for drafts that test acceptance, drafting speed or the link.
 
-    Some are there from the beginning, when nothing is known of the models.
+    They are not expected to pay. Some are available initially, for unknown models.
     """
 
     seconds: float = 0.5
 
     def earn(self, seconds: float) -> None:
-        """Note time that passed without drafts."""
+        """Note time without drafts."""
         self.seconds += TRIED * seconds
 
     def afford(self, seconds: float) -> bool:
-        """Whether a trial of this cost may be made; then it is paid for. However dear, one can be saved up for."""
+        """Whether a trial is affordable; then it is paid. Earlier savings are unlimited."""
         affordable = self.seconds >= seconds
         if affordable:
             self.seconds = min(self.seconds - seconds, SAVED)
@@ -158,19 +155,19 @@ class Trials:
 
 
 class Goodput:
-    """Length and resolution of the least expected time per token.
+    """Chooses the length and resolution of the least expected time per token.
 
-    `sizes` has the resolutions that there are; it and `acceptance` may have learnt from earlier answers. Drafting
-    ahead, a proposal is a chunk; one that leaves no slower than it is drafted is taken, or the longest where there is
-    none: behind slower ones a queue grows, and after an error what follows it is still in the way.
+    `sizes` has the possible resolutions. It and `acceptance` may come from earlier answers. Drafting ahead, a chunk
+    must be sent as fast as it is drafted, or it is the longest: slower chunks queue up and block the link after an
+    error.
 
-    With `confidence`: the length is decided position by position instead. A position is expected to decide the product
-    of all positions' acceptance up to it, by their confidence, which is worth its time at the throughput of the best
-    fixed length. It is drafted while that is worth a step and its bytes, the mean acceptance standing for its own; and
-    then, by its own, proposed where it is worth the bytes. Where confidences tell nothing that is the same length.
+    With `confidence`, each position decides. Its expected tokens are the product of acceptances up to it. That is worth
+    its time at the best fixed length's throughput. A position is drafted while it pays for a step and bytes at the mean
+    acceptance. It is proposed if its own acceptance pays for the bytes. Uninformative confidences give the fixed
+    length.
 
-    `undrafted` says what becomes of tokens that nobody drafts: they may be "deferred" to the verifier, or it is "eager"
-    and decides them anyway. Then nothing is drafted where that saves less than `NEARLY` says, but for `trials`.
+    Undrafted tokens may be "deferred" to the verifier, or an "eager" one decides them. Then drafts must save as much as
+    `NEARLY` says, except for `trials`.
     """
 
     def __init__(
@@ -196,8 +193,8 @@ class Goodput:
         self._undrafted = undrafted
         self._trials = trials or Trials()
         self._overhead = 0.0
-        # Of the round that is being drafted: α at its resolution, what its positions so far are expected to decide, and
-        # what one must be to be worth its bytes, and a step, too.
+        # Of this round: α, the product of acceptances, and the least values to pay for bytes, and for a step with
+        # bytes.
         self._alpha, self._survival, self._proposable, self._draftable = 1.0, 1.0, 0.0, 0.0
 
     @property
@@ -222,28 +219,25 @@ class Goodput:
         return DraftPlan(self._most, at)
 
     def _best(self, times: RoundTimes, alphas: Mapping[int | None, float]) -> tuple[float, int, int | None]:
-        """Seconds per token of the best proposal with one of these acceptances, its length, and its resolution."""
+        """Seconds per token, length and resolution of the best proposal."""
         choices = [(length, at) for at in alphas for length in range(1, self._most + 1)]
         if self._ahead:
             kept_up = [one for one in choices if keeps_up(times, one[0], self._sizes.of(one[1]))]
             choices = kept_up or [(self._most, at) for at in alphas]
         found = [(self._predict(times, alphas[at], length, self._sizes.of(at)), length, at) for length, at in choices]
         best = min(found, key=lambda one: one[:2])
-        if self._ahead:  # longer chunks cost little time, and save most of a message's bytes
+        if self._ahead:  # longer chunks cost little time and save bytes
             best = max((one for one in found if one[0] <= NEARLY * best[0]), key=lambda one: one[1])
         return best
 
     def _saves(self, times: RoundTimes, alpha: float, length: int, at: int | None) -> bool:
-        """Whether proposals of this length save time."""
         predict = eager_seconds if self._undrafted == "eager" else self._predict
         return NEARLY * predict(times, alpha, length, self._sizes.of(at)) < undrafted_seconds(times)
 
     def _tried(self, times: RoundTimes, alpha: float, at: int | None) -> tuple[float, int] | None:
-        """Seconds per token that are hoped of a trial, and its length, if it is worth one and can be afforded; `alpha`
-        is what is hoped of acceptance.
+        """Hoped seconds per token and length of an affordable trial, or None.
 
-        What the link carried, what a step took and what was accepted may have been on another link, beside others'
-        work and about something else: where nothing is drafted, nothing corrects it.
+        `alpha` is the hoped acceptance. Old measurements may be wrong, and only drafts correct them.
         """
 
         def cost(length: int) -> float:
@@ -278,11 +272,10 @@ class Goodput:
 
 
 # --- rules
-# Rules without training for the length of proposals: those of published methods.
 
 
 class FixedPlan:
-    """The same plan in every round."""
+    """The same in every round."""
 
     taught: ClassVar[Sequence[Learner]] = ()
 
@@ -296,13 +289,13 @@ class FixedPlan:
         return "more"
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing changes it."""
+        """Ignore the round."""
 
 
 class Heuristic:
-    """One token more after a round that was accepted whole, else as many as were accepted.
+    """One token more after a wholly accepted round, else the accepted number.
 
-    At least 1 (nothing accepted would give 0, and no round after it), at most `most`. `first` is the paper's L^1.
+    At least 1, as 0 would end all rounds. `first` is the paper's L^1.
     """
 
     taught: ClassVar[Sequence[Learner]] = ()

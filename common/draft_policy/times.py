@@ -1,6 +1,6 @@
-"""Times of rounds of drafting and verifying: the formulas that predictions and the policy `goodput` share.
+"""Times of rounds: formulas for predictions and for `goodput`.
 
-Seconds and bytes. Every position is accepted with the same probability α, independently of the others.
+Seconds and bytes. Positions are accepted independently with probability α.
 """
 
 from __future__ import annotations
@@ -16,39 +16,34 @@ from typing import Final, Literal, Protocol
 from common.estimates.estimators import MovingAverage
 
 # --- values
-# Values that decide the length of a round of drafting, and the seam that decisions go through.
+# In a round the drafter sends drafted tokens in a proposal, and the verifier answers with a verdict.
 #
-# A round: the drafter drafts some tokens and sends them in a proposal, the verifier answers with a verdict.
-#
-# **What a decision may read.** Whether a position is proposed may depend on the prefix before it, the drafted tokens
-# in it included, and on the drafter's distribution at that position; never on the token that is drawn there. Otherwise
-# the tokens that get proposed are no draws of q any more, and the answer does not follow the verifier's distribution.
-# So a
-# *confidence* is the largest probability of the drafter's distribution at a position, which is known before the draw.
-# It
-# is not the probability of what was drawn: that one may only be read at positions that the prefix already has.
+# **Allowed inputs.** Proposing a position may depend on its prefix, drafts included, and on the drafter's distribution
+# there. It must not depend on the token drawn there. Otherwise proposed tokens are no draws of q, and the answer does
+# not follow the verifier's distribution. So a *confidence* is the largest probability of the drafter's distribution,
+# known before the draw. A drawn token's probability may only be read within the prefix.
 
-MOST_LENGTH: Final = 16  # tokens of a proposal that policies consider, as far as QSV's actions go
-RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions that are chosen among
-RESTED: Final = 32  # tokens that nobody drafted, behind which a round follows a rest
+MOST_LENGTH: Final = 16  # tokens, as QSV's actions
+RESOLUTIONS: Final = (16, 32, 64, 128, 256)  # ℓ of lattice distributions
+RESTED: Final = 32  # undrafted tokens of a rest
 
-Extension = Literal["none", "last", "more"]  # a proposal ends before a position, or with it, or goes on behind it
+Extension = Literal["none", "last", "more"]  # proposal ends before or with a position, or continues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTimes:
-    """Costs of rounds between one drafter and one verifier: seconds, bytes, bytes per second."""
+    """Costs of a drafter's and a verifier's rounds: seconds, bytes, bytes per second."""
 
     draft: float  # T_S: a draft step
-    draft_least: float = math.inf  # the quickest one that was seen
+    draft_least: float = math.inf  # quickest measured
     verify: float  # T_L: a verifying pass
-    verify_token: float = 0.0  # more for every token that it verifies
-    rtt: float = 0.0  # of a message without length
+    verify_token: float = 0.0  # extra per verified token
+    rtt: float = 0.0  # of an empty message
     up_rate: float = math.inf  # unlimited, or unknown
     down_rate: float = math.inf
-    up_overhead: float = 0.0  # bytes of a round beside its tokens: framing, headers, acknowledgements
+    up_overhead: float = 0.0  # bytes beside tokens: framing, headers, acknowledgements
     down_overhead: float = 0.0
-    down_rejected: float = 0.0  # more bytes of a verdict that rejects, as DSSD's P_j
+    down_rejected: float = 0.0  # more bytes of a rejecting verdict, as DSSD's P_j
 
     def __post_init__(self) -> None:
         seconds = (self.draft, self.verify, self.verify_token, self.rtt)
@@ -61,16 +56,14 @@ class RoundTimes:
             raise ValueError(f"rates must be positive bytes per second (inf: unlimited), got {self}")
 
     def at_rate(self, up_rate: float) -> RoundTimes:
-        """The same on another uplink."""
         return replace(self, up_rate=up_rate)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """The next proposal: at most `length` tokens, their distributions as multiples of 1 / `resolution`.
+    """The next proposal: up to `length` tokens, distributions in multiples of 1 / `resolution`.
 
-    0 tokens: nothing is drafted for now, and the verifier decides by itself. `resolution` is None where no lattice
-    distributions travel.
+    Length 0: the verifier decides without drafts. `resolution` is None without lattices.
     """
 
     length: int
@@ -85,20 +78,20 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundOutcome:
-    """Outcome of a finished round. Seconds by the drafter's clock, but for `verify_seconds`."""
+    """A finished round, in seconds of the drafter's clock except `verify_seconds`."""
 
-    length: int  # tokens that were proposed, 1 or more
-    accepted: int  # of them
-    tokens: int  # of the answer that the round decided: with the resampled one or the bonus, if there was one
+    length: int  # proposed, at least 1
+    accepted: int
+    tokens: int  # decided, with a resampled one or bonus
     seconds: float  # from the first draft step to the verdict
-    verdict_seconds: float  # from the sending of the proposal to its verdict
-    verify_seconds: float  # that the verifier held the proposal, waiting for its turn included; told in the verdict
-    bytes_up: int  # of the proposal, with what it costs the link beside its content
+    verdict_seconds: float  # from the proposal to the verdict
+    verify_seconds: float  # on the verifier with its queue, as reported
+    bytes_up: int  # with link overhead
     bytes_down: int
     resolution: int | None = None
-    confidences: tuple[float, ...] = ()  # of the proposed positions; empty: not told
-    rested: bool = False  # whether it follows a rest
-    step: float | None = None  # seconds of the usual draft step, for each proposed token; None: all took as long
+    confidences: tuple[float, ...] = ()  # of the proposed; empty: unknown
+    rested: bool = False  # after a rest
+    step: float | None = None  # usual seconds per proposed token; None: all equal
 
     def __post_init__(self) -> None:
         if not (self.length > 0 and 0 <= self.accepted <= self.length and self.tokens >= 0):
@@ -115,12 +108,11 @@ class RoundOutcome:
 
     @property
     def draft(self) -> float:
-        """Seconds of a draft step, for each proposed token."""
+        """Seconds per proposed token."""
         return (self.seconds - self.verdict_seconds) / self.length if self.step is None else self.step
 
     @property
     def rejected(self) -> bool:
-        """Whether a proposed token was refused."""
         return self.accepted < self.length
 
 
@@ -128,31 +120,31 @@ class Learner(Protocol):
     """Learns from rounds."""
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a finished round."""
+        """Add a finished round."""
         ...
 
 
 class DraftPolicy(Learner, Protocol):
-    """Decides proposals, in this order: `plan`, `extension` at each position, `observe`.
+    """Decides proposals by `plan`, `extension` at each position, and `observe`, in this order.
 
-    One answer at a time; what was learnt in one is of use in the next. Where the drafter drafts ahead, further
-    proposals are planned before the first one's outcome is known.
+    One answer at a time, with learning across answers. Drafting ahead, more proposals are planned before the first
+    outcome.
     """
 
     @property
     def taught(self) -> Sequence[Learner]:
-        """Estimates that `observe` tells of the round, too."""
+        """Estimates that `observe` updates, too."""
         ...
 
     def plan(self, confidences: Sequence[float], times: RoundTimes) -> DraftPlan:
-        """The next proposal, from the confidences at the latest tokens of the prefix (oldest first) and the times."""
+        """Plan from confidences at the prefix's latest tokens (oldest first) and times."""
         ...
 
     def extension(self, confidence: float, drafted: int) -> Extension:
-        """Whether the position behind the first `drafted` ones of this proposal is proposed, too, and one more drafted.
+        """Whether to propose the position after `drafted` ones, and to draft another.
 
-        `confidence` is the largest probability of the drafter's distribution *there*, before anything is drawn from it:
-        the step that it takes is spent. The first position is always proposed, and none beyond the plan's length.
+        `confidence` is the distribution's largest probability *there*, before any draw; the step is spent. The first
+        position is always proposed, none beyond the plan.
         """
         ...
 
@@ -161,16 +153,16 @@ class DraftPolicy(Learner, Protocol):
 
 
 def expected_tokens(acceptance: float, length: int) -> float:
-    """E, the tokens that a round of `length` proposed ones decides: accepted + 1.
+    """E, the tokens of a round of `length` proposed ones: accepted + 1.
 
-    (1 - α^(γ+1)) / (1 - α); γ + 1 at α = 1. Raises `ValueError` for an α outside [0, 1] or a negative length.
+    (1 - α^(γ+1)) / (1 - α); γ + 1 at α = 1. Raises `ValueError` for α outside [0, 1] or a negative length.
     """
     _check(acceptance, length)
     return sum(acceptance**accepted for accepted in range(length + 1))
 
 
 def expected_tokens_of(acceptances: Sequence[float]) -> float:
-    """E for positions of unlike acceptance: g(x) of QSV Eq. 15."""
+    """E for different acceptances: g(x) of QSV Eq. 15."""
     expected, whole = 0.0, 1.0
     for place, acceptance in enumerate(acceptances, start=1):
         _check(acceptance, place)
@@ -180,18 +172,18 @@ def expected_tokens_of(acceptances: Sequence[float]) -> float:
 
 
 def tokens_per_error(acceptance: float) -> float:
-    """N = 1 / (1 - α), tokens from one that is not what the drafter proposed to the next; inf at α = 1."""
+    """N = 1 / (1 - α), tokens per wrong draft; inf at α = 1."""
     _check(acceptance, 1)
     return 1.0 / (1.0 - acceptance) if acceptance < 1.0 else float("inf")
 
 
 def up_seconds(times: RoundTimes, length: int, token_bytes: float) -> float:
-    """Seconds that a proposal of `length` tokens of `token_bytes` each occupies the uplink."""
+    """Uplink seconds of a proposal."""
     return (times.up_overhead + length * token_bytes) / times.up_rate
 
 
 def round_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """A synchronous round: γ T_S + T_L + RTT + B_up / R_up + B_down / R_down, with the expected B_down."""
+    """A synchronous round: γ T_S + T_L + RTT + B_up / R_up + B_down / R_down, expected B_down."""
     _check(acceptance, length)
     down = times.down_overhead + (1.0 - acceptance**length) * times.down_rejected
     work = length * (times.draft + times.verify_token) + times.verify
@@ -199,28 +191,27 @@ def round_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def synchronous_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token of rounds one after the other: a round's over E."""
+    """Seconds per token of consecutive rounds."""
     return round_seconds(times, acceptance, length, token_bytes) / expected_tokens(acceptance, length)
 
 
 def keeps_up(times: RoundTimes, length: int, token_bytes: float) -> bool:
-    """Whether chunks of `length` tokens leave no later than they are drafted: serialisation <= γ T_S."""
+    """Whether chunks are sent as fast as drafted: serialisation <= γ T_S."""
     return up_seconds(times, length, token_bytes) <= length * times.draft
 
 
 def pass_wait(times: RoundTimes, length: int) -> float:
-    """Seconds that a chunk waits for the pass under way: half of what a pass takes longer than a chunk is drafted."""
+    """A chunk's wait for the running pass: half of its excess over the chunk's drafting."""
     return max(0.0, times.verify + length * times.verify_token - length * times.draft) / 2
 
 
 def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token while the drafter goes on behind what it proposed, in chunks of `length` tokens.
+    """Seconds per token while drafting continues after proposals, in chunks of `length`.
 
-    A wrong token costs what it takes to learn of it: the rest of its chunk ((γ - 1) / 2 steps on average), the chunk's
-    way up, a pass, and the way back; so t ≈ max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). Added to
-    it is `pass_wait`, without which simulations at γ = 1 and T_L = 6 T_S take up to 13 % longer. Where chunks can't
-    keep up (`keeps_up`), the pace is the link's instead of T_S; what is queued when an error becomes known is not in
-    the formula, which is far too low there.
+    A wrong token costs the rest of its chunk ((γ - 1) / 2 steps on average), the way up, a pass and the way back: t ≈
+    max(T_S, (N T_S + (γ-1)/2 T_S + T_L + RTT + serialisation) / N). Without the added `pass_wait`, simulations at γ = 1
+    and T_L = 6 T_S take up to 13 % longer. If chunks can't keep up (`keeps_up`), the link sets the pace instead of T_S.
+    The queue at an error is omitted, so the formula is far too low there.
     """
     sent = up_seconds(times, length, token_bytes)
     pace = max(times.draft, sent / length)
@@ -231,16 +222,15 @@ def ahead_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def undrafted_seconds(times: RoundTimes) -> float:
-    """Seconds per token that the verifier decides by itself and tells at once: a pass each."""
+    """Seconds per token that the verifier decides alone: a pass each."""
     return max(times.verify + times.verify_token, times.down_overhead / times.down_rate)
 
 
 def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes: float) -> float:
-    """Seconds per token of a verifier that decodes on while it waits for chunks of `length` tokens (ours).
+    """Seconds per token of a verifier that decodes between chunks of `length` (ours).
 
-    t = T_L - α^k (T_L - pace). Behind a wrong draft the verifier decides k tokens by itself until the drafts behind it
-    are there, and so it does anew where one of those k is not what was drafted: (α^-k - 1) N tokens on average, N from
-    one error to the next, of which the drafts then bring N at their own pace.
+    t = T_L - α^k (T_L - pace). After a wrong draft the verifier decides k tokens alone until drafts arrive, again if
+    one of them differs: (α^-k - 1) N tokens on average, with N per error. The drafts then bring N at their pace.
     """
     _check(acceptance, length)
     alone, sent = undrafted_seconds(times), up_seconds(times, length, token_bytes)
@@ -253,9 +243,9 @@ def eager_seconds(times: RoundTimes, acceptance: float, length: int, token_bytes
 
 
 def coupled_acceptance(variation: float) -> tuple[float, float]:
-    """Least and largest acceptance of coupled draws of two distributions with this total variation distance.
+    """Least and largest acceptance of coupled draws at a total variation distance.
 
-    (1 - TV) / (1 + TV) and 1 - TV; the latter is what accepting min(1, p / q) reaches.
+    (1 - TV) / (1 + TV) and 1 - TV. Accepting with min(1, p / q) reaches the latter.
     """
     _check(variation, 1)
     return (1.0 - variation) / (1.0 + variation), 1.0 - variation
@@ -267,42 +257,41 @@ def _check(acceptance: float, length: int) -> None:
 
 
 # --- estimators
-# Running estimates of what rounds take: step times, round trip, uplink rate. No clock is read.
+# Running estimates of step times, round trip and uplink rate. No clock is read.
 #
-# Each belongs to one thread; `common/estimates/estimators.py` has the average that they share.
+# Each belongs to one thread; `common/estimates/estimators.py` has their average.
 
 TIME_WEIGHT: Final = 0.1
-WINDOW: Final = 32  # rounds that the lower envelope is drawn under
-PROBES: Final = 8  # latest probes, and rounds, of which the shortest counts as the round trip
-LEAST_SPREAD: Final = 1.25  # the largest proposal over the smallest from which a window tells size from round trip
-JITTER: Final = 0.01  # seconds that probes of one link may differ by, or else half of the longer one
-RESOLVED: Final = 0.5e-3  # seconds of transmission that clocks and threads can tell from none
+WINDOW: Final = 32  # rounds for the lower envelope
+PROBES: Final = 8  # latest probes and rounds, whose shortest is the round trip
+LEAST_SPREAD: Final = 1.25  # ratio of sizes in a window that separates size from round trip
+JITTER: Final = 0.01  # seconds that probes of one link may differ by, or half of the longer
+RESOLVED: Final = 0.5e-3  # least measurable seconds of transmission
 
 
 class UplinkRate:
-    """Bytes per second upward, from sizes of proposals and the delays of their verdicts; and the bare round trip.
+    """Uplink bytes per second and bare round trip, from sizes and verdict delays.
 
-    A verdict's delay without the verifier's time is round trip + size / rate. The round trip is the shortest of the
-    latest probes; without any, it is where the line below all points of a window of unlike sizes ends at size 0, `rtt`
-    until then. Where that is too little, what is missing is put down to the size: proposals become shorter, which makes
-    the sizes unlike.
+    A delay without the verifier's time is round trip + size / rate. The round trip is the shortest of the latest
+    probes. Without probes, it is the value at size 0 of the line below a window of different sizes, initially `rtt`. If
+    it is too small, the difference counts as size: proposals become shorter, so sizes differ.
 
-    Of the last two rounds the faster one counts: no accident makes a message early, so a link that becomes fast is
-    believed at once, one that becomes slow at the second slow round.
+    The faster of the last two rounds counts, as no accident speeds a message up. So a faster link is believed at once,
+    a slower one at the second slow round.
 
-    A probe of another round trip is one of another link: rounds before it say nothing of that.
+    A probe of a different round trip means another link, and clears earlier rounds.
 
-    With the round trip known to e seconds, the rate is wrong by the factor 1 + e · rate / size.
+    A round trip known to e seconds makes the rate wrong by the factor 1 + e · rate / size.
     """
 
     def __init__(self, rtt: float = 0.0) -> None:
-        self._points: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # size, seconds beside the verifier's
+        self._points: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # size, seconds without the verifier's
         self._probes: deque[float] = deque(maxlen=PROBES)
-        self._latest: deque[tuple[float, float, float]] = deque(maxlen=2)  # the same, and the round trip known then
-        self._told = rtt  # believed, then by the last window of unlike sizes
+        self._latest: deque[tuple[float, float, float]] = deque(maxlen=2)  # the same, and the known round trip
+        self._told = rtt  # the prior, then by windows of different sizes
 
     def probed(self, rtt: float) -> None:
-        """Take in the round trip of a message of few bytes. Raises `ValueError` for one that is not possible."""
+        """Raises `ValueError` for an impossible round trip."""
         if not 0.0 <= rtt < math.inf:
             raise ValueError(f"a round trip of {rtt} s is not possible")
         if self._probes and not _alike(self._probes[-1], rtt):
@@ -311,7 +300,7 @@ class UplinkRate:
         self._probes.append(rtt)
 
     def observe(self, size: float, delay: float, verify: float) -> None:
-        """Take in a proposal's bytes, its verdict's delay and the verifier's part of it."""
+        """Add a proposal's bytes, its verdict's delay, and the verifier's part."""
         if not (size > 0.0 and 0.0 <= verify < math.inf and 0.0 <= delay < math.inf):
             raise ValueError(f"{size} bytes in {delay} s, of which {verify} s verified, is not possible")
         seconds = max(0.0, delay - verify)
@@ -323,17 +312,18 @@ class UplinkRate:
 
     @property
     def round_trip(self) -> float:
-        """Seconds of a message without length: no more than any of the last few rounds took.
+        """Seconds of an empty message, at most those of the latest rounds.
 
-        Older ones may be of a link that was quicker; what is missing would be put down to the size.
+        Older ones may be of a quicker link, and the difference would count as size.
         """
         known = min(self._probes) if self._probes else self._told
         return min([known] + [seconds for _, seconds in list(self._points)[-PROBES:]])
 
     @property
     def rate(self) -> float:
-        """Bytes per second; inf where transmissions are too short to tell, or before a link's first. A round trip that
-        is shorter by now than it was says nothing of them.
+        """Bytes per second; inf if unknown or unmeasurable.
+
+        Later, shorter round trips do not matter.
         """
         if not self._latest:
             return math.inf
@@ -343,14 +333,14 @@ class UplinkRate:
 
 
 def _alike(one: float, other: float) -> bool:
-    """Whether two round trips, in seconds, may be those of one link, with its jitter."""
+    """Whether both, in seconds, may be of one link."""
     return abs(one - other) <= max(JITTER, max(one, other) / 2)
 
 
 def line_below(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Intercept and slope, neither negative, of the highest line at the points' mean that none of them is below.
+    """Intercept and slope, non-negative, of the highest line below all points.
 
-    An edge of the lower convex hull. Raises `ValueError` without points.
+    Highest at the mean: an edge of the lower convex hull. Raises `ValueError` without points.
     """
     ordered = sorted(points)
     if not ordered:
@@ -379,9 +369,9 @@ def _turns_down(first: tuple[float, float], second: tuple[float, float], third: 
 
 
 class RoundEstimates:
-    """Expected costs of the next rounds with one verifier, learnt from those that were.
+    """Expected costs of the next rounds with one verifier; `prior` until measured.
 
-    `prior` has what is fixed (overheads) and what is believed before the first round.
+    `prior` also has the fixed overheads.
     """
 
     def __init__(self, prior: RoundTimes) -> None:
@@ -392,13 +382,11 @@ class RoundEstimates:
         self._rounds = 0
 
     def probed(self, rtt: float) -> None:
-        """Take in a probe of the link."""
         self.uplink.probed(rtt)
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Take in a finished round."""
         self._rounds += 1
-        if outcome.rested:  # what steps took then may have been beside others' work
+        if outcome.rested:  # earlier steps may have competed with others
             self._draft = MovingAverage(TIME_WEIGHT)
         self._draft.update(outcome.draft)
         self._draft_least = min(self._draft_least, outcome.draft)
@@ -407,11 +395,10 @@ class RoundEstimates:
         self.uplink.observe(max(outcome.bytes_up, 1), max(0.0, outcome.verdict_seconds - down), outcome.verify_seconds)
 
     def passed(self, seconds: float) -> None:
-        """Take in a pass of the verifier over one token that nobody proposed."""
+        """Add a pass for one undrafted token."""
         self._verify.update(max(0.0, seconds - self._prior.verify_token))
 
     def times(self) -> RoundTimes:
-        """The estimates; what nothing has shown yet is the prior's."""
         prior = self._prior
         return RoundTimes(
             draft=prior.draft if self._draft.value is None else max(0.0, self._draft.value),
@@ -428,16 +415,15 @@ class RoundEstimates:
 
 
 # --- sizes
-# Bytes of a proposed token with what travels beside it, as far as rounds have shown them.
 
-SIZE_WEIGHT: Final = 0.1  # of a round's bytes per token
+SIZE_WEIGHT: Final = 0.1  # of a round
 
 
 class TokenSizes:
-    """Bytes of a proposed token by resolution (`{None: ...}` without lattice); of use in many answers.
+    """Bytes of a proposed token by resolution (`{None: ...}` without lattice), across answers.
 
-    What was seen takes the place of what was believed at once: distributions that are flatter than expected take
-    several times the bytes. A resolution that was not seen is believed to be off as much as the nearest one that was.
+    A measurement replaces the prior at once, as flat distributions take several times the bytes. Unmeasured resolutions
+    deviate like the nearest measured one.
     """
 
     def __init__(self, believed: Mapping[int | None, float]) -> None:
@@ -447,16 +433,15 @@ class TokenSizes:
         self._seen: dict[int | None, MovingAverage] = {}
 
     def __iter__(self) -> Iterator[int | None]:
-        """The resolutions that there are."""
+        """The possible resolutions."""
         return iter(self._believed)
 
     def observe(self, resolution: int | None, size: float) -> None:
-        """Take in bytes per token of a proposal; of a resolution that can't be chosen they are ignored."""
+        """Add a proposal's bytes per token; ignore unknown resolutions."""
         if resolution in self._believed:
             self._seen.setdefault(resolution, MovingAverage(SIZE_WEIGHT)).update(size)
 
     def of(self, resolution: int | None) -> float:
-        """Bytes of a token at `resolution`, one of those that there are."""
         seen = self._seen.get(resolution)
         if seen is not None and seen.value is not None:
             return seen.value
@@ -468,13 +453,11 @@ class TokenSizes:
 
 
 # --- lattice_bits
-# Bits of a lattice distribution: how many an index needs, without making one.
-#
-# A distribution over V tokens of resolution ℓ has ℓ units to share out; K tokens have at least one.
+# Bits of an index: ℓ (resolution) units over V tokens, of which K have units.
 
 
 def bits_to_tell(kinds: int) -> int:
-    """ceil(log2(`kinds`)), exactly: the bits that tell one of so many things from another."""
+    """ceil(log2(`kinds`)), exactly."""
     if kinds < 1:
         raise ValueError(f"something is one of at least 1 kinds, not of {kinds}")
     return (kinds - 1).bit_length()
@@ -482,14 +465,14 @@ def bits_to_tell(kinds: int) -> int:
 
 @lru_cache(maxsize=1024)
 def fixed_index_bits(resolution: int, vocabulary: int) -> int:
-    """ceil(log2 C(ℓ + V - 1, ℓ)), QSV Eq. 6: any distribution of this resolution."""
+    """ceil(log2 C(ℓ + V - 1, ℓ)), QSV Eq. 6."""
     _lattice_bits_check(resolution, vocabulary)
     return bits_to_tell(math.comb(resolution + vocabulary - 1, resolution))
 
 
 @lru_cache(maxsize=16384)
 def short_index_bits(resolution: int, vocabulary: int, support: int) -> int:
-    """ceil(log2 ℓ) + ceil(log2 C(V, K)) + ceil(log2 C(ℓ-1, K-1)): K, which tokens, how the units are shared out."""
+    """ceil(log2 ℓ) + ceil(log2 C(V, K)) + ceil(log2 C(ℓ-1, K-1)): K, tokens, units."""
     _lattice_bits_check(resolution, vocabulary)
     if not 1 <= support <= min(resolution, vocabulary):
         raise ValueError(f"{resolution} units lie on 1 to {min(resolution, vocabulary)} tokens, not on {support}")

@@ -1,1 +1,1 @@
-"""Estimates of times, links and acceptance, and who aggregates by them."""
+"""Estimates of times, links and acceptance, and aggregator choice."""

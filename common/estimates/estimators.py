@@ -1,6 +1,6 @@
-"""Estimators of both sides' speed and acceptance, of the link between them, and what follows (DRAGON §5.2).
+"""Estimators of speed, acceptance and the link, and derived limits (DRAGON §5.2).
 
-Every estimator is fed by its caller and belongs to one thread; none reads a clock. Times are seconds.
+One thread feeds each estimator; none reads a clock. Times are seconds.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from numpy.typing import ArrayLike, NDArray
 from common.estimates.policy import Estimates, run_ahead
 from proto.messages import SEQUENCES, Probe, ProbeReply, Side
 
-DECODE_WEIGHT = 0.2  # ζ: half of a lasting change is seen after about three tokens near the profiled contexts
+DECODE_WEIGHT = 0.2  # ζ: half of a lasting change shows after three tokens near the profiled contexts
 ACCEPTANCE_WEIGHT = 0.1
-LASTING_WEIGHT = 1 / 32  # of an outcome in the acceptance that bounds the run-ahead
+LASTING_WEIGHT = 1 / 32  # of an outcome, for limiting the run-ahead
 
-_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which an offline sample is not used
-_NORMAL_DEVIATION = 1.4826  # standard deviation of a normal law over its median absolute deviation
-_ROUNDING = 1e-9  # relative; samples this close to a line are on it
-_MEDIAN_OF = 3  # latest decode steps of which the middle one counts
-_WAITS = 64  # latest waits that tell what is usual
+_OUTLIER_DEVIATIONS = 4.0  # robust standard deviations; offline samples beyond are dropped
+_NORMAL_DEVIATION = 1.4826  # standard deviation over median absolute deviation, for a normal law
+_ROUNDING = 1e-9  # relative; closer samples are on the line
+_MEDIAN_OF = 3  # latest steps
+_WAITS = 64  # latest waits that count
 _LEAST_WAITS = 8  # fewer tell nothing
-_SELDOM_EXCEEDED = 0.95  # share of the waits that are no longer than the usual one
+_SELDOM_EXCEEDED = 0.95  # quantile of the waits
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeLine:
-    """Seconds of a decode step over the context length: c(t) = t k_a / k_b + k_c (§5.2).
+    """Seconds of a decode step by context length: c(t) = t k_a / k_b + k_c (§5.2).
 
-    k_a and k_b are kept apart because the online update averages them separately, which makes the slope the
-    weighted least squares slope of all observations under the frozen intercept.
+    Updates average k_a and k_b separately, so the slope is the weighted least squares slope at the frozen intercept.
     """
 
     numerator: float  # k_a, the mean of t (c - k_c)
@@ -52,15 +51,15 @@ class DecodeLine:
 
     @classmethod
     def of(cls, slope: float, intercept: float, context: float) -> DecodeLine:
-        """A line from its coefficients; `context` is the length around which it was measured, in tokens."""
+        """From coefficients; `context` is the measured length in tokens."""
         return cls(slope * context**2, context**2, intercept)
 
     @classmethod
     def fit(cls, contexts: ArrayLike, seconds: ArrayLike) -> DecodeLine:
-        """Least squares over samples `[n]` without outliers; neither coefficient is negative.
+        """Least squares over samples `[n]` without outliers, with non-negative coefficients.
 
-        Raises `ValueError` for samples that aren't positive lengths and non-negative times in equal number,
-        or that are all at one context length.
+        Raises `ValueError` unless there are equally many positive lengths and non-negative times, at two lengths or
+        more.
         """
         t = np.asarray(contexts, dtype=np.float64)
         c = np.asarray(seconds, dtype=np.float64)
@@ -82,11 +81,10 @@ class DecodeLine:
         return self.numerator / self.denominator
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step that sees `context` tokens."""
         return max(0.0, self.intercept + self.slope * context)
 
     def updated(self, context: float, seconds: float, weight: float = DECODE_WEIGHT) -> DecodeLine:
-        """The line after one more observation of weight ζ; the intercept stays (§5.2, runtime stage)."""
+        """The line after an observation of weight ζ, intercept unchanged (§5.2, runtime stage)."""
         _check_weight(weight)
         return DecodeLine(
             (1.0 - weight) * self.numerator + weight * (seconds - self.intercept) * context,
@@ -96,9 +94,9 @@ class DecodeLine:
 
 
 class DecodeDelay:
-    """A decode line that follows its side's decode steps.
+    """A line that follows decode steps by the median of the latest three.
 
-    Of the latest three steps the middle one counts, so that a single stall does not bend the line.
+    So a single stall does not bend it.
     """
 
     def __init__(self, line: DecodeLine, weight: float = DECODE_WEIGHT) -> None:
@@ -108,28 +106,27 @@ class DecodeDelay:
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_MEDIAN_OF)
 
     def observe(self, context: float, seconds: float) -> None:
-        """Take in a decode step of `seconds` over `context` tokens. Raises `ValueError` for impossible numbers."""
+        """Add a step at `context` tokens. Raises `ValueError` for impossible values."""
         if not (0.0 < context < math.inf and 0.0 <= seconds < math.inf):
             raise ValueError(f"a decode step of {seconds} s at {context} tokens is not possible")
-        # Ordered by the slope that each implies: that is independent of the context on a clean line.
+        # Ordered by implied slope, independent of context on a clean line.
         self._latest.append(((seconds - self.line.intercept) / context, context, seconds))
         _, middle_context, middle_seconds = sorted(self._latest)[(len(self._latest) - 1) // 2]
         self.line = self.line.updated(middle_context, middle_seconds, self._weight)
 
     def predict(self, context: float) -> float:
-        """Seconds of a decode step that sees `context` tokens."""
         return self.line.predict(context)
 
 
 class UsualWait:
-    """A wait for the other side that is seldom exceeded, from the latest ones."""
+    """A seldom exceeded wait for the other side."""
 
     def __init__(self) -> None:
-        self.seconds: float | None = None  # None before there were some
+        self.seconds: float | None = None  # None until enough waits
         self._latest: deque[float] = deque(maxlen=_WAITS)
 
     def observe(self, seconds: float) -> None:
-        """Take in a wait. Raises `ValueError` for an impossible number."""
+        """Raises `ValueError` for an impossible wait."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a wait of {seconds} s is not possible")
         self._latest.append(seconds)
@@ -140,8 +137,7 @@ class UsualWait:
 class MovingAverage:
     """An exponential moving average that starts as a plain one.
 
-    The n-th value has the weight max(`weight`, 1/n): early values aren't drowned by the first. A `prior`
-    counts as the first value.
+    The n-th value weighs max(`weight`, 1/n), so the first does not dominate. A `prior` counts as the first.
     """
 
     def __init__(self, weight: float, prior: float | None = None) -> None:
@@ -153,7 +149,7 @@ class MovingAverage:
             self.update(prior)
 
     def update(self, value: float) -> float:
-        """The average with `value` in it. Raises `ValueError` unless `value` is finite."""
+        """Returns the new average. Raises `ValueError` unless `value` is finite."""
         if not math.isfinite(value):
             raise ValueError(f"can't average {value}")
         self._count += 1
@@ -163,9 +159,9 @@ class MovingAverage:
 
 
 class Acceptance:
-    """α of each side: how probable it is that its next draft is the target.
+    """α of each side: its next draft's chance to be the target.
 
-    Fed with expectations (Eq. 5) where the sampler knows both distributions, else with outcomes, 0 or 1.
+    Fed with expectations (Eq. 5) if both distributions are known, else with 0 or 1.
     """
 
     def __init__(self, weight: float = ACCEPTANCE_WEIGHT, prior: float = 0.5) -> None:
@@ -178,26 +174,26 @@ class Acceptance:
         self._lasting: dict[Side, float] = {"device": 1.0, "cloud": 1.0}
 
     def observe(self, side: Side, value: float) -> None:
-        """Take in the acceptance of a draft of `side`: 0, 1 or its expectation. Raises `ValueError` beyond [0, 1]."""
+        """Add 0, 1 or an expectation. Raises `ValueError` outside [0, 1]."""
         _check_probability(value)
         self._estimates[side] = self._averages[side].update(value)
         self._lasting[side] += LASTING_WEIGHT * (value - self._lasting[side])
 
     def of(self, side: Side) -> float:
-        """The expectation, for choosing the aggregator."""
+        """The expectation, to choose the aggregator."""
         return self._estimates[side]
 
     def at_most(self, side: Side) -> float:
-        """An upper estimate, for giving up drafts: too low a one costs latency, too high a one only work.
+        """An upper estimate, to limit drafts: too low costs latency, too high only work.
 
-        The larger of a fast average, which follows stretches where everything is accepted, and a slow one, which no
-        few rejections bring down and which comes down from 1.
+        The larger of a fast average, which follows accepted stretches, and a slow one, which starts at 1 and survives
+        few rejections.
         """
         return max(self._estimates[side], self._lasting[side])
 
 
 def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and intercept of the best line with neither of them negative."""
+    """The best line with non-negative coefficients."""
     mean_t, mean_c = float(t.mean()), float(c.mean())
     slope = float(((t - mean_t) * (c - mean_c)).sum() / ((t - mean_t) ** 2).sum())
     if slope < 0.0:
@@ -209,7 +205,7 @@ def _least_squares(t: NDArray[np.float64], c: NDArray[np.float64]) -> tuple[floa
 
 
 def _usual(t: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mask of the samples near the line that most of them lie on, without stalls of the machine."""
+    """Mask of the samples near the main line, without stalls."""
     order = np.argsort(t, kind="stable")
     half = t.size // 2
     near, far = order[: t.size - half], order[half:]
@@ -233,35 +229,34 @@ def _check_probability(value: float) -> None:
 
 
 # --- round_trip
-# The delay of both directions of a link together: when to sample it, and what the samples say (DRAGON §5.2), also of
-# the other side's clock.
+# A link's round-trip delay: when to sample it, and results (DRAGON §5.2), also on the other clock.
 
 REALTIME_WEIGHT = 1 / 4
-HISTORY_WEIGHT = 1 / 8  # this and the next are those of RFC 6298
+HISTORY_WEIGHT = 1 / 8  # with the next, as in RFC 6298
 DEVIATION_WEIGHT = 1 / 4
 
-_SURPRISE_DEVIATIONS = 2.5  # mean deviations from the history; a uniform jitter stays within two
-_SURPRISE_SHARE = 1 / 4  # of the history: what deviates less, the averages follow soon enough
-_SURPRISES = 3  # in a row to the same side, and it was no spike: the link has changed
-_SETTLED = 16  # samples of one link after which there is no hurry
+_SURPRISE_DEVIATIONS = 2.5  # mean deviations; a uniform jitter stays within two
+_SURPRISE_SHARE = 1 / 4  # of the history; averages follow smaller deviations
+_SURPRISES = 3  # in a row on one side, for a changed link
+_SETTLED = 16  # samples of one link
 
-PROBE_PERIOD = 0.5  # seconds between two probes of a link that is known
-HURRIED_PERIOD = 0.1  # of one that is new, or seems to have changed
-IDLE_PERIOD = 5.0  # of one that no answer uses: it costs both sides' batteries, and a cloud's gateway
-MOST_HURRIED = 8  # probes under way at most while hurrying: on a long way the oldest would be given up
+PROBE_PERIOD = 0.5  # seconds between probes of a known link
+HURRIED_PERIOD = 0.1  # of a new or apparently changed link
+IDLE_PERIOD = 5.0  # of an unused link, for batteries and a cloud's gateway
+MOST_HURRIED = 8  # running probes; more would expire on a slow link
 
 _USUAL_OF = 96  # latest samples
 _MOST_USUAL = 1.5  # times the shortest of these
 
-_ROUND_TRIP_ROUNDING = 1e-3  # seconds; a thread that looks every so often must not miss the moment by less
+_ROUND_TRIP_ROUNDING = 1e-3  # seconds of tolerance for a polling thread
 
-# Latest round trips of which the shortest tells the clocks apart, and microseconds for which they do: clocks drift.
+# Latest round trips for the clock offset, and their age in microseconds, because clocks drift.
 _BEST_OF, _LATEST = 32, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """One sample. Times are microseconds of this side's monotonic clock, `received` of the other's."""
+    """A sample in microseconds of this side's clock; `received` by the other's."""
 
     sent: int
     received: int  # when the other side saw the probe
@@ -269,16 +264,15 @@ class RoundTrip:
 
     @property
     def rtt(self) -> float:
-        """Round-trip time, seconds."""
+        """In seconds."""
         return (self.back - self.sent) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Offset of the other side's monotonic clock: `ahead` of this one's, nanoseconds.
+    """Nanoseconds that the other monotonic clock is `ahead`.
 
-    Exact when both directions took equally long; else wrong by half of the difference, which is at most
-    `uncertainty`: half of the round trip.
+    The error is half of the directions' difference, so at most half the round trip: `uncertainty`.
     """
 
     ahead: int
@@ -286,9 +280,9 @@ class ClockOffset:
 
 
 class ClockDifference:
-    """The offset of the other side's clock, from the shortest of the recent round trips.
+    """The clock offset by the shortest recent round trip.
 
-    That one had least time in queues, so the least that the two directions can differ by.
+    It had the shortest queues, so the smallest possible difference of directions.
     """
 
     def __init__(self) -> None:
@@ -301,7 +295,7 @@ class ClockDifference:
 
     @property
     def offset(self) -> ClockOffset | None:
-        """The offset; None before the first sample."""
+        """None before the first sample."""
         best = min(self._recent, key=lambda trip: trip.back - trip.sent, default=None)
         if best is None:
             return None
@@ -310,9 +304,9 @@ class ClockDifference:
 
 
 class RoundTrips:
-    """Makes probes and reads their replies; the caller brings a monotonic clock in microseconds.
+    """Makes probes and processes replies, in microseconds of a monotonic clock.
 
-    One object per connection: a new peer's clock starts elsewhere.
+    One object per connection, as peers' clocks differ.
     """
 
     def __init__(self, outstanding: int = 16) -> None:
@@ -321,15 +315,14 @@ class RoundTrips:
         self._limit = outstanding
         self._waiting: OrderedDict[int, int] = OrderedDict()  # sequence -> sent
         self._next = 0
-        self._latest = -1  # when the latest probe was sent that came back
+        self._latest = -1  # send time of the latest answered one
 
     @property
     def outstanding(self) -> int:
-        """Probes under way; those before one that came back are taken to be lost, though late replies count."""
+        """Number of running probes since the latest answered one; late replies still count."""
         return sum(sent > self._latest for sent in self._waiting.values())
 
     def probe(self, now: int) -> Probe:
-        """The next probe, sent at `now`."""
         probe = Probe(self._next, now)
         self._next = (self._next + 1) % SEQUENCES
         self._waiting[probe.sequence] = now
@@ -338,7 +331,7 @@ class RoundTrips:
         return probe
 
     def reply(self, reply: ProbeReply, now: int) -> RoundTrip | None:
-        """The sample of a reply that arrived at `now`; None if it was not asked for, or seen before."""
+        """The sample of a reply at `now`; None if unexpected or repeated."""
         sent = self._waiting.get(reply.sequence)
         if sent is None or sent != reply.sent or now < sent:
             return None
@@ -348,26 +341,25 @@ class RoundTrips:
 
 
 class RoundTripTime:
-    """Two moving averages, a real-time and a historical one, as in the paper, which leaves open how they are combined:
-    here the estimate is their mean.
+    """The mean (ours) of the paper's real-time and historical moving averages.
 
-    Averages would remember a link that has changed for a long time, or follow every spike. So they start anew when
-    three samples in a row are far from the history, and all to one side.
+    Three consecutive samples far from the history, on one side, restart the averages. Otherwise they would remember a
+    changed link, or follow spikes.
     """
 
     def __init__(self) -> None:
         self.changes = 0  # of the link
         self._start()
         self._surprises: list[float] = []
-        self._band = (0.0, 0.0)  # the band that the surprises left, from least to most
+        self._band = (0.0, 0.0)  # before the surprises
 
     def observe(self, seconds: float) -> None:
-        """Take one round trip in. Raises `ValueError` for a negative or endless one."""
+        """Raises `ValueError` for a negative or infinite round trip."""
         if not 0.0 <= seconds < math.inf:
             raise ValueError(f"a round trip of {seconds} s is not possible")
         self._look_for_change(seconds)
         if len(self._surprises) == _SURPRISES:
-            seconds = statistics.median(self._surprises)  # some may have been under way during the change
+            seconds = statistics.median(self._surprises)  # some may be from before
             self._surprises = []
             self.changes += 1
             self._start()
@@ -375,33 +367,32 @@ class RoundTripTime:
 
     @property
     def estimate(self) -> float | None:
-        """Seconds the next round trip is expected to take; None before the first sample."""
+        """Expected seconds of the next trip; None before the first sample."""
         if self._realtime.value is None or self._history.value is None:
             return None
         return 0.5 * (self._realtime.value + self._history.value)
 
     @property
     def deviation(self) -> float:
-        """Mean absolute deviation from the historical average, seconds; 0 before the second sample."""
+        """Mean absolute deviation in seconds; 0 before the second sample."""
         return self._deviation.value or 0.0
 
     @property
     def usual(self) -> float | None:
-        """Seconds that half of the latest samples don't exceed, at most 1.5 times the shortest; None before the first.
+        """Median seconds, at most 1.5 times the shortest; None without samples.
 
-        A way may become a fifth longer and shorter by itself (§7.2). A queue that stands for most of the time is not
-        usual.
+        A path may vary by a fifth (§7.2). A persistent queue is not usual.
         """
         ordered = sorted(self._latest)
         return min(ordered[len(ordered) // 2], _MOST_USUAL * ordered[0]) if ordered else None
 
     @property
     def settled(self) -> bool:
-        """Whether the estimate rests on many samples of the link as it is; until then, more of them are welcome."""
+        """Whether the current link has enough samples."""
         return self._samples >= _SETTLED and not self._surprises
 
     def upper(self, deviations: float = 4.0) -> float | None:
-        """A round trip that is seldom exceeded, as RFC 6298 has it: for time-outs and run-ahead."""
+        """A seldom exceeded trip as in RFC 6298, for time-outs and run-ahead."""
         estimate = self.estimate
         return None if estimate is None else estimate + deviations * self.deviation
 
@@ -421,9 +412,9 @@ class RoundTripTime:
         self._history.update(seconds)
 
     def _look_for_change(self, seconds: float) -> None:
-        """Count samples in a row beyond the same end of the band.
+        """Collect samples in a row beyond one end of the band.
 
-        The band is that from before the first of them: each widens the deviation and moves the history.
+        The band precedes the first of them, as each moves history and deviation.
         """
         if self._history.value is None:
             return
@@ -448,7 +439,7 @@ class Pace:
         self._last = -IDLE_PERIOD
 
     def due(self, now: float, settled: bool, outstanding: int, idle: bool = False) -> bool:
-        """Whether to probe `now` (monotonic seconds); yes means that it is done. `idle`: no answer uses the link."""
+        """Whether to probe `now` (monotonic seconds), then counted as done; `idle`: unused."""
         hurried = not settled and outstanding < MOST_HURRIED
         period = HURRIED_PERIOD if hurried else IDLE_PERIOD if idle and settled else PROBE_PERIOD
         if now - self._last < period - _ROUND_TRIP_ROUNDING:
@@ -457,35 +448,34 @@ class Pace:
         return True
 
     def spare(self, now: float) -> None:
-        """Note that the link has just carried a message and its answer: that tells as much as a probe."""
+        """Note an answer's round trip, which replaces a probe."""
         self._last = now
 
 
 # --- ahead
-# Decoding ahead: so many drafts along a side's chain, and branches beside it. Pure.
+# Decoding ahead: drafts on a chain, and branches beside it.
 #
-# A prefix that is decoded before it is known to be the answer's brings the answer forward by a step of the slower side.
-# A branch is decoded where that, times its chance, is more than what it adds to this side's step. What it adds is
-# nothing as long as this side waits for the other in every step anyway.
+# An undecided prefix's decoding saves a step of the slower side. A branch pays if that saving times its chance exceeds
+# its cost in this side's step. The cost is 0 while this side waits in every step.
 
-FAINT: Final = 0.01  # chance of a branch that is decoded where it costs nothing
+FAINT: Final = 0.01  # least chance of a branch without cost
 
-_FIRST: Final = 30.0  # branches per second that a new connection may carry
-_MOST: Final = 1_000.0  # more than models of a few milliseconds a step decode
-_INFLATED: Final = 1.35  # times the usual round trip; a longer one says that the link is full, or the machine busy
-_NOISE: Final = 0.01  # seconds that round trips differ by in any case
-_CAREFUL: Final = 1.1  # growth where half of what was too much is reached
+_FIRST: Final = 30.0  # initial branches per second
+_MOST: Final = 1_000.0  # beyond models of a few milliseconds per step
+_INFLATED: Final = 1.35  # times the usual trip: a full link or a busy machine
+_NOISE: Final = 0.01  # seconds
+_CAREFUL: Final = 1.1  # growth above half of an excessive rate
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationLimits:
-    """Bounds of decoding ahead."""
+    """Limits of decoding ahead."""
 
-    max_drafts: int = 1  # of the chain, beyond the committed prefix; 1 is synchronous
-    max_rows: int = 1  # prefixes of one decode step, at most
-    min_chance: float = inf  # chance that a branch must have at least; more than 1: there are none
-    free_branches: int = 0  # branches of one decode step that cost nothing: `FAINT` is enough for them
-    spare_tokens: int = 0  # tokens of branches that the rows hold beside a whole answer
+    max_drafts: int = 1  # on the chain; 1 is synchronous
+    max_rows: int = 1  # prefixes per step
+    min_chance: float = inf  # of a branch; more than 1: none
+    free_branches: int = 0  # branches per step without cost, with a chance of `FAINT`
+    spare_tokens: int = 0  # of branches in the rows
 
     @property
     def branching(self) -> bool:
@@ -493,12 +483,11 @@ class SpeculationLimits:
 
 
 def limit_speculation(drafts: int, most: int, own: float, other: float, trip: float, row: float) -> SpeculationLimits:
-    """Branches beside a chain of `drafts`, in steps of `most` prefixes at most.
+    """Limit branches beside a chain of `drafts`, at most `most` prefixes per step.
 
-    Seconds: `own` and `other` are both sides' decode steps, `trip` is how long a rejection waits for the network, `row`
-    what one prefix more adds to this side's step.
+    Seconds: both sides' steps `own` and `other`, a rejection's wait `trip`, another prefix's cost `row`.
     """
-    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, as the slower side sees it
+    waits = trip + own - other if trip > 0.0 else 2 * own - other  # after a rejection, for the slower side
     slower = max(own, other)
     if drafts < 2 or most < 2 or waits <= 0.0 or row > slower or slower <= 0.0:
         return SpeculationLimits(drafts)
@@ -508,10 +497,9 @@ def limit_speculation(drafts: int, most: int, own: float, other: float, trip: fl
 
 
 class Allowance:
-    """Branches per second that a connection carries: more and more, until round trips grow by it.
+    """Branches per second on a connection, increased until trips grow.
 
-    A queue is seen late, and is long then. So what was too much once is approached slowly the next time, and what may
-    have been too much, as the way has become another one, as well.
+    A queue is seen late. So a rate that was excessive, or may be on a changed path, is approached slowly.
     """
 
     def __init__(self) -> None:
@@ -521,9 +509,7 @@ class Allowance:
         self._changes = 0
 
     def observe(self, now: float, trip: float, usual: float, changes: int) -> None:
-        """Take in a smoothed round trip and the `usual` one, at `now`, all in seconds, after so many `changes` of the
-        way.
-        """
+        """Add smoothed and `usual` trips at `now` in seconds; `changes` of the path."""
         if changes != self._changes:
             self._changes = changes
             self._too_much(min(_FIRST, self.rate))
@@ -541,23 +527,21 @@ class Allowance:
 
 
 # --- model
-# Estimates of both sides' speed and agreement over one connection, from one side's measurements (DRAGON §5.2).
+# Both sides' speed and agreement, measured on one side of a connection (DRAGON §5.2).
 #
-# The daemons and the simulator feed the same object, so that both decide by the same estimates.
+# Daemons and simulator share it, so they decide alike.
 
-#
-
-DIGEST_PERIOD: Final = 0.1  # seconds between two looks at what was measured
-TYPICAL_CONTEXT: Final = 256.0  # tokens; where a line without a measured context is pinned
+DIGEST_PERIOD: Final = 0.1  # seconds
+TYPICAL_CONTEXT: Final = 256.0  # tokens, without a measured context
 
 SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
 
 
 class PeerModel:
-    """Decode times of both sides and acceptance rates of their drafts, as `role` sees them. One thread feeds it."""
+    """Decode times and acceptance for `role`. One thread feeds it."""
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine) -> None:
-        """`own` is this side's decode time, which all its connections share; `remote` the other side's profile."""
+        """`own` is shared by this side's connections; `remote` is the other's profile."""
         self.role: Side = role
         self._own = own
         self._remote = DecodeDelay(remote)
@@ -565,48 +549,48 @@ class PeerModel:
         self._acceptance = Acceptance()
 
     def decoded(self, context: int) -> None:
-        """Note a decode step of this side for this connection, at `context` tokens in its longest row."""
+        """Note this side's step, `context` tokens in the longest row."""
         self._context = float(context)
 
     def remote_decoded(self, seconds: float) -> None:
-        """Take in the step time that the other side reports. Raises `ValueError` for an impossible number."""
-        # Its context is not told; the two sides' rows are about equally long.
+        """Add a reported step. Raises `ValueError` for an impossible one."""
+        # Its context is unknown; both sides' rows are similar.
         self._remote.observe(self._context, seconds)
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Take in a decided position: Eq. 5 of (device, cloud) if there is one, else outcomes of the known drafts."""
+        """Add a decision: Eq. 5 of (device, cloud), or known drafts' outcomes."""
         alphas = accepted if expected is None else dict(zip(SIDES, expected, strict=True))
         for side, alpha in alphas.items():
             self._acceptance.observe(side, float(alpha))
 
     def estimates(self, rtt: float = 0.0) -> Estimates:
-        """The current inputs of Eq. 7."""
+        """Inputs of Eq. 7."""
         own, remote = self._own.predict(self._context), self._remote.predict(self._context)
         device, cloud = (own, remote) if self.role == "device" else (remote, own)
         return Estimates(device, cloud, rtt, self._acceptance.of("device"), self._acceptance.of("cloud"))
 
     def run_ahead(self, longest: float | None, maximum: int) -> int:
-        """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way.
+        """Drafts that keep this side busy during a verdict.
 
-        `longest` is a round trip that is seldom exceeded, None as long as nothing is known of it.
+        `longest`: a seldom exceeded round trip, None if unknown.
         """
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
         if longest is None or own <= 0.0:
             return maximum
-        # The verdict on a draft comes no sooner than the slower side's draft for the same position.
+        # A verdict needs the slower side's draft.
         return run_ahead(longest + other, own, maximum, self._acceptance.at_most(self.role))
 
     def ahead(
         self, longest: float | None, maximum: int, trip: float | None, most: int, row: float, rate: float
     ) -> SpeculationLimits:
-        """Bounds of decoding ahead for this side: `maximum` drafts and `most` prefixes per step at most.
+        """Limits of decoding ahead, within `maximum` drafts and `most` prefixes per step.
 
-        `trip` is how long a rejection waits for the network, None where branches are of no use; `row` what one prefix
-        more adds to a step, both in seconds; `rate` are branches per second that the connection carries.
+        In seconds, `trip` is a rejection's wait (None: branches are useless) and `row` another prefix's cost. `rate`:
+        branches per second.
         """
         drafts = self.run_ahead(longest, maximum)
         if trip is None or longest is None:
             return SpeculationLimits(drafts)
         own, other = self._own.predict(self._context), self._remote.predict(self._context)
-        carried = rate * own if own > 0.0 else 0.0  # of a step; a rate without a bound has no product with 0
+        carried = rate * own if own > 0.0 else 0.0  # avoids inf * 0
         return limit_speculation(drafts, min(most, 1 + int(min(carried, most))), own, other, trip, row)

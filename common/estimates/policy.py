@@ -1,8 +1,7 @@
-"""Latency per token, who should aggregate, and how many drafts a side makes ahead (DRAGON §5.1).
+"""Latency per token, aggregator choice, and drafts ahead (DRAGON §5.1).
 
-`local` is the side that aggregates, `remote` the other one, whose drafts travel: after a rejection the
-next one is a decode step and a round trip away (Table 1). So the acceptance that counts is the remote side's.
-Times are seconds of a decode step; `rtt` is the transmission delay of both directions together.
+`local` aggregates. `remote` sends its drafts, so its next draft after a rejection takes a decode step and a round trip
+(Table 1): its acceptance counts. Decode times are seconds per step; `rtt` covers both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
 
 
 def latency_per_token(local_decode: float, remote_decode: float, rtt: float, remote_acceptance: float) -> float:
-    """Z^l, the expected seconds between two aggregations that `local` makes (Eq. 7).
+    """Z^l, the expected seconds between `local`'s aggregations (Eq. 7).
 
     α^r max(c^l, c^r) + (1 - α^r) max(c^l, c^r + rtt)
     """
@@ -30,7 +29,7 @@ def latency_per_token(local_decode: float, remote_decode: float, rtt: float, rem
 def delta_z(
     local_decode: float, remote_decode: float, rtt: float, local_acceptance: float, remote_acceptance: float
 ) -> float:
-    """ΔZ = Z^l - Z^r, seconds per token by which the other side is the better aggregator (Eq. 8)."""
+    """ΔZ = Z^l - Z^r, seconds per token saved by moving (Eq. 8)."""
     difference = remote_decode - local_decode
     if local_decode <= remote_decode - rtt:
         return (1.0 - remote_acceptance) * rtt
@@ -42,7 +41,7 @@ def delta_z(
 
 
 def speed_up(device_decode: float, cloud_decode: float, rtt: float, cloud_acceptance: float) -> float:
-    """S, how many times faster speculation is than token-wise exchange when the device aggregates (Eq. 9)."""
+    """S, the speed-up over token-wise exchange, aggregating on the device (Eq. 9)."""
     if device_decode <= cloud_decode:
         inverse = 1.0 - cloud_acceptance * rtt / (rtt + cloud_decode)
     elif device_decode <= cloud_decode + rtt:
@@ -60,19 +59,18 @@ def best_aggregator(
     local_acceptance: float,
     remote_acceptance: float,
 ) -> Side:
-    """The next aggregator when `current`, the local side, aggregates now (Eq. 6). A tie leaves the role where it is."""
+    """The next aggregator (Eq. 6); `current` is local, and keeps a tie."""
     stay = latency_per_token(local_decode, remote_decode, rtt, remote_acceptance)
     move = latency_per_token(remote_decode, local_decode, rtt, local_acceptance)
     return _OTHER[current] if move < stay else current
 
 
 # --- estimates
-# Measured times, round trip and acceptance of both sides, as placement rules take them.
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Inputs of Eq. 7 at one moment. Times are seconds."""
+    """Inputs of Eq. 7 at one moment, in seconds."""
 
     device_decode: float
     cloud_decode: float
@@ -88,35 +86,33 @@ class Estimates:
 
 
 # --- hand_over
-# Chooses the next aggregator from the verdicts just made (DRAGON Table 1, with the price of moving the role).
+# Choice of the next aggregator by the latest verdicts (DRAGON Table 1, with the cost of moving).
 #
-# Eq. 6 compares what each side would need per token if it aggregated for ever. Moving the role is not free, though: its
-# new holder learns of it with the target, one way later. What that costs depends on the position just decided. A side
-# whose draft was rejected waits for the target anyway, so the role may as well come with it, and its next draft, being
-# local now, need not travel. After two accepted drafts both pipelines would have run on, and the one way is lost. So
-# the choice after each position is a decision process with two states, who aggregates, and four outcomes, which drafts
-# were accepted; it is solved for the least time per token in the long run.
+# Eq. 6 compares permanent aggregators. But a new aggregator learns of its role with the target, one way later. A side
+# with a rejected draft waits for the target anyway: its role costs nothing, and its next draft is local. After two
+# accepted drafts both pipelines would have continued, so one way is lost. This is a decision process with two states
+# (the aggregator) and four outcomes (the accepted drafts), solved for the least long-run time per token.
 
-Accepted = tuple[bool, bool]  # whether the draft of (device, cloud) was the target
-_Waits = dict[Side, list[tuple[float, float, float]]]  # who decides: (chance, wait if the device follows, if the cloud)
+Accepted = tuple[bool, bool]  # of (device, cloud)
+_Waits = dict[Side, list[tuple[float, float, float]]]  # by decider: (chance, wait for the device, for the cloud)
 
-STEP_MARGIN: Final = 0.4  # of the slower decode step; what the waits leave out is of this order
-RTT_MARGIN: Final = 0.3  # of the round trip, where that is less
-FIRST_MARGIN: Final = 0.2  # of one way: gained on average, or the device begins
+STEP_MARGIN: Final = 0.4  # of the slower step, the order of neglected waits
+RTT_MARGIN: Final = 0.3  # of the round trip, if less
+FIRST_MARGIN: Final = 0.2  # of one way: average gain, else the device begins
 
 OUTCOMES: Final[tuple[Accepted, ...]] = ((True, True), (True, False), (False, True), (False, False))
 _SIDES: Final[tuple[Side, Side]] = ("device", "cloud")
-_HORIZON: Final = 16  # positions until an answer may end; beyond ten or so it makes no difference
-_SWEEPS: Final = 40  # at most; the relative value settles in ten to twenty
+_HORIZON: Final = 16  # positions until a possible end; ten suffice
+_SWEEPS: Final = 40  # the value settles in ten to twenty
 _SETTLED: Final = 1e-3  # seconds per second of the longest wait
-_ALWAYS: Final = 0.999  # an acceptance of 1 would make up for any stall
+_ALWAYS: Final = 0.999  # 1 would recover any stall
 
 
 def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted: Accepted) -> float:
-    """Seconds between a decision of `current` that found `accepted`, and the next one, which `following` makes.
+    """Seconds between the decisions of `current`, with outcome `accepted`, and `following`.
 
-    As in Table 1, with φ simplified as for Eq. 7. A stall of the faster side is made up for in part: while it lasts
-    the slower one drafts ahead, and what follows is decided at the faster side's pace until a rejection.
+    As in Table 1, with φ simplified as for Eq. 7. A stall of the faster side is partly recovered: the slower one drafts
+    ahead meanwhile, and decisions then follow the faster pace until a rejection.
     """
     decode = (estimates.device_decode, estimates.cloud_decode)
     here = _SIDES.index(current)
@@ -137,7 +133,7 @@ def wait_for_next(estimates: Estimates, current: Side, following: Side, accepted
 
 
 def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
-    """The side that should decide the next position. The role moves for more than a margin only."""
+    """The best next decider; the role moves only beyond a margin."""
     gain = relative_value(estimates)
     following: Side = "cloud" if current == "device" else "device"
     stay = wait_for_next(estimates, current, current, accepted)
@@ -152,17 +148,17 @@ def best_after(current: Side, estimates: Estimates, accepted: Accepted) -> Side:
 
 
 def best_first(estimates: Estimates) -> Side:
-    """The side that should decide the first position.
+    """The best first decider.
 
-    The cloud can decide it one way sooner, once the device's first draft is there. It gives that back only if it still
-    decides when the answer ends, since the device has to learn of the end; an answer whose role moves back keeps it.
+    The cloud can decide one way earlier, after the device's first draft. It loses that by deciding the answer's end,
+    which the device must learn.
     """
     device, cloud, one_way = estimates.device_decode, estimates.cloud_decode, 0.5 * estimates.rtt
     both = estimates.device_acceptance * estimates.cloud_acceptance
     stall = max(cloud + estimates.rtt - device, 0.0)
     sooner = device + stall - _won_back(stall, device - cloud, both) - (one_way + max(device, cloud))
     waits = _waits(estimates)
-    later = one_way  # how much later the device has the whole answer if the cloud decides its end
+    later = one_way  # the device's delay if the cloud decides the end
     for _ in range(_HORIZON):
         of_device, of_cloud = _next_values(waits, later)
         later = of_cloud - of_device
@@ -170,16 +166,16 @@ def best_first(estimates: Estimates) -> Side:
 
 
 def relative_value(estimates: Estimates) -> float:
-    """Seconds that the rest of an answer takes longer when the cloud aggregates than when the device does.
+    """Extra seconds of the rest if the cloud aggregates, not the device.
 
-    Relative value iteration; the two sides' drafts are taken to be accepted independently of each other.
+    Relative value iteration; acceptances count as independent.
     """
     waits = _waits(estimates)
     longest = max(max(to_device, to_cloud) for rows in waits.values() for _, to_device, to_cloud in rows)
     value = 0.0
     for _ in range(_SWEEPS):
         device, cloud = _next_values(waits, value)
-        change = 0.5 * (cloud - device - value)  # undamped it may swing for ever
+        change = 0.5 * (cloud - device - value)  # damped against oscillation
         value += change
         if abs(change) <= _SETTLED * longest:
             break
@@ -205,7 +201,7 @@ def _waits(estimates: Estimates) -> _Waits:
 
 
 def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
-    """Seconds to go when (device, cloud) decides, one position earlier than `value` is for."""
+    """Remaining seconds for (device, cloud), one position before `value`."""
     device, cloud = (
         sum(chance * min(to_device, to_cloud + value) for chance, to_device, to_cloud in waits[side]) for side in _SIDES
     )
@@ -213,11 +209,11 @@ def _next_values(waits: _Waits, value: float) -> tuple[float, float]:
 
 
 def _won_back(stall: float, pace: float, both: float) -> float:
-    """Seconds of a `stall` won back at `pace` per token, for as long as both sides' drafts go on being accepted."""
+    """Seconds of a `stall` recovered at `pace` per token while drafts are accepted."""
     if pace <= 0.0 or stall <= 0.0:
         return 0.0
     again = min(both, _ALWAYS)
-    tokens = stall / pace  # that it takes to catch up
+    tokens = stall / pace  # to catch up
     return min(stall, pace * again * (1.0 - math.pow(again, tokens)) / (1.0 - again))
 
 
@@ -227,13 +223,13 @@ def _chance(rate: float, accepted: bool) -> float:
 
 # --- policy
 
-SURVIVAL = 0.01  # of a draft's predecessors, all of them; at most this share of the latency is lost by not making it
-MINIMUM_RUN_AHEAD = 2  # the draft that waits for its verdict, and the one being decoded meanwhile
+SURVIVAL = 0.01  # chance that all earlier drafts are accepted; skipping others costs at most this share
+MINIMUM_RUN_AHEAD = 2  # one waiting for its verdict, and the next
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSide:
-    """The same side throughout. For `mirrored`, where both compute the target, the one of record."""
+    """Always one side; for `mirrored`, the side of record."""
 
     side: Side
 
@@ -243,7 +239,7 @@ class FixedSide:
 
 @dataclass(frozen=True, slots=True)
 class RandomSide:
-    """Either side with equal probability, anew at every position (§7.4); `draw` gives its uniform number."""
+    """A random side per position (§7.4) by the uniform number `draw`."""
 
     draw: Callable[[int], float]
 
@@ -253,11 +249,10 @@ class RandomSide:
 
 @dataclass(frozen=True, slots=True)
 class FasterSide:
-    """The side that the answer goes on fastest with, by the estimates of `role` and what was just accepted.
+    """The fastest side by `role`'s estimates and the latest outcomes.
 
-    `paper`: the one with the smaller expected latency per token, whatever was accepted (Eq. 6). Asked by the side that
-    aggregates, so `role` is the one that has the aggregation now. `first` decides the first position: the two sides
-    have different estimates, so the device chooses it when it opens the answer.
+    `paper`: the smaller expected latency, for any outcomes (Eq. 6). The aggregating side asks, so it is `role`. The
+    device chooses `first` at the opening, as estimates differ.
     """
 
     role: Side
@@ -274,7 +269,7 @@ class FasterSide:
 
 
 def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
-    """Eq. 6 from a snapshot, when `current` aggregates now."""
+    """Eq. 6 from a snapshot."""
     device = estimates.device_decode, estimates.device_acceptance
     cloud = estimates.cloud_decode, estimates.cloud_acceptance
     (local_decode, local_acceptance), (remote_decode, remote_acceptance) = (
@@ -284,7 +279,7 @@ def greedy_aggregator(current: Side, estimates: Estimates) -> Side:
 
 
 def first_aggregator(placement: Placement, estimates: Estimates, paper: bool) -> Side:
-    """The side that decides the first position of an answer, as the device sees it; the device in the paper (§7.4)."""
+    """The device's choice for the first position; the device in the paper (§7.4)."""
     return best_first(estimates) if placement == "greedy" and not paper else "device"
 
 
@@ -296,9 +291,9 @@ def placement_policy(
     paper: bool = False,
     first: Side = "device",
 ) -> FixedSide | RandomSide | FasterSide:
-    """The policy of `role` in one session; `paper` and `first` are those of `FasterSide`.
+    """Make `role`'s policy; `paper` and `first` as in `FasterSide`.
 
-    Only `greedy` asks for estimates, only `random` uses the seed.
+    Only `greedy` uses estimates, only `random` the seed.
     """
     match placement:
         case "device" | "mirrored":
@@ -324,13 +319,11 @@ def run_ahead(
     margin: int = 1,
     survival: float = SURVIVAL,
 ) -> int:
-    """Drafts a side may hold beyond the committed prefix: enough to be busy while verdicts are under way, none in vain.
+    """Drafts that keep a side busy without wasted work.
 
-    While the verdict on a draft is under way, `rtt` seconds, ceil(rtt / decode_seconds) more are decoded;
-    `margin` 1 is what keeps the decoder busy then. Further drafts only add work that a rejection throws away.
-    A draft behind n others is of use if all of them are accepted, with probability `acceptance`^n; those with less
-    than `survival` are not made. Not below 2, not above `maximum` (1 is synchronous). Give upper estimates of `rtt`
-    and `acceptance` where they vary.
+    A verdict of `rtt` seconds allows ceil(rtt / decode_seconds) more drafts; `margin` keeps the decoder busy. Others
+    are rejected work. A draft after n others is useful with probability `acceptance`^n, and not made below `survival`.
+    At least 2, at most `maximum` (1 is synchronous). Pass upper estimates of varying `rtt` and `acceptance`.
     """
     if maximum < 1 or margin < 0:
         raise ValueError(f"maximum must be at least 1 and margin not negative, got {maximum} and {margin}")
@@ -339,13 +332,13 @@ def run_ahead(
     if not (0.0 <= acceptance <= 1.0 and 0.0 < survival < 1.0):
         raise ValueError(f"acceptance and survival must be probabilities, got {acceptance} and {survival}")
     maximum = min(maximum, max(MINIMUM_RUN_AHEAD, _worthwhile(acceptance, survival, maximum)))
-    if rtt >= decode_seconds * maximum:  # also where the quotient would be too large for an integer
+    if rtt >= decode_seconds * maximum:  # also if the quotient is too large
         return maximum
     return min(maximum, max(MINIMUM_RUN_AHEAD, math.ceil(rtt / decode_seconds) + margin))
 
 
 def _worthwhile(acceptance: float, survival: float, maximum: int) -> int:
-    """Drafts of which the last is still of use with the probability `survival`, up to `maximum`."""
+    """Most drafts whose last one is still useful with probability `survival`."""
     if acceptance <= survival:
         return 1
     if acceptance**maximum >= survival:

@@ -1,4 +1,4 @@
-"""Offline decode profiles on disk: a daemon starts with the best one so far, and measures no model at a start."""
+"""Decode profiles on disk: a daemon starts with the best one, without a measurement."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from common.estimates.estimators import DecodeLine
 from common.process.files import private_folder, replacing
 
 _FORMAT = 3
-_MOST_BYTES = 2**16  # of a profile, which has some hundred
-# What no machine measures, in seconds of a step without context, seconds per token of it, and tokens squared.
+_MOST_BYTES = 2**16  # a profile has a few hundred
+# Upper bounds: seconds per step without context, seconds per token, tokens squared.
 _LONGEST, _STEEPEST, _WIDEST = 3600.0, 60.0, 2.0**48
 
 log = logging.getLogger(__name__)
@@ -22,29 +22,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """Subject of a profile. Everything that makes decode steps faster or slower belongs into one of the names."""
+    """Subject of a profile: everything that affects decode speed."""
 
-    model: str  # identity of the weights
+    model: str  # of the weights
     torch_device: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLine:
-    """A profile, and the cores that its measurement lacked, as other programs had them: 0 is as good as can be."""
+    """A profile, with the cores that other programs used meanwhile (0 is best)."""
 
     line: DecodeLine
     lacked: float = 0.0
 
 
 class ProfileStore:
-    """One small JSON file per profile in `folder`, which is made when the first one is saved."""
+    """One JSON file per profile in `folder`, created when needed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, key: ProfileKey) -> KeptLine | None:
-        """The profile of `key`. None where there is none or the file is damaged, which is logged: measure it again."""
+        """None if missing or damaged (logged): measure again."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
@@ -63,24 +63,24 @@ class ProfileStore:
         return None
 
     def save(self, key: ProfileKey, kept: KeptLine) -> None:
-        """Replace the profile of `key`; a crash leaves the old one or the new one. Raises `OSError`."""
+        """Replace a profile atomically. Raises `OSError`."""
         private_folder(self._folder)
         with replacing(self._path(key)) as file:
             file.write(json.dumps(_written(key, asdict(kept.line), kept.lacked), indent=1).encode())
 
     def _path(self, key: ProfileKey) -> Path:
-        # Model identities hold slashes and colons.
+        # Identities contain slashes and colons.
         digest = hashlib.sha256(json.dumps(asdict(key), sort_keys=True).encode()).hexdigest()
         return self._folder / f"decode-{digest[:32]}.json"
 
 
 def _written(key: ProfileKey, line: dict[str, Any], lacked: float) -> dict[str, Any]:
-    """A file's content, with the checksum of what matters in it."""
+    """A file's content with a checksum."""
     told = {"format": _FORMAT, "key": asdict(key), "line": line, "lacked": lacked}
     return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
 
 
 def _is_possible(line: DecodeLine) -> bool:
-    """Whether a machine can have been measured so, whoever wrote the checksum."""
+    """Whether a machine could produce this line, for any author of the checksum."""
     sane = 0.0 <= line.intercept <= _LONGEST and 1.0 <= line.denominator <= _WIDEST
     return sane and 0.0 <= line.slope <= _STEEPEST

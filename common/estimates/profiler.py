@@ -1,4 +1,4 @@
-"""The profiler: its thread turns the measurements of each connection into estimates (DRAGON §5.2, runtime)."""
+"""The profiler thread: turns measurements into estimates (DRAGON §5.2, runtime)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 
 class Histories:
-    """One object of each kind, made when it is first asked for. For any thread."""
+    """One object per kind and method, for any thread."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, object] = {}
         self._lock = threading.Lock()
 
     def of(self, kind: type[T], name: str, make: Callable[[], T]) -> T:
-        """The object of `kind` for the method `name`."""
+        """The object of `kind` for method `name`, created on first use."""
         with self._lock:
             known = self._kept.get((kind, name))
             if not isinstance(known, kind):
@@ -52,14 +52,13 @@ class Histories:
 
 
 # --- link_meter
-# The round trip of one connection, measured in-band.
 
-KEPT = 256  # latest round trips, for whoever draws them: half a minute to two, while answers use the link
-USED = 10.0  # seconds that a link counts as used after the latest sign of an answer
+KEPT = 256  # for charts: 0.5 to 2 minutes of use
+USED = 10.0  # seconds after an answer's latest sign
 
 
 class LinkMeter:
-    """Probes one connection and estimates its round trip. Any thread may call it."""
+    """Probes a connection in-band and estimates its round trip. For any thread."""
 
     def __init__(self, send: Callable[[Probe], object]) -> None:
         self._send = send
@@ -73,42 +72,41 @@ class LinkMeter:
 
     @property
     def rtt(self) -> float | None:
-        """Seconds the next round trip is expected to take; None before the first sample."""
+        """Expected seconds of the next trip; None before the first sample."""
         with self._lock:
             return self._round_trip.estimate
 
     @property
     def longest(self) -> float | None:
-        """Seconds that a round trip seldom exceeds; None before the first sample."""
+        """Seldom exceeded seconds; None before the first sample."""
         with self._lock:
             return self._round_trip.upper()
 
     @property
     def usual(self) -> float | None:
-        """Seconds of a usual round trip, by the latest few; None before the first sample."""
+        """Usual seconds; None before the first sample."""
         with self._lock:
             return self._round_trip.usual
 
     @property
     def changes(self) -> int:
-        """Times that the way has become another one."""
+        """Changes of the path."""
         with self._lock:
             return self._round_trip.changes
 
     @property
     def clock(self) -> ClockOffset | None:
-        """Lead of the other side's clock over this one's; None before the first sample."""
+        """The other clock's lead; None before the first sample."""
         with self._lock:
             return self._clocks.offset
 
     @property
     def recent(self) -> list[RoundTrip]:
-        """The latest round trips."""
         with self._lock:
             return list(self._recent)
 
     def probe(self, now: float) -> None:
-        """Send the next probe if it is time; `now` is monotonic, in seconds."""
+        """Send the next probe when due (monotonic seconds)."""
         with self._lock:
             idle = now - self._used > USED
             if not self._pace.due(now, self._round_trip.settled, self._trips.outstanding, idle):
@@ -117,16 +115,15 @@ class LinkMeter:
         self._send(probe)
 
     def use(self) -> None:
-        """Note a sign of an answer over the link, whose round trip counts from now on."""
+        """Note an answer on the link."""
         self._used = time.monotonic()
 
     def spare(self, now: float) -> None:
-        """Send no probe for a while: a round of an answer has just shown what the link does. They share its rate."""
+        """Postpone the next probe: an answer's round has just measured the link."""
         with self._lock:
             self._pace.spare(now)
 
     def replied(self, reply: ProbeReply) -> None:
-        """Take in the reply to a probe."""
         with self._lock:
             trip = self._trips.reply(reply, _microseconds())
             if trip is not None:
@@ -140,25 +137,24 @@ def _microseconds() -> int:
 
 
 # --- peer
-# Estimates of the other side and of the link to it, from one connection's measurements (DRAGON §5.2, runtime).
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 4096  # measurements that wait at most; older ones are worth less than a stall
+BACKLOG = 4096  # waiting measurements; older ones are dropped
 
 
 class PeerEstimates:
-    """Round trip, the other side's decode time, and acceptance rates of both sides' drafts, of one connection.
+    """One connection's round trip, remote decode time, and acceptance (DRAGON §5.2, runtime).
 
-    A cloud's devices differ in speed and in their documents, so their connections share none of this. Any thread may
-    hand in measurements and read estimates; only the profiler's calls `digest`.
+    Connections share nothing, as devices differ in speed and documents. Any thread may add measurements and read
+    estimates; only the profiler calls `digest`.
     """
 
     def __init__(self, role: Side, own: DecodeDelay, remote: DecodeLine, send: Callable[[Probe], object]) -> None:
-        """`own` and `remote` as `PeerModel` has them; `send` takes the probes."""
+        """`own` and `remote` as in `PeerModel`; `send` sends probes."""
         self.meter = LinkMeter(send)
         self._model = PeerModel(role, own, remote)
-        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # what takes in a measurement
+        self._measured: deque[Callable[[], None]] = deque(maxlen=BACKLOG)  # calls that process a measurement
         self._allowance = Allowance()
         self._snapshot = self._model.estimates()
         self.histories = Histories()
@@ -166,20 +162,20 @@ class PeerEstimates:
     # --- measurements
 
     def decoded(self, context: int) -> None:
-        """Note a step of this side for an answer of this connection, at `context` tokens in its longest row."""
+        """Note this side's step, `context` tokens in the longest row."""
         self._model.decoded(context)
         self.meter.use()
 
     def remote_decoded(self, seconds: float) -> None:
-        """Note the time that the other side reports for one of its decode steps."""
+        """Note a reported step of the other side."""
         self._measured.append(partial(self._model.remote_decoded, seconds))
 
     def observe_acceptance(self, expected: tuple[float, float] | None, accepted: Mapping[Side, bool]) -> None:
-        """Note which of the drafts known at a position were accepted, and what Eq. 5 expects of (device, cloud)."""
+        """Note known drafts' outcomes, and Eq. 5 of (device, cloud)."""
         self._measured.append(partial(self._model.observe_acceptance, expected, dict(accepted)))
 
     def digest(self) -> None:
-        """Take in what was measured since the last call."""
+        """Process new measurements."""
         while self._measured:
             try:
                 self._measured.popleft()()
@@ -191,25 +187,24 @@ class PeerEstimates:
 
     @property
     def estimates(self) -> Estimates:
-        """The latest estimates."""
         rtt = self.meter.rtt
         return self._snapshot if rtt is None else replace(self._snapshot, rtt=rtt)
 
     def waits(self, method: str) -> UsualWait:
-        """Waits of answers by `method` for the other side. For the scheduler's thread only."""
+        """Waits for the other side by `method`, on the scheduler's thread."""
         return self.histories.of(UsualWait, method, UsualWait)
 
     def run_ahead(self, maximum: int) -> int:
-        """Drafts this side should hold beyond the committed prefix to be busy while a verdict is under way."""
+        """Drafts that keep this side busy during a verdict."""
         return self._model.run_ahead(self.meter.longest, maximum)
 
     def ahead(
         self, maximum: int, most: int, trips: float | None, row: float, room: int, now: float
     ) -> SpeculationLimits:
-        """Bounds of decoding ahead for this side, at `now`: `maximum` drafts, `most` prefixes per step at most.
+        """Limits of decoding ahead, within `maximum` drafts and `most` prefixes per step.
 
-        `trips` are round trips that a rejection waits for, 0 where drafts don't travel, None where branches are of no
-        use; `row` is what one prefix more adds to a step, in seconds; `room` as in `SpeculationLimits`.
+        `trips`: a rejection's round trips, 0 if drafts stay here, None if branches are useless. `row`: another prefix's
+        cost in seconds. `room`: `SpeculationLimits.spare_tokens`.
         """
         rtt, usual = self.meter.rtt, self.meter.usual
         if rtt is None or usual is None:
@@ -222,19 +217,16 @@ class PeerEstimates:
 
 
 # --- profiler
-# The profiler thread: turns measurements into the estimates that the scheduler decides by (DRAGON §5.2).
 
 
 class Profiler:
-    """Estimates of this side's decode time and of each connection, kept up to date by a thread; it also probes the
-    links.
-    """
+    """Updates this side's decode time and all connections' estimates on a thread; probes links."""
 
     def __init__(self, role: Side, line: DecodeLine, died: Died | None = None) -> None:
         self.role: Side = role
-        self.line = line  # this side's, as profiled offline
+        self.line = line  # offline profile
         self._own = DecodeDelay(line)
-        self.nobody = PeerEstimates(role, self._own, line, lambda probe: None)  # while there is no connection
+        self.nobody = PeerEstimates(role, self._own, line, lambda probe: None)  # without a connection
         self._steps: deque[tuple[int, float]] = deque(maxlen=BACKLOG)
         self._peers: frozenset[PeerEstimates] = frozenset()
         self._peers_lock = threading.Lock()
@@ -243,12 +235,12 @@ class Profiler:
         self._thread.start()
 
     def decoded(self, peer: PeerEstimates, context: int, seconds: float) -> None:
-        """Note a step of this side for an answer of `peer`, at `context` tokens in its longest row. From any thread."""
+        """Note a step for `peer`, `context` tokens in the longest row. From any thread."""
         self._steps.append((context, seconds))
         peer.decoded(context)
 
     def watch(self, hello: Hello, send: Callable[[Probe], object]) -> PeerEstimates:
-        """Estimates of a new connection, probed from now on by means of `send`; `hello` is the other side's."""
+        """Start probing a new connection; `hello` is the other side's."""
         remote = DecodeLine.of(max(hello.decode_slope, 0.0), hello.decode_intercept, TYPICAL_CONTEXT)
         peer = PeerEstimates(self.role, self._own, remote, send)
         with self._peers_lock:
@@ -256,7 +248,6 @@ class Profiler:
         return peer
 
     def forget(self, peer: PeerEstimates) -> None:
-        """Stop probing a connection that is gone."""
         with self._peers_lock:
             self._peers -= {peer}
 

@@ -1,4 +1,4 @@
-"""The list of decoding methods. Nothing else imports a method's room."""
+"""The list of decoding methods, the only importer of their packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METHODS: dict[str, Method] = {
 
 
 def opened_by(request: Open | Fetch) -> Method:
-    """The method of a session that a device opens. Raises `ValueError`, one sentence, for an unknown one."""
+    """Find the method of an opened session. Raises `ValueError`, one sentence, if unknown."""
     name = f"fetch-{request.form}" if isinstance(request, Fetch) else request.method
     method = METHODS.get(name)
     if method is None:

@@ -1,7 +1,7 @@
-"""The cloud's and the device's part in one answer, as far as aggregating and drafting methods have them in common.
+"""Common parts of aggregating and drafting methods, per side and answer.
 
-A part holds the answer's `Driver` and connects it with the rest of its daemon: retrieval, the prompt, the messages at
-the beginning and the end, and the report. A method adds its state machine and its own messages.
+A part connects the answer's `Driver` with its daemon: retrieval, prompt, first and last messages, report. A method adds
+a state machine and messages.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from common.methods.interface import CloudContext, DeviceContext
 from proto.framing import HEADER_LIMIT
 from proto.messages import Closed, Error, Hello, Message, Open, Ready, Side
 
-TITLES_BYTES = HEADER_LIMIT - 2048  # for all titles of a `Ready`; the rest is for its other fields and their lengths
+TITLES_BYTES = HEADER_LIMIT - 2048  # the rest is for other fields of a `Ready`
 
 
 def short_titles(titles: Sequence[str]) -> tuple[str, ...]:
-    """`titles`, with long ones cut so that all fit into the header of a `Ready`."""
+    """Cut long titles to the header of a `Ready`."""
     longest = TITLES_BYTES // max(1, len(titles))
     return tuple(title.encode()[:longest].decode(errors="ignore") for title in titles)
 
 
 class CloudPart(NullObserver, ABC):
-    """One session, from `Open` to `Closed`. Implements `CloudHalf`, and `Observer` of its answer.
+    """One session. Implements `CloudHalf` and the answer's `Observer`.
 
-    The device learns of a failure by an `Error`, which ends the session on both sides.
+    A failure is sent as an `Error`, which ends the session on both sides.
     """
 
     slow = False
@@ -48,10 +48,10 @@ class CloudPart(NullObserver, ABC):
     def __init__(self, request: Open, context: CloudContext) -> None:
         self.request = request
         self.context = context
-        self.began = self.heard = time.monotonic()  # `heard`: when the device was last heard
+        self.began = self.heard = time.monotonic()  # `heard`: latest sign of the device
         self._titles: tuple[str, ...] = ()  # known after retrieval
         self._texts: tuple[str, ...] = ()  # of the documents
-        self._position = 0  # at the last look at the clock
+        self._position = 0  # at the last `silent`
 
     # --- for the methods
 
@@ -62,16 +62,15 @@ class CloudPart(NullObserver, ABC):
 
     @property
     def scope(self) -> Scope:
-        """The documents that may be read."""
         return Scope(self.request.only)
 
     @property
     def spare(self) -> int:
-        """Tokens that the rows shall hold beside the answer's."""
+        """Tokens of room in the rows, beyond the answer."""
         return 0
 
     def recorder(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """Records the answer if its device has asked for a trace."""
+        """A recorder if the device requested a trace, else None."""
         if not self.request.trace:
             return None
         estimates = self.context.estimates
@@ -80,17 +79,17 @@ class CloudPart(NullObserver, ABC):
         return recorder
 
     def find(self, request: Open) -> PromptRows:
-        """The rows of the answer. On the retrieval thread."""
+        """The answer's rows. On the retrieval thread."""
         return self.context.side.retrieve(request, self.scope)
 
     def retrieve(self, request: Open) -> PromptRows:
-        """The rows of the answer, once there is a place for them. On the retrieval thread."""
+        """The answer's rows with reserved memory. On the retrieval thread."""
         rows = self.find(request)
         self.context.reserve(self, self.context.side.target.kv_bytes(request, rows, self.spare))
         return rows
 
     def retrieved(self, rows: PromptRows) -> None:
-        """Tell the device which documents this side has found. On the retrieval thread."""
+        """Announce the documents to the device. On the retrieval thread."""
         self._titles, self._texts = rows.titles, rows.texts
         ready = Ready(self.request.session, short_titles(rows.titles), rows.tokens, rows.closest)
         if self.answer.recorder is not None:
@@ -99,7 +98,7 @@ class CloudPart(NullObserver, ABC):
 
     @abstractmethod
     def closed(self) -> Closed:
-        """The message with the counts of the session."""
+        """The session's counts."""
 
     # --- CloudHalf
 
@@ -110,19 +109,19 @@ class CloudPart(NullObserver, ABC):
         context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:
-        """Refuse nothing: the codec has refused what can be refused at once."""
+        """Accept: the codec has rejected malformed messages."""
 
     def receive(self, message: Message) -> None:
         """Ignore the message."""
 
     @abstractmethod
     def tick(self, now: float, run_ahead: int) -> None:
-        """Look at the clock; see `CloudHalf`."""
+        """See `CloudHalf`."""
 
     def silent(self, now: float) -> float:
-        """Seconds since the device was heard or took something, or a token was decided.
+        """Seconds since the device sent or accepted data, or a token was decided.
 
-        Neither a cloud that answers alone nor an eager verifier needs messages.
+        Lone clouds and eager verifiers need no messages.
         """
         position = self.answer.machine.position
         if position != self._position:
@@ -133,7 +132,7 @@ class CloudPart(NullObserver, ABC):
         return unknown_session(self.request.session)
 
     def finish(self, done: Callable[[], object]) -> None:
-        self.answer.end()  # nothing changes any more
+        self.answer.end()
         done()
 
     def closing(self) -> Iterator[Message]:
@@ -156,7 +155,7 @@ class CloudPart(NullObserver, ABC):
 
 
 class DevicePart(ABC):
-    """One answer on the device. Implements a part of `DeviceHalf`."""
+    """Implements a part of `DeviceHalf`."""
 
     answer: Driver
 
@@ -174,34 +173,31 @@ class DevicePart(ABC):
 
 
 class OpenedPart(DevicePart):
-    """One answer on the device with a session on the cloud, which may be opened several times."""
+    """An answer on the device with a reopenable session on the cloud."""
 
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)
-        self.prompt_tokens: int | None = None  # that the cloud says it reads
-        self._opened_on: Hello | None = None  # the cloud that the session was last opened on
+        self.prompt_tokens: int | None = None  # announced by the cloud
+        self._opened_on: Hello | None = None  # the latest cloud of the session
 
     def send(self, message: Message) -> None:
-        """Send a message of the session to the cloud."""
         self.context.send(message)
 
     def open(self) -> list[str]:
-        """Open the session on the cloud. Returns what is different from the cloud that it was opened on before."""
+        """Open the session. Returns the cloud's changes since the previous opening."""
         before, now = self._opened_on, self.context.cloud.hello
         self._opened_on = now or before
         self.send(self.context.opening)
         return changes(before, now) if before is not None and now is not None else []
 
     def ready(self, message: Ready) -> None:
-        """Note that the cloud has retrieved its documents."""
         self.prompt_tokens = message.prompt_tokens
-        self._opened_on = self.context.cloud.hello  # a changed cloud has introduced itself again before this
+        self._opened_on = self.context.cloud.hello  # a changed cloud has sent a new `Hello` before
 
     def reopen(self, rejoin: Callable[[bool], int]) -> None:
         """Open the session on a reconnected cloud.
 
-        `rejoin` is called with whether the cloud has changed. It tells the cloud where the answer stands, and returns
-        the position.
+        `rejoin` gets whether the cloud has changed, synchronizes it, and returns the position.
         """
         if self.over:
             return

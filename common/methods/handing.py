@@ -1,4 +1,4 @@
-"""Documents in parts: handed to the link as fast as the device takes them, received, and gathered."""
+"""Documents in parts: paced sending, receiving, gathering."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from proto.errors import ProtocolError, malformed, too_large
 from proto.framing import PAYLOAD_LIMIT
 from proto.messages import Cancel, Fetch, Fetched, Form, Message
 
-AHEAD: Final = 2**20  # bytes that wait in the link for one device; its other answers' drafts wait behind no more
+AHEAD: Final = 2**20  # bytes in the link per device, which other answers' drafts wait for
 
 
 class DocumentOutbox:
-    """Parts of the documents of one session that wait for the link. For one thread at a time."""
+    """A session's document parts that wait for the link. For one thread at a time."""
 
     def __init__(self, session: int, send: Callable[[Fetched], int], queued: Callable[[], int]) -> None:
-        """`send` returns the bytes, 0 for what was dropped; `queued` the bytes that wait for the device."""
+        """`send` returns the bytes sent, 0 if dropped; `queued` those waiting for the device."""
         self._session = session
         self._send = send
         self._queued = queued
@@ -43,18 +43,18 @@ class DocumentOutbox:
         return sum(len(part.payload) for part in self._parts)
 
     def add(self, index: int, count: int, title: str, similarity: float, body: bytes) -> None:
-        """Add the document `index` of `count`."""
+        """Add document `index` of `count`."""
         pieces = [body[start : start + PAYLOAD_LIMIT] for start in range(0, len(body), PAYLOAD_LIMIT)] or [b""]
         for part, piece in enumerate(pieces):
             short = title[:LONGEST_TITLE]
             self._parts.append(Fetched(self._session, index, count, part, len(pieces), similarity, short, piece))
 
     def add_none(self) -> None:
-        """Add the message that there is no document."""
+        """Announce that there are no documents."""
         self._parts.append(Fetched(self._session, 0, 0, 0, 0, 0.0, "", b""))
 
     def pump(self) -> bool:
-        """Send what the link has room for. Returns whether anything was sent."""
+        """Fill the link. Returns whether anything was sent."""
         moved = False
         while self._parts and self._queued() < AHEAD and self._send(self._parts[0]):
             self._parts.popleft()
@@ -63,16 +63,15 @@ class DocumentOutbox:
 
 
 # --- receiver
-# Documents put together again from the parts that the cloud sends, within bounds.
 
 LARGEST_TEXT = 2**20  # bytes of one document's text
-LEAST_BYTES = 2**13  # of documents that count as progress, within one patience: a trickle does not
+LEAST_BYTES = 2**13  # of documents per patience that count as progress; a trickle does not
 LARGEST_TOTAL = 2**28  # bytes of all documents of an answer
 
 
 @dataclass(slots=True)
 class ReceivedDocument:
-    """One document, as far as its parts have arrived."""
+    """A document with its received parts."""
 
     title: str
     similarity: float
@@ -85,27 +84,27 @@ class ReceivedDocument:
 
 
 class DocumentReceiver:
-    """Collects at most `documents` documents of at most `largest` bytes each. Parts may come twice, in any order.
+    """Collects up to `documents` documents of up to `largest` bytes each.
 
-    They may be asked for several times.
+    Parts may be repeated, in any order, and requested again.
     """
 
     def __init__(self, documents: int, largest: int) -> None:
         self._documents = documents
         self._largest = min(largest, LARGEST_TOTAL)
-        self._most = 0  # bytes that have arrived, of the time when most did
+        self._most = 0  # bytes received in the best attempt
         self.restart()
 
     def restart(self) -> None:
-        """Forget what has arrived: the documents are asked for again."""
-        self._count: int | None = None  # of documents, as the cloud says
+        """Start a new request."""
+        self._count: int | None = None  # as announced
         self._bodies: dict[int, ReceivedDocument] = {}
-        self._size = 0  # bytes that have arrived, of parts that were not there yet
-        self._missing = 0  # parts of the documents that were begun
+        self._size = 0  # bytes of distinct parts
+        self._missing = 0  # of begun documents
 
     @property
     def progress(self) -> int:
-        """Counts what has arrived, in all of the times that it was asked for. It only grows."""
+        """Progress over all attempts; never falls."""
         return self._most // LEAST_BYTES
 
     @property
@@ -117,7 +116,7 @@ class DocumentReceiver:
         return [self._bodies[index] for index in sorted(self._bodies)]
 
     def add(self, message: Fetched) -> None:
-        """Take in a part. Raises `ProtocolError`; none of the documents should be used then."""
+        """Add a part. Raises `ProtocolError`; all documents are then unusable."""
         if message.count > self._documents:
             raise too_large(f"at most {self._documents} documents were asked for")
         if self._count not in (None, message.count):
@@ -154,7 +153,6 @@ class DocumentReceiver:
 
 
 # --- gathering
-# The documents of an answer on the device: its own, and the cloud's, which arrive while these are found.
 
 log = logging.getLogger(__name__)
 
@@ -163,13 +161,13 @@ MALFORMED = "The cloud did not take part: what it sent of its documents can't be
 
 
 class GatheringDevice(DevicePart):
-    """The device's half of an answer that this side makes alone, from both sides' documents.
+    """The device's half of an answer made here from both sides' documents.
 
-    Without the cloud, they are this device's.
+    Without the cloud it uses its own.
     """
 
     def __init__(self, context: DeviceContext, form: Form, room: int, both: bool = True) -> None:
-        """A document has `room` tokens at most. `both`: the cloud's documents are wanted, too."""
+        """`room`: most tokens per document. `both`: use the cloud's, too."""
         super().__init__(context)
         self._form: Form = form
         self._room = room
@@ -178,25 +176,24 @@ class GatheringDevice(DevicePart):
         self._receiver = DocumentReceiver(context.opening.documents, largest)
         self._waiting = both  # for the cloud's documents
         self._silence = ProgressTimeout()
-        self._asked = 0  # times
+        self._asked = 0  # number of requests
         self._own: list[Document] | None = None
         self._fetched: list[Document] | None = None if both else []
         self._begun = False  # for the retrieval thread only
-        self._lock = threading.Lock()  # of `_waiting` and `_receiver`
+        self._lock = threading.Lock()  # protects `_waiting` and `_receiver`
 
     @abstractmethod
     def found(self, own: list[Document], fetched: list[Document]) -> None:
-        """Begin, with the device's documents and the cloud's. On the retrieval thread."""
+        """Begin with both sides' documents. On the retrieval thread."""
 
     # --- DeviceHalf
 
     @property
     def waiting(self) -> bool:
-        """Whether the cloud's documents are still awaited."""
         return self._waiting
 
     def start(self, absence: str | None) -> None:
-        """Search, and ask the cloud unless `absence` says why it can't take part."""
+        """Search, and ask the cloud unless `absence` explains why not."""
         self.context.side.on_retrieval_thread(self._find, self.end)
         if not self._waiting:
             return
@@ -206,7 +203,7 @@ class GatheringDevice(DevicePart):
             self.without_cloud(absence)
 
     def receive(self, message: Message) -> None:
-        """Take in a part of the cloud's documents. Raises `ProtocolError` when it is malformed."""
+        """Add a part. Raises `ProtocolError` if it is malformed."""
         if not isinstance(message, Fetched):
             return
         with self._lock:
@@ -217,11 +214,11 @@ class GatheringDevice(DevicePart):
             if not self._receiver.complete:
                 return
             self._waiting = False
-        self.context.phase.leave()  # its part is done, and it has forgotten the session
+        self.context.phase.leave()  # the cloud has forgotten the session
         self.context.side.on_retrieval_thread(self._read, self.end)
 
     def without_cloud(self, sentence: str) -> None:
-        """Go on without the cloud's documents, if they are not there yet."""
+        """Continue without missing documents of the cloud."""
         with self._lock:
             if not self._waiting:
                 return
@@ -230,14 +227,14 @@ class GatheringDevice(DevicePart):
         self.context.side.on_retrieval_thread(self._proceed, self.end)
 
     def reconnected(self) -> None:
-        """Ask a cloud that is connected again."""
+        """Ask again."""
         with self._lock:
             waiting = self._waiting
         if waiting:
             self._ask()
 
     def tick(self, now: float) -> None:
-        """Look at the clock: a cloud whose documents do not come on is given up."""
+        """Give up on stalled documents."""
         if self.over or not self._waiting:
             return
         limits, come = self.context.cloud.limits(read=False), self._receiver.progress
@@ -274,7 +271,6 @@ class GatheringDevice(DevicePart):
     # --- on the retrieval thread
 
     def _read(self) -> None:
-        """Turn the received bytes into documents."""
         try:
             self._fetched = [self._document(body) for body in self._receiver.bodies()]
         except ProtocolError as error:
@@ -298,13 +294,12 @@ class GatheringDevice(DevicePart):
         )
 
     def _find(self) -> None:
-        """Retrieve the device's own documents."""
         if not self.over:
             self._own = self.context.side.find(self.context.opening, self.context.scope, self._room)
             self._proceed()
 
     def _proceed(self) -> None:
-        """Hand over once both sides' documents are known."""
+        """Begin once both sides' documents are known."""
         if self._begun or self._own is None or self._fetched is None or self.over:
             return
         self._begun = True

@@ -1,7 +1,7 @@
-"""A decoding method as the daemons see it.
+"""The daemons' view of a decoding method.
 
-A method is two state machines, one on each side, that exchange messages and ask the engine for distributions
-(`common/engine/jobs.py`: `Client`). docs/contributing.md tells how to add one.
+A method is a state machine per side. They exchange messages and request distributions from the engine
+(`common/engine/jobs.py`: `Client`). docs/contributing.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -42,54 +42,54 @@ if TYPE_CHECKING:
     from common.estimates.profiler import PeerEstimates
 
 
-# Messages that every session has, whatever its method; of them a half gets `Ready` only.
+# Messages of every session; a half gets only `Ready`.
 LIFECYCLE = (Open, Fetch, Ready, Close, Closed, Contributions, Spans, Cancel, Busy, Error)
 
 
 class Cloud(Protocol):
-    """The cloud as the answers on a device see it. Asked from any thread."""
+    """The cloud for a device's answers. Any thread may call it."""
 
     @property
     def connected(self) -> bool:
-        """Whether the cloud can be counted on now."""
+        """Whether the cloud is available now."""
         ...
 
     @property
     def absence(self) -> str:
-        """A sentence for the user of an answer that the cloud takes no part in."""
+        """A sentence for the user about the cloud's absence."""
         ...
 
     @property
     def hello(self) -> Hello | None:
-        """The cloud's own description, while the handshake stands."""
+        """The cloud's description; None without a handshake."""
         ...
 
     @property
     def peer(self) -> PeerEstimates: ...
 
     def observe_acceptance(self, commit: Commit) -> None:
-        """Note a position that was decided between both sides' drafts."""
+        """Note a position decided by both sides' drafts."""
         ...
 
     def decoded(self, context: int, seconds: float) -> None:
-        """Note a decode step of this side for an answer with the cloud."""
+        """Note this side's decode step for an answer with the cloud."""
         ...
 
     def waited(self, seconds: float) -> None:
-        """Note what this answer has waited for the cloud. On the scheduler thread."""
+        """Note a wait for the cloud. On the scheduler thread."""
         ...
 
     def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
-        """Limits on this answer's wait for the cloud. On the scheduler thread.
+        """Limits on the wait for the cloud. On the scheduler thread.
 
-        `read`: the cloud has read its prompt, else it says that this has `prompt_tokens`; `tokens` are generated
-        before anything comes. `step`: seconds that it says a pass takes, where that is none of its decode steps.
+        `read`: the cloud has read its prompt, else it announced `prompt_tokens`. It generates `tokens` before it sends
+        anything. `step`: its announced seconds per pass, unless that is a decode step.
         """
         ...
 
 
 class DeviceContext(Protocol):
-    """A request being answered on the device, as its method's half sees it. Used from any thread."""
+    """A device half's surroundings. Used from any thread."""
 
     request: Request
     opening: Open  # all parameters of the answer's distribution
@@ -104,50 +104,51 @@ class DeviceContext(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The documents of this device that the answer may retrieve. What chooses them stays here."""
+        """This device's documents for the answer. The selection stays here."""
         ...
 
     def trace(self, aggregator: Side, alone: bool) -> Recorder | None:
-        """The trace of this answer, whose first position `aggregator` decides; None unless it was asked for."""
+        """The answer's trace, or None; `aggregator` decides the first position."""
         ...
 
     def send(self, message: Message) -> None:
-        """Send to the cloud, if it takes part."""
+        """Send to a participating cloud."""
         ...
 
     def note(self, sentence: str, absence: bool = False) -> None:
-        """Tell the user a sentence, once. `absence`: it says why tokens are decided without the cloud."""
+        """Show the user a sentence once. `absence`: it explains tokens without the cloud."""
         ...
 
     def silent(self, now: float) -> float:
-        """Seconds since the last token, or since the request."""
+        """Seconds since the last token, or the request."""
         ...
 
     def reread(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        """Read the answer again at its end, behind each of the documents that share a row: `apart` has them in rows of
-        their own, None where they are; `record` takes what they say.
+        """Read the finished answer again after each document, if several share a row.
+
+        `apart` has them in separate rows, None if they already are. `record` gets the result.
         """
         ...
 
     def committed(self, commit: Commit) -> bool:
-        """Show a token, which is final. Returns whether the answer goes on."""
+        """Show a final token. Returns whether the answer goes on."""
         ...
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        """Show tokens behind the final ones, in place of those shown so before: they may be taken back."""
+        """Show provisional tokens in place of earlier ones."""
         ...
 
     def withdrawn(self, position: int) -> None:
-        """Never called: a shown token is final."""
+        """Never called: shown tokens are final."""
         ...
 
     def ended(self, failure: Exception | None) -> None:
-        """Nothing more will be shown; `failure` says why when the answer could not be completed."""
+        """End the output; `failure` explains an incomplete answer."""
         ...
 
 
 class DeviceHalf(Protocol):
-    """One answer on the device. Called from any thread; an exception from any method ends the answer."""
+    """One answer on the device. Any thread may call it; exceptions end the answer."""
 
     @property
     def over(self) -> bool:
@@ -156,86 +157,86 @@ class DeviceHalf(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether only the cloud can bring the answer forward."""
+        """Whether only the cloud can advance the answer."""
         ...
 
     @property
     def away(self) -> bool:
-        """Whether the cloud counts as away, so that nobody waits for its part of the report."""
+        """Whether the cloud counts as away; the report then does not wait for it."""
         ...
 
     def start(self, absence: str | None) -> None:
-        """Begin the answer; `absence` says why the cloud can't take part now, None when it can."""
+        """Begin the answer; `absence` explains a missing cloud."""
         ...
 
     def receive(self, message: Message) -> None:
-        """Take in a message of this session. Raises `ProtocolError` when it is malformed."""
+        """Process a message. Raises `ProtocolError` if it is malformed."""
         ...
 
     def without_cloud(self, sentence: str) -> None:
-        """Go on without the cloud; `sentence` tells the user why. Does nothing once the cloud's part is done."""
+        """Continue without the cloud for the reason `sentence`, unless its part is done."""
         ...
 
     def reconnected(self) -> None:
-        """Turn to a cloud, perhaps another one, that is connected again and does not know the session."""
+        """Use a reconnected, perhaps different cloud, which does not know the session."""
         ...
 
     def tick(self, now: float) -> None:
-        """Look at the clock, some fifty times a second."""
+        """Check the clock, about fifty times per second."""
         ...
 
     def end(self, failure: Exception | None) -> None:
-        """Stop here: cancelled, or failed."""
+        """Stop: cancelled or failed."""
         ...
 
     def report(self, closed: Closed | None) -> MethodReport:
-        """This method's part of the report; `closed` is the cloud's contribution, None if it did not come."""
+        """This method's report; `closed` is the cloud's, or None."""
         ...
 
 
 class CloudHalf(Protocol):
-    """One session on the cloud. Called from any thread; an exception from any method ends the session."""
+    """One session on the cloud. Any thread may call it; exceptions end the session."""
 
     began: float  # monotonic seconds
-    slow: bool  # messages take long to take in: they are received on a thread for that, in their order
+    slow: bool  # a separate thread receives messages, in order
 
     def begin(self) -> None:
-        """Start to work."""
+        """Start the work."""
         ...
 
     def check(self, message: Message) -> None:
-        """Refuse, on the link's thread, what takes no work to be refused. Asked of slow ones, before `receive`.
+        """Reject a message cheaply on the link's thread, before `receive`, if `slow`.
 
         Raises `ProtocolError`.
         """
         ...
 
     def receive(self, message: Message) -> None:
-        """Take in a message of this session. Raises `ProtocolError` when it is malformed."""
+        """Process a message. Raises `ProtocolError` if it is malformed."""
         ...
 
     def tick(self, now: float, run_ahead: int) -> None:
-        """Look at the clock; `run_ahead` is the most drafts that this cloud wants to hold."""
+        """Check the clock; `run_ahead` is this cloud's limit of held drafts."""
         ...
 
     def silent(self, now: float) -> float:
-        """Seconds since the device last sent something, or took something that it was sent."""
+        """Seconds since the device sent or accepted data."""
         ...
 
     def given_up(self) -> Error:
-        """The error for a device that was silent for too long."""
+        """The error for a silent device."""
         ...
 
     def finish(self, done: Callable[[], object]) -> None:
-        """Stop, and compute what the cloud's part of the report lacks; `done` is called then, from any thread."""
+        """Stop, complete the cloud's report, and call `done` on any thread."""
         ...
 
     def closing(self) -> Iterator[Message]:
-        """End the session; returns the messages of the cloud's part of the report, `Closed` the last."""
+        """End the session; yields the messages of the cloud's report, `Closed` last."""
         ...
 
     def end(self) -> None:
-        """Stop here: closed, cancelled, given up, or the device is gone."""
+        """Stop: closed, cancelled, given up, or the device is gone."""
         ...
 
 
@@ -245,71 +246,73 @@ class CloudContext:
 
     side: SideRuntime
     estimates: PeerEstimates  # of the device
-    send: Callable[[Message], int]  # returns the bytes, 0 for what was dropped
-    queued: Callable[[], int]  # bytes that wait in the link for the device
-    over: Callable[[CloudHalf], None]  # called when the session ends by itself, after the `Error` if it failed
-    # Told the bytes of KV memory that an answer needs, as its documents show them. Raises `NoPlace`.
+    send: Callable[[Message], int]  # returns the bytes sent, 0 if dropped
+    queued: Callable[[], int]  # bytes waiting in the link for the device
+    over: Callable[[CloudHalf], None]  # called when the session ends by itself, after any `Error`
+    # Reserves an answer's bytes of KV memory. Raises `NoPlace`.
     reserve: Callable[[CloudHalf, int], None]
-    decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode what its device did not ask for
-    tenant: Hashable = None  # whose answer it is, for the shares of work that each has; None: this daemon's user's
-    waited: Callable[[float], object] = lambda seconds: None  # told the seconds until there was memory
+    decodes_on: Callable[[], bool] = lambda: True  # whether an answer may decode unrequested
+    tenant: Hashable = None  # owner of the answer, for fair shares; None: this daemon's user
+    waited: Callable[[float], object] = lambda seconds: None  # gets the seconds of the wait for memory
 
     def failed(self, half: CloudHalf, session: int, failure: Exception) -> None:
-        """End the `session` of `half`: tell the device why, then this daemon."""
+        """Send the error to the device, then end the session here."""
         self.send(failure_message(session, failure))
         self.over(half)
 
 
 class Method(Protocol):
-    """A decoding method. Its module is light to import: the command line lists the options."""
+    """A decoding method. Its module imports quickly, for the command line's options."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # its options and their limits
 
     def check(self, request: Request) -> None:
-        """Raise `RequestError`, one sentence that names the field, for options that don't go together.
+        """Raise `RequestError`, one sentence naming the field, for incompatible options.
 
-        Numbers computed from private documents may leave the device under privacy 'balanced' only.
+        Numbers from private documents may leave the device only under privacy 'balanced'.
         """
         ...
 
     def opening(self, request: Request, opening: Open) -> Open:
-        """The session to open; `opening` has the values that all methods share."""
+        """The session to open, from the common values."""
         ...
 
     def device(self, context: DeviceContext) -> DeviceHalf:
-        """Make the device's half. Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
+        """Make the device's half. Raises `RequestError`, or `AnswerFailed` without a needed cloud."""
         ...
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
-        """Make the cloud's half. Raises `ValueError`, one sentence, for a request that can't be served."""
+        """Make the cloud's half. Raises `ValueError`, one sentence, for an unservable request."""
         ...
 
 
 # --- checks
-# Checks of options that several methods share. Each raises `RequestError`, one sentence that names the field.
+# Each raises `RequestError`, one sentence that names the field.
 
-# The sampler's own first.
+# Defaults first.
 CODECS: dict[str, tuple[Codec, ...]] = {
     "race": ("race",),
     "paper": ("top-p", "raw"),
     "rejection": ("race",),
 }
-TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # the samplers' own
+TOP_P = {"race": 1.0, "paper": 0.8, "rejection": 1.0}  # defaults
 
 
 def codec_of(request: Request) -> Codec:
-    """The codec of the drafts that are sent."""
     return request.codec or CODECS[request.sampler][0]
 
 
 def top_p_of(request: Request) -> float:
-    """The mass of each side's mixture that is kept; 1: all of it."""
+    """The kept mass of each side's mixture."""
     return TOP_P[request.sampler] if request.top_p is None else request.top_p
 
 
 def check_sampler(request: Request) -> None:
-    """Refuse another sampler's codec; 'mirrored' but for the race, as only there both sides find the same token."""
+    """Refuse another sampler's codec, and 'mirrored' without the race.
+
+    Only in the race do both sides find the same token.
+    """
     if request.sampler == "rejection":
         raise RequestError("Sampler 'rejection' is that of methods that draft and verify.", "sampler")
     allowed = CODECS[request.sampler]
@@ -321,7 +324,7 @@ def check_sampler(request: Request) -> None:
 
 
 def check_processors(request: Request) -> None:
-    """Refuse processors that are too long for the message that opens an answer."""
+    """Refuse processors too long for `Open`."""
     if len(encode_options(request).encode()) > LONGEST_PROCESSORS:
         raise RequestError(
             f"The format of the answer, its tools and the biases are too long: {LONGEST_PROCESSORS} bytes of JSON at "
@@ -331,7 +334,7 @@ def check_processors(request: Request) -> None:
 
 
 def check_documents(request: Request) -> None:
-    """Refuse patterns and files of a side whose documents take no part."""
+    """Refuse patterns and files of a side that takes no part."""
     for side, other, patterns in (
         ("device", "cloud", request.device_documents),
         ("cloud", "device", request.cloud_documents),
@@ -353,7 +356,6 @@ def check_documents(request: Request) -> None:
 
 
 def check_both_sources(request: Request) -> None:
-    """Refuse a request for one side's documents: the method needs both."""
     if request.sources != "both":
         raise RequestError(
             f"Method {request.method!r} joins both sides' documents: sources can't be {request.sources!r}.", "method"
@@ -361,7 +363,7 @@ def check_both_sources(request: Request) -> None:
 
 
 def check_logprobs(request: Request) -> None:
-    """Refuse log-probabilities where the device does not see both sides' distributions before a token is decided."""
+    """Refuse log-probabilities unless the device sees both distributions before each decision."""
     if request.top_logprobs is None:
         return
     if request.sampler != "race" or request.placement != "device" or request.sources == "cloud":

@@ -10,12 +10,12 @@ from common.methods.interface import Method, codec_of, top_p_of
 from common.processors.calls import encode_options
 from proto.messages import DRAWN_SEEDS, Open
 
-# More than clients may ask for: what one side does not list of the other's favourites counts as 0.
+# Above clients' limit, because a favourite missing in the other side's list counts as 0.
 LISTED_FOR_LOGPROBS = 64
 
 
 def session_number() -> int:
-    """A number for a session: of 32 bits and not 0, random, so that it tells nothing."""
+    """A random number, 32 bits and not 0, which reveals nothing."""
     return secrets.randbelow(2**32 - 1) + 1
 
 
@@ -27,10 +27,10 @@ def open_message(
     eos: tuple[int, ...],
     session: int | None = None,
 ) -> Open:
-    """A new session with all parameters of the answer's distribution.
+    """Make a session with all parameters of the answer's distribution.
 
-    `run_ahead` is the most drafts that the device holds undecided, `eos` are its model's end-of-sequence ids. Without a
-    number the `session` gets one.
+    `run_ahead` limits the device's undecided drafts. `eos` are its model's end-of-sequence ids. None draws a `session`
+    number.
     """
     opening = Open(
         session=session_number() if session is None else session,

@@ -1,1 +1,1 @@
-"""Aggregation of two drafts per token, one from each side's documents: speculatively, or token by token."""
+"""Aggregation of two drafts per token, one per side: speculative, or token by token."""

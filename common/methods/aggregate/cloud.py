@@ -22,19 +22,19 @@ FOREVER: Final = WaitLimits(float("inf"), float("inf"))
 
 
 class CloudAnswer(CloudPart):
-    """The cloud's half of an answer that a `Session` decides, alone or with the device; several methods share it."""
+    """The cloud's half of a `Session`; a base for several methods."""
 
     answer: SessionDriver
 
     def __init__(self, request: Open, context: CloudContext, participants: frozenset[Side], paper: MakeSampler) -> None:
-        """`paper` makes the paper's sampler. Raises `ValueError` for a request that can't be served."""
+        """Raises `ValueError` for a request that can't be served."""
         super().__init__(request, context)
         estimates, side = context.estimates, context.side
         session, self.drafter = open_session(
             "cloud", request, side.decoder, lambda: estimates.estimates, participants, paper
         )
-        self.slow = request.sampler == "paper"  # its drafts are whole distributions
-        self.branches = 1  # prefixes of one decode step, at most
+        self.slow = request.sampler == "paper"  # the paper's drafts are whole distributions
+        self.branches = 1  # most prefixes of one decode step
         recorder = self.recorder(session.aggregator, "device" not in participants)
         judged, tenant = self._judged, context.tenant
         self.answer = SessionDriver(session, self.announce, self, judged, side.decoding, recorder, tenant=tenant)
@@ -55,7 +55,6 @@ class CloudAnswer(CloudPart):
         return ROOM if self.branches > 1 else 0
 
     def announce(self, message: Message) -> None:
-        """Send a message of the session."""
         self.context.send(message)
 
     def retrieved(self, rows: PromptRows) -> None:
@@ -93,7 +92,7 @@ class CloudAnswer(CloudPart):
         self._second.stop()
 
     def finish(self, done: Callable[[], object]) -> None:
-        self.answer.end()  # nothing changes any more
+        self.answer.end()
         tokens = self.decided[: len(self.answer.record.shares)]
         self._second.begin(tokens, time.monotonic() - self.began, done)
 
@@ -122,4 +121,4 @@ class AggregateCloud(CloudAnswer):
     def retrieved(self, rows: PromptRows) -> None:
         super().retrieved(rows)
         if rows.prompt.absent and self.request.sources == "both":
-            self.answer.end()  # the device decides alone, so there is nothing to read
+            self.answer.end()  # the device decides alone

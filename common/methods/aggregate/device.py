@@ -20,7 +20,7 @@ from proto.messages import Close, Closed, Draft, Message, Open, Ready, Resolve, 
 
 
 class DeviceAnswer(OpenedPart):
-    """The device's half of an answer that a `Session` decides, alone or with the cloud; several methods share it."""
+    """The device's half of a `Session`; a base for several methods."""
 
     answer: SessionDriver
 
@@ -31,10 +31,7 @@ class DeviceAnswer(OpenedPart):
         paper: MakeSampler,
         observer: Observer | None = None,
     ) -> None:
-        """`paper` makes the paper's sampler. `observer` gets the session's tokens; None: `context` does, to show them.
-
-        Raises `RequestError`.
-        """
+        """`observer` gets the session's tokens; None: `context`. Raises `RequestError`."""
         super().__init__(context)
         side, opening, cloud = context.side, context.opening, context.cloud
         try:
@@ -62,22 +59,21 @@ class DeviceAnswer(OpenedPart):
         return self.answer.session.away
 
     def find(self, request: Open) -> PromptRows:
-        """This side's rows. On the retrieval thread."""
+        """Runs on the retrieval thread."""
         return self.context.side.retrieve(request, self.context.scope)
 
     def retrieved(self, rows: PromptRows) -> None:
-        """Note the device's documents for the report."""
         rows.note(self.context.record)
         self.answer.rows = len(rows.prompt.parts)
         self.context.reread(rows.apart, self.answer.record)
 
     def figures(self, closed: Closed | None, attribution: SourceShares, judged: bool = False) -> MethodReport:
-        """This method's part of the report; `judged`: it compares both sides' drafts with targets."""
+        """This method's report; `judged`: it compares both sides' drafts with targets."""
         counters, outcome = self.answer.session.counters, self.answer.record
         tokens = len(self.context.record.token_times)
         disagreements = counters.disagreements
         if closed is not None:
-            # Where the device decided alone, the cloud may have decided for both, and neither computes wrongly.
+            # The cloud may have decided positions that the device decided alone; that is no error.
             disagreements = min(tokens, max(0, closed.disagreements - len(counters.degraded)))
         accepted, rollbacks = self._judged(closed, tokens)
         return MethodReport(
@@ -112,24 +108,24 @@ class DeviceAnswer(OpenedPart):
         )
 
     def _judged(self, closed: Closed | None, tokens: int) -> tuple[int, int]:
-        """The cloud's drafts that became one of the `tokens`, and those that did not.
+        """The cloud's accepted and rejected drafts.
 
-        The cloud's own count is taken where the device has not seen all of its drafts, as far as it can be true.
+        Uses the cloud's own counts, within bounds, if the device has not seen all drafts.
         """
         session = self.answer.session
         counters, config = session.counters, session.config
         accepted, rollbacks = counters.accepted["cloud"], counters.rollbacks["cloud"]
         decides = config.placement == "device" and "device" in config.participants
-        # The cloud's session may have begun behind a lost connection.
+        # The cloud's session may have begun after a lost connection.
         if closed is None or decides or closed.accepted + closed.rollbacks < accepted + rollbacks:
             return accepted, rollbacks
-        # It judges one at a position, and decides no further ahead of the answer than this side has drafted.
+        # The cloud judges one draft per position, and is never further ahead than this side's drafts.
         most = tokens + counters.drafted
         accepted = min(closed.accepted, most)
         return accepted, min(closed.rollbacks, most - accepted)
 
 
-CLOUD_PATIENCE = 15.0  # least seconds between two tokens of an answer from the cloud's documents alone
+CLOUD_PATIENCE = 15.0  # least seconds between two tokens from the cloud's documents alone
 SILENT = "The cloud stopped answering, and only its documents were asked for."
 
 
@@ -182,7 +178,7 @@ class AggregateDevice(DeviceAnswer):
                 self.answer.receive(message)
                 self.ready(message)
                 if not message.titles and self._with_both:
-                    self.send(Close(message.session, 0))  # without documents the cloud has no part in the answer
+                    self.send(Close(message.session, 0))  # the cloud has no documents
                     context.phase.leave()
 
     def without_cloud(self, sentence: str) -> None:

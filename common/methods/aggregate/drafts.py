@@ -1,9 +1,8 @@
-"""Drafts of one session, this side's and the other's (DRAGON §3: Draft Queues).
+"""The drafts of one session, local and remote (DRAGON §3: Draft Queues).
 
-This side's are a tree of prefixes that may become the answer's. Its root is the committed prefix. A prefix that was
-decoded has a draft: the distribution behind it, of which the drafted token is the fastest. The chain follows these
-from the root. Branches are prefixes that leave it by another token, whose chance is foreseen: if such a token is the
-target, the draft behind it is there already, and a rejection costs no round trip.
+The local drafts form a tree of prefixes with the committed prefix as root. A decoded prefix has a draft: its next
+distribution, whose fastest token is drafted. The chain follows the drafted tokens from the root. Branches leave the
+chain by likely tokens. If the target is on a branch, its draft exists already, and the rejection costs no round trip.
 """
 
 from __future__ import annotations
@@ -21,30 +20,29 @@ from common.estimates.estimators import FAINT, SpeculationLimits
 from proto.codes import EMPTY, extend
 
 # --- foresight
-# Chances of the tokens that may turn out to be the target, as one side foresees them from its own race.
+# Chances of tokens to be the target, foreseen from one side's own race.
 #
-# Both sides share all randomness. So a side that knows its own race nearly knows how each token fares in the race of
-# both: the target is among its fastest few, in proportion to a power of the speed. The power is learned from the
-# decided positions: the better the sides agree, the higher it is.
+# Both sides share all randomness, so the target is among a side's fastest few tokens. Its chance is proportional to a
+# power of its speed. The power, learned from decided positions, grows with the agreement of the sides.
 
-Rivals = Sequence[tuple[int, float]]  # a side's fastest tokens with the logarithms of their speeds, its draft first
+Rivals = Sequence[tuple[int, float]]  # fastest tokens of a side with log speeds, its draft first
 
-_FIRST: Final = 3.0  # the power before any position was decided
-_SURE: Final = 1.0  # information (1 / variance) that it counts for
-_MEMORY: Final = 60.0  # positions that are remembered: what the older ones told is forgotten
+_FIRST: Final = 3.0  # initial power
+_SURE: Final = 1.0  # information (1 / variance) of the initial power
+_MEMORY: Final = 60.0  # positions
 _LEAST: Final = 0.2
 _MOST: Final = 40.0
 
 
 @dataclass(slots=True)
 class Foresight:
-    """The power, learned online: a Newton step per decided position (the likelihood is concave in it)."""
+    """The power, learned by one Newton step per decided position (concave likelihood)."""
 
     power: float = _FIRST
     _information: float = _SURE
 
     def chances(self, rivals: Rivals) -> list[float]:
-        """Chance of each of `rivals` to be the target, the first of which is the fastest. They sum to 1."""
+        """Each rival's chance to be the target; the fastest is first, the sum 1."""
         if not rivals:
             return []
         first = rivals[0][1]
@@ -53,14 +51,14 @@ class Foresight:
         return [weight / total for weight in weights]
 
     def observe(self, rivals: Rivals, target: int) -> None:
-        """Learn that the token `target` won. Nothing is learned from a target that is none of `rivals`."""
+        """Learn from the winner `target`, if among `rivals`."""
         won = next((speed for token, speed in rivals if token == target), None)
         if won is None:
             return
         chances = self.chances(rivals)
         mean = sum(chance * speed for chance, (_, speed) in zip(chances, rivals, strict=True))
         variance = sum(chance * (speed - mean) ** 2 for chance, (_, speed) in zip(chances, rivals, strict=True))
-        # Counted in positions: a low power tells much of each, and would outweigh all that a higher one tells later.
+        # Memory counts positions: at a low power, one position's information would outweigh all later ones.
         self._information = max(_SURE, self._information * (1.0 - 1.0 / _MEMORY) + variance)
         self.power = min(max(self.power + (won - mean) / self._information, _LEAST), _MOST)
 
@@ -70,10 +68,10 @@ class Foresight:
 
 @dataclass(frozen=True, slots=True)
 class DraftWork(TreeWork):
-    """A decode step: the wanted distributions are those behind `prefixes`, the chain's first."""
+    """A step for the distributions after `prefixes`."""
 
     prefixes: tuple[tuple[int, int], ...] = ()  # position and digest of each
-    chained: bool = True  # the first of them is the chain's; the others are branches
+    chained: bool = True  # the first prefix is on the chain, the others on branches
 
     @property
     def position(self) -> int:
@@ -94,40 +92,40 @@ class DraftWork(TreeWork):
 
 # --- tree
 
-MOST_BRANCHES: Final = 128  # prefixes beside the chain that are held decoded
-ROOM: Final = 64  # tokens of branches that rows shall hold beside a whole answer
-MOST_CANDIDATES: Final = 1024  # remembered ones, before those that were decoded or dropped are looked for
-FAINTEST: Final = FAINT**2  # chance of a branch that is remembered: it grows while its prefix is being decided
+MOST_BRANCHES: Final = 128  # decoded prefixes beside the chain
+ROOM: Final = 64  # tokens for branches in the rows, beyond an answer
+MOST_CANDIDATES: Final = 1024  # remembered prefixes, before a clean-up
+FAINTEST: Final = FAINT**2  # least chance of a remembered branch, which grows as its prefix is decided
 
 
 class Node:
-    """A prefix of the answer beyond the committed one, or that one itself."""
+    """A prefix of the tree."""
 
     __slots__ = ("chance", "children", "digest", "draft", "dropped", "parent", "position", "rivals", "token")
 
     def __init__(self, parent: Node | None, token: int, position: int, digest: int, chance: float) -> None:
         self.parent = parent
-        self.token = token  # the prefix's last
-        self.position = position  # tokens of the prefix
+        self.token = token  # the last
+        self.position = position  # length
         self.digest = digest
-        self.chance = chance  # logarithm, from the answer's beginning on
+        self.chance = chance  # logarithm, from the answer's beginning
         self.draft: SideDraft | None = None
-        self.rivals: Rivals = ()  # of its draft, where branches are wanted
+        self.rivals: Rivals = ()  # of its draft, if branching
         self.children: dict[int, Node] = {}
-        self.dropped = False  # no prefix of the answer any more
+        self.dropped = False  # rejected
 
 
 class PrefixTree:
-    """The prefixes to decode next, and the drafts behind those that were decoded."""
+    """The local drafts, and the prefixes to decode next."""
 
     def __init__(self, retain: int, eos: frozenset[int], max_tokens: int, rivals: Callable[[View], Rivals]) -> None:
-        """Up to `retain` decided drafts are kept until the other side has decided their positions, too: where both
-        sides decide for themselves, it may be behind and still need them. `rivals` gives the fastest tokens of a
-        draft's view.
+        """Keep up to `retain` decided drafts until the other side has decided them.
+
+        Where both sides decide, the slower one may still need them. `rivals` lists a view's fastest tokens.
         """
         self.foresight = Foresight()
-        self.branches = 0  # drafts behind them so far
-        self.used = 0  # of them, those behind a target that was not drafted
+        self.branches = 0  # drafts on branches
+        self.used = 0  # rejections that continued on a branch
         self._eos = eos
         self._max_tokens = max_tokens
         self._rivals_of = rivals
@@ -137,17 +135,16 @@ class PrefixTree:
 
     def _start(self, root: Node) -> None:
         self.root = root
-        self._decoded: dict[int, Node] = {}  # by digest, in the order of decoding
-        self.footprint = 0  # of their drafts on the other side, in bytes
-        self._candidates: list[tuple[float, int, Node]] = []  # a heap of what could be decoded, the likeliest first
+        self._decoded: dict[int, Node] = {}  # by digest, in decoding order
+        self.footprint = 0  # bytes of their drafts on the other side
+        self._candidates: list[tuple[float, int, Node]] = []  # heap, likeliest first
         self._asked: list[Node] = []
-        self._chained: Node | None = None  # of them, the one at the chain's end
+        self._chained: Node | None = None  # at the chain's end
 
     # --- what was drafted
 
     @property
     def chain(self) -> tuple[int, ...]:
-        """The drafted tokens behind the committed prefix, each behind those before it."""
         tokens: list[int] = []
         node: Node | None = self.root
         while node is not None and node.draft is not None:
@@ -156,23 +153,23 @@ class PrefixTree:
         return tuple(tokens)
 
     def first(self) -> SideDraft | None:
-        """The draft behind the committed prefix."""
+        """The draft after the committed prefix."""
         return self.root.draft
 
     def since(self, position: int) -> list[SideDraft]:
-        """The drafts from `position` on, decided ones that are kept included; those that follow one come after it."""
+        """The drafts from `position` on, retained ones first."""
         held = (node.draft for node in self._decoded.values() if node.draft is not None)
         return [draft for draft in (*self._retired, *held) if draft.position >= position]
 
     def find(self, position: int, digest: int) -> SideDraft | None:
-        """The draft made at `position` after `digest`, outstanding or lately decided."""
+        """The draft at `position` after `digest`, undecided or retained."""
         node = self._decoded.get(digest)
         if node is not None:
             return node.draft if node.position == position else None
         return next((each for each in self._retired if (each.position, each.digest) == (position, digest)), None)
 
     def complete(self, position: int, digest: int, view: View) -> None:
-        """Attach the looked-up `view` to the outstanding draft made at `position` after `digest`."""
+        """Attach the looked-up `view` to the undecided draft."""
         node = self._decoded.get(digest)
         if node is not None and node.position == position and node.draft is not None:
             node.draft.completed = view
@@ -180,7 +177,7 @@ class PrefixTree:
     # --- what to decode
 
     def ask(self, epoch: int, committed: Sequence[int], ahead: SpeculationLimits) -> DraftWork | None:
-        """The next step: the end of the chain, and the likeliest branches that are worth it. None: nothing is."""
+        """The next step: the chain's end and worthwhile branches; None if empty."""
         for node in self._asked:
             if node is not self._chained:
                 self._remember(node)
@@ -194,7 +191,6 @@ class PrefixTree:
         return self._work(epoch, committed) if self._asked else None
 
     def _end(self) -> Node:
-        """The prefix at the chain's end, which is not decoded."""
         node = self.root
         while node.draft is not None:
             token = node.draft.view.token
@@ -207,11 +203,10 @@ class PrefixTree:
         return beyond < ahead.max_drafts and node.position < self._max_tokens and node.token not in self._eos
 
     def _branches(self, ahead: SpeculationLimits, end: Node) -> list[Node]:
-        """The likeliest prefixes beside the chain's `end`."""
         found: list[Node] = []
         later: list[tuple[float, int, Node]] = []
         faint, worth = self.root.chance + log(FAINT), self.root.chance + log(ahead.min_chance)
-        chain = end.position - self.root.position  # drafts of it; they and those to come need room, too
+        chain = end.position - self.root.position  # drafts of the chain, which needs room
         left = self._max_tokens - self.root.position
         held = len(self._decoded) + len(self._asked)
         room = (
@@ -235,7 +230,7 @@ class PrefixTree:
         return found
 
     def _work(self, epoch: int, committed: Sequence[int]) -> DraftWork:
-        """The step that decodes what was asked for, behind the longest path that all live prefixes share."""
+        """Decode the requested prefixes after the path common to all live ones."""
         asked = set(self._asked)
         path, node = list(committed), self.root
         while node not in asked:
@@ -259,10 +254,7 @@ class PrefixTree:
     # --- events
 
     def drafted(self, draft: SideDraft, branching: bool) -> bool:
-        """Take in a draft that was asked for; False when its position was decided or its prefix rejected meanwhile.
-
-        `branching`: branches beside its token may be wanted.
-        """
+        """Add a draft; False if its prefix was decided or rejected. `branching`: prepare branches."""
         asked = (each for each in self._asked if (each.digest, each.position) == (draft.digest, draft.position))
         node = next(asked, None)
         if node is None:
@@ -277,7 +269,6 @@ class PrefixTree:
         return True
 
     def _branch(self, node: Node) -> None:
-        """Remember what may follow a decoded prefix."""
         assert node.draft is not None
         rivals = node.rivals = self._rivals_of(node.draft.view)
         faintest = self.root.chance + log(FAINTEST)
@@ -286,7 +277,7 @@ class PrefixTree:
                 self._remember(self._child(node, token, node.chance + log(chance)))
 
     def commit(self, token: int) -> bool:
-        """Make `token` the committed prefix's next. Returns whether what was asked for has become useless by that."""
+        """Append `token` to the committed prefix. Returns whether the requested step is useless now."""
         old = self.root
         new = old.children.pop(token, None)
         for node in islice(_below(old), 1, None):
@@ -304,19 +295,19 @@ class PrefixTree:
         self.used += rejected and new.draft is not None
         asked = self._asked
         useless = all(node.dropped for node in asked)
-        old.dropped = True  # it may be remembered still
+        old.dropped = True  # may still be in `_candidates`
         self._asked = [node for node in asked if not node.dropped]
         if asked:
             return useless
         return rejected and new.draft is None
 
     def settle(self, position: int) -> None:
-        """Let go of decided drafts before `position`: the other side has decided that far."""
+        """Drop retained drafts before `position`: the other side has decided them."""
         while self._retired and self._retired[0].position < position:
             self._retired.popleft()
 
     def clear(self, position: int, digest: int) -> None:
-        """Forget all drafts, decided ones included: the prefix itself was cut, to `position` tokens."""
+        """Restart at a prefix cut to `position` tokens."""
         for node in _below(self.root):
             node.dropped = True
         self._retired.clear()
@@ -344,13 +335,12 @@ class PrefixTree:
         self._forget(node)
 
     def _forget(self, node: Node) -> None:
-        """Hold the draft behind a prefix no longer, if there is one."""
         self._decoded.pop(node.digest, None)
         self.footprint -= 0 if node.draft is None else node.draft.footprint
 
 
 def _below(root: Node) -> Iterator[Node]:
-    """`root` and all that follow it, each before those that follow it."""
+    """`root` and its descendants, parents first."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -359,19 +349,17 @@ def _below(root: Node) -> Iterator[Node]:
 
 
 # --- remote
-# The other side's drafts of one session (DRAGON §3: Draft Queues).
 
-BRANCHES = 64  # drafts kept per position: prefixes that are still possible
+BRANCHES = 64  # drafts kept per position
 MOST = 1024  # drafts kept in all
-MOST_BYTES = 2**26  # that they take, but for one draft, which may take more
-ENOUGH_BYTES = 3 * 2**24  # of undecided drafts: with so many, a side makes no more before some are decided
+MOST_BYTES = 2**26  # a single draft may exceed it
+ENOUGH_BYTES = 3 * 2**24  # of undecided drafts, at which a side stops drafting
 
 
 class RemoteDrafts:
-    """The other side's drafts, keyed by position and by the prefix that they were made after.
+    """The other side's drafts by position and prefix digest.
 
-    A draft of a rejected prefix can't be found under the committed one, so it is never aggregated: that is the
-    fence. Of each position the newest prefixes are kept, so a tree of drafts needs no other container.
+    A draft after a rejected prefix is never found, so never aggregated. Each position keeps its newest prefixes.
     """
 
     def __init__(self) -> None:
@@ -388,13 +376,13 @@ class RemoteDrafts:
         if len(branches) > BRANCHES:
             self._drop_oldest(position)
         while self._count > MOST or (self._bytes > MOST_BYTES and self._count > 1):
-            self._drop_oldest(max(self._drafts))  # of the position that is decided last
+            self._drop_oldest(max(self._drafts))  # of the furthest position
 
     def get(self, position: int, digest: int) -> SideDraft | None:
         return self._drafts.get(position, {}).get(digest)
 
     def decide(self, position: int, digest: int) -> tuple[SideDraft | None, int]:
-        """Remove the drafts for `position`; returns the one made after `digest`, and the number of the others."""
+        """Remove a position's drafts. Returns the one after `digest` and the number of others."""
         branches = self._drafts.pop(position, {})
         self._count -= len(branches)
         self._bytes -= sum(each.footprint for each in branches.values())

@@ -1,4 +1,4 @@
-"""A session as the daemon's threads share it."""
+"""A session for the daemon's threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proto.messages import Draft, Message, Open, Side, Target
 
 
 class SessionDriver(Driver):
-    """A session with its lock, its part of the engine's work, and its clock."""
+    """A session with its lock, engine part and clock."""
 
     def __init__(
         self,
@@ -38,9 +38,10 @@ class SessionDriver(Driver):
         preview: Preview | None = None,
         tenant: Hashable = None,
     ) -> None:
-        """`observe_acceptance` is called with the commits that were decided between both sides' drafts; `waited` is
-        told what the other side was waited for, in seconds, on the scheduler thread. `tenant` is charged for values
-        that are looked up: those that the other side asks for, and those that its drafts leave open on this one.
+        """`observe_acceptance` gets the commits that both sides' drafts decided.
+
+        `waited` gets the seconds of each wait for the other side, on the scheduler thread. `tenant` pays for look-ups:
+        for the other side, and because of its drafts.
         """
         super().__init__(session.role, session, [engine], send, observer, recorder, preview)
         self.session = session
@@ -49,13 +50,13 @@ class SessionDriver(Driver):
         self._engine = engine
         self._tenant = tenant
         self.rows = 1  # of this side's documents
-        self.room = 0  # tokens of branches that they hold
+        self.room = 0  # tokens of branches in them
         self._watch = Watch(waited)
 
     # --- events, from any thread
 
     def receive(self, message: Message) -> None:
-        """Take in a message, on the link thread. Raises `ProtocolError` when it is malformed."""
+        """Process a message, on the link thread. Raises `ProtocolError` if it is malformed."""
         arrived = time.monotonic_ns()
         with self.lock:
             if self.recorder is not None:
@@ -66,7 +67,7 @@ class SessionDriver(Driver):
 
     @property
     def trips(self) -> float | None:
-        """Round trips that a rejection of this side's drafts waits for; None where there is nothing to branch for."""
+        """Round trips per rejected draft; None if branches are useless."""
         session = self.session
         if not self._both or session.away:
             return None
@@ -75,7 +76,7 @@ class SessionDriver(Driver):
         return float(session.aggregator != self.role)
 
     def poll(self, now: float, limits: WaitLimits, ahead: SpeculationLimits) -> bool:
-        """Look at the clock, on the scheduler thread, from time to time. Returns whether patience has ended."""
+        """Check the clock, on the scheduler thread. Returns whether patience has ended."""
         with self.lock:
             if self.over:
                 return False
@@ -88,15 +89,13 @@ class SessionDriver(Driver):
             return ended
 
     def go_alone(self) -> None:
-        """Carry on without the cloud, which is known to be away."""
         self.apply(self.session.out_of_patience)
 
     def without_documents(self) -> None:
-        """Note that this side has retrieved no documents."""
         self.apply(lambda: self.session.without_documents(self.role))
 
     def rejoined(self, changed: bool = False) -> int:
-        """Tell the reconnected cloud where this answer stands; see `Session.rejoined`. Returns the position."""
+        """Rejoin the cloud (`Session.rejoined`). Returns the position."""
         with self.lock:
             position = self.session.position
             self.apply(lambda: self.session.rejoined(changed))
@@ -108,7 +107,6 @@ class SessionDriver(Driver):
         return self.session.work
 
     def _drawn(self, work: DraftWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> list[Action]:
-        """Hand the drafts of a step to the session."""
         actions: list[Action] = []
         for (position, digest), draft in zip(work.prefixes, drawn, strict=True):
             draft.position, draft.digest, draft.decode_time = position, digest, int(seconds * 1e6)
@@ -123,7 +121,6 @@ class SessionDriver(Driver):
 
     @property
     def _both(self) -> bool:
-        """Whether both sides draft: alone, one accepts whatever it drafts."""
         return len(self.session.config.participants) == 2
 
     def act(self, action: object) -> bool:
@@ -134,15 +131,15 @@ class SessionDriver(Driver):
             return self._announce(action.message)
         if isinstance(action, Commit) and action.accepted and not action.degraded and self._both:
             self._observe_acceptance(action)
-        return super().act(action) or self.role == "cloud"  # which stays until the device is done
+        return super().act(action) or self.role == "cloud"  # the cloud stays until the device is done
 
     def _announce(self, message: Target) -> bool:
-        """Send decided tokens, but for those behind the end of the answer: a stop string may be met before them."""
+        """Send decided tokens up to the answer's end, perhaps at a stop string."""
         tokens = message.tokens[: max(0, len(self.record.shares) - message.position)]
         return not tokens or super().act(Send(replace(message, tokens=tokens)))
 
     def _look_up(self, action: LookUp) -> None:
-        """Compute what is asked, on the engine's thread, which owns the mixtures."""
+        """Runs on the engine's thread, which owns the mixtures."""
         if self.over:
             return
         try:
@@ -153,11 +150,10 @@ class SessionDriver(Driver):
 
 
 # --- setup
-# Construction of a session and its sampler from the message that opened it, the same on both sides.
 
 
 class AnswerSampler(SessionSampler, Drafter, Protocol):
-    """A sampler of one side of an answer: it drafts, and a session aggregates by it."""
+    """Drafts and aggregates for one side of an answer."""
 
 
 MakeSampler = Callable[[Side, Open, int], AnswerSampler]
@@ -171,14 +167,14 @@ def open_session(
     participants: frozenset[Side],
     paper: MakeSampler,
 ) -> tuple[Session, AnswerSampler]:
-    """Build `role`'s session of the answer that `request` describes, and its sampler; `paper` makes that of the paper.
+    """Build `role`'s session and sampler; `paper` makes the paper's sampler.
 
-    Raises `ValueError` for what can't be served.
+    Raises `ValueError` for a request that can't be served.
     """
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
     sampler = make_sampler(role, request, decoder.vocabulary, paper)
-    # The paper's sampler comes with the paper's rule of placement.
+    # The paper's sampler implies the paper's placement rule.
     published = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, published, request.first)
     config = SessionConfig(
@@ -193,10 +189,7 @@ def open_session(
 
 
 def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler) -> AnswerSampler:
-    """The sampler of `role` for one answer; `paper` makes that of the paper.
-
-    Raises `ValueError`, one sentence, for options that don't go together.
-    """
+    """Build `role`'s sampler. Raises `ValueError`, one sentence, for incompatible options."""
     if request.sampler != "race":
         return paper(role, request, vocabulary)
     if request.codec != "race":
@@ -208,7 +201,7 @@ def make_sampler(role: Side, request: Open, vocabulary: int, paper: MakeSampler)
         vocabulary,
         request.likeliest,
         exact=request.exact,
-        # If the device keeps its distributions to itself, its questions must not reveal them either.
+        # A device that keeps its distributions must not reveal them by questions.
         hide_ids=request.placement == role == "device",
         logprobs=request.likeliest if role == "device" else 0,
     )

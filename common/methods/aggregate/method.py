@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 # --- request
-# Options of speculative aggregation.
 
 
 class SpeculativeRequest(Request):
-    """A request whose answer both sides decode ahead."""
+    """A request that both sides decode ahead."""
 
     branches: int = Field(
         default=8, ge=1, le=16, description="Most prefixes that a side decodes in one step; 1: its own drafts alone"
@@ -29,7 +28,7 @@ class SpeculativeRequest(Request):
 
 
 def branches_of(request: Request) -> int:
-    """Most prefixes of one decode step: the paper's sampler can't tell what may be the target beside its draft."""
+    """Most prefixes per step; the paper's sampler can't foresee targets."""
     return request.branches if isinstance(request, SpeculativeRequest) and request.sampler == "race" else 1
 
 
@@ -37,13 +36,13 @@ def branches_of(request: Request) -> int:
 
 
 class Speculative:
-    """Both sides draft ahead of the decided tokens; a rejected draft is rolled back with those after it."""
+    """Both sides draft ahead; a rejection rolls back all later drafts."""
 
     name: ClassVar[str] = "speculative"
     request: ClassVar[type[Request]] = SpeculativeRequest
 
     def __init__(self, paper: MakeSampler) -> None:
-        """`paper` makes the paper's sampler, for requests that name it."""
+        """`paper` makes the paper's sampler."""
         self._paper = paper
 
     def check(self, request: Request) -> None:
@@ -59,7 +58,7 @@ class Speculative:
     def opening(self, request: Request, opening: Open) -> Open:
         if request.sources != "cloud":
             return opening
-        # Alone, the cloud needs nobody's draft: it decides and announces.
+        # The cloud alone decides and announces.
         return replace(opening, sources="cloud", placement="cloud")
 
     def device(self, context: DeviceContext) -> DeviceHalf:

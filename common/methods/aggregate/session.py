@@ -1,47 +1,44 @@
-"""One side of one answer as a pure state machine (DRAGON §4.2, with the fences that a real network needs).
+"""One side of an answer as a state machine (DRAGON §4.2, with network fences).
 
 Theory of operation
 ===================
 
-Everything that decides the answer's tokens is in this file; the drafts themselves are kept by `drafts.py`. Both
-daemons, the simulator and the tests drive the same object. They report events: a draft was made, a message came, the
-clock ended the patience. The session returns actions, which the caller carries out. It reads no clock and touches no
-socket, model or thread. One caller at a time may use it.
+This file decides the answer's tokens; `drafts.py` keeps the drafts. The daemons, the simulator and the tests report
+events: a draft, a message, the end of patience. The session returns actions for the caller. It uses no clock, socket,
+model or thread. One caller at a time may use it.
 
-**The answer grows by decisions.** Each side drafts tokens behind the decided ones and sends what it knows of their
-distributions. The decision of a position needs both sides' drafts for it. The tokens that are decided are the committed
-prefix. If a side drafted another token than the decided one, it drops that draft and those that follow it.
+**Decisions.** Each side drafts tokens after the committed prefix, the decided tokens. It sends data on their
+distributions. A decision needs both sides' drafts of the position. A side with a different draft drops it and all later
+ones.
 
-**One side decides each position.** The state says which one:
+**One side decides each position.** The state names it:
 
     decides   This side decides the next position and announces the token in a `Target`.
-    follows   The other side does. This side takes its targets over.
-    alone     Only on the device: the cloud is away. The device decides by its own drafts where the cloud's are missing.
+    follows   The other side decides. This side takes over its targets.
+    alone     Only on the device: the cloud is away. The device's own draft decides where the cloud's is missing.
 
-Each decision names the side that decides the next position, by the rule of the placement. Under placement 'mirrored'
-that is always the device, and the cloud, which follows it, decides as well, so that nobody waits. A side also decides
-every position while the other one takes no part. `TRANSITIONS` has all changes of the state:
+Each decision names the next decider by the placement's rule. Under placement 'mirrored' that is the device. The cloud
+follows but decides as well, so that neither side waits. A side also decides while the other takes no part.
+`TRANSITIONS` lists the state changes:
 
     event                                                 decides    follows    alone
     this side         this side is to decide next         decides    decides    decides
     other side        the other side is to decide next    follows    follows    follows *
     out of patience   the cloud was silent for too long   alone      alone *    alone
 
-**Terms.** The device shows the tokens, so it has authority over the answer. At a * it takes the aggregation from the
-cloud, or gives it back. Both begin a new term, and a `Sync` with the committed prefix tells the cloud, which follows.
-So does a reconnected cloud, which gets a new term, too. Within a term only one side decides: a `Target` of another term
-is dropped.
+**Terms.** The device shows the tokens, so it has authority. At a * it takes the aggregation from the cloud or gives it
+back. Each * and each reconnection begins a new term, announced by a `Sync` with the committed prefix. The cloud
+follows. Within a term only one side decides. A `Target` of another term is dropped.
 
-**Fences.** A draft is stored by the digest of its prefix. A draft behind a rejected prefix is never found, and so is
-never aggregated. Decided tokens that come twice change nothing. A side that lacks the tokens before a `Target` asks for
-the whole prefix with a `Sync`. If tokens differ, the cloud withdraws its own. The device has shown its own and keeps
-them.
+**Fences.** A draft is stored by the digest of its prefix. So a draft after a rejected prefix is never found or
+aggregated. Repeated decided tokens change nothing. A side that lacks the tokens before a `Target` requests them with a
+`Sync`. If tokens differ, the cloud withdraws its own. The device keeps the tokens that it has shown.
 
-**Questions.** The lists of both drafts may be too short to prove which token wins. Then `Questions` asks the other side
-for the values that are missing, once, or has them looked up on this side.
+**Questions.** Both drafts' lists may be too short to prove the winner. `Questions` then asks the other side once for
+the missing values, or has this side look them up.
 
-**Two sides or one.** A side without documents for the question has no weight. If the cloud has none, it leaves the
-answer. If the device has none, it need not draft, once the cloud knows it.
+**One side.** A side without documents has no weight. A cloud without documents leaves the answer. A device without
+documents need not draft once the cloud knows.
 """
 
 from __future__ import annotations
@@ -79,66 +76,66 @@ TRANSITIONS: Final[Mapping[tuple[SessionState, SessionEvent], SessionState]] = {
     ("alone", "other side"): "follows",
     ("alone", "out of patience"): "alone",
 }
-NEW_TERM: Final = (("follows", "alone"), ("alone", "follows"))  # changes that begin one
+NEW_TERM: Final = (("follows", "alone"), ("alone", "follows"))  # changes that begin a new term
 
-TOKENS_PER_TARGET: Final = 1024  # a longer run of decided tokens is announced in several messages
-MOST_LOOK_UPS: Final = 4  # for the other side at a time; a question beyond is dropped, and repeated after a `Sync`
+TOKENS_PER_TARGET: Final = 1024  # a longer run takes several messages
+MOST_LOOK_UPS: Final = 4  # at a time for the other side; more are dropped, and repeated after a `Sync`
 
 
 # --- what a session needs
 
 
 class SessionSampler(Protocol):
-    """A sampler as the session uses it: aggregates two views and speaks their payloads."""
+    """A sampler that aggregates two views and codes their payloads."""
 
     def pack(self, view: Any) -> bytes:
-        """The payload that makes a local view known to the other side, or has made a remote one known to this side."""
+        """The payload that describes a view."""
         ...
 
     def read(self, side: Side, position: int, payload: bytes) -> View:
-        """The remote view in a draft's payload. Raises `ProtocolError` when it is malformed."""
+        """Decode a remote view. Raises `ProtocolError` if it is malformed."""
         ...
 
     def footprint(self, view: Any) -> int:
-        """Bytes that a remote view takes, about, or a local one on the other side."""
+        """Approximate bytes of a view on the side that received it."""
         ...
 
     def aggregate(self, role: Side, position: int, device: Any, cloud: Any, evidence: tuple[float, float]) -> Outcome:
-        """Decide from both views; `evidence` is log h of (device, cloud). `role` says which view is local."""
+        """Decide from both views, of which `role`'s is local; `evidence` is log h of (device, cloud)."""
         ...
 
     def alone(self, view: Any) -> Logprobs | None:
-        """Log-probabilities for a view's own token, where that is decided by it alone; None unless asked for."""
+        """Log-probabilities for the token of a lone view; None unless requested."""
         ...
 
     def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
-        """The fastest tokens of a local view's race with the logarithms of their speeds, the draft first.
+        """The fastest few tokens of a local view with log speeds, the draft first.
 
-        A few are enough. Returns none if the sampler can't tell which tokens may be the target.
+        Empty if the sampler can't foresee the target.
         """
         ...
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
-        """Raise `ProtocolError` for a `Resolve` that can't be asked of this side's views."""
+        """Raise `ProtocolError` for an invalid `Resolve`."""
         ...
 
     def supply(self, view: Any, ids: Sequence[int], depth: int) -> bytes:
-        """The payload that answers a `Resolve` from a local view; computed over the whole vocabulary."""
+        """Answer a `Resolve` from a local view, over the whole vocabulary."""
         ...
 
     def complete(self, view: Any, position: int, ids: Sequence[int], depth: int, payload: bytes) -> View:
-        """The view with the values added that a payload of `supply` carries.
+        """Add the values of a `supply` payload to a view.
 
-        Raises `ProtocolError` if it carries other values than those of `ids` and `depth`.
+        Raises `ProtocolError` for values other than those of `ids` and `depth`.
         """
         ...
 
 
 class PlacementPolicy(Protocol):
-    """Names the next aggregator (§5.1)."""
+    """Chooses the next aggregator (§5.1)."""
 
     def next_aggregator(self, position: int, accepted: Mapping[Side, bool]) -> Side:
-        """The side that decides `position`; `accepted` are the outcomes of the known drafts of the position before."""
+        """The decider of `position`; `accepted` judges the previous position's known drafts."""
         ...
 
 
@@ -151,11 +148,11 @@ class SessionConfig:
     eos: frozenset[int]
     max_tokens: int
     vocabulary: int  # all token ids are below it
-    participants: frozenset[Side] = frozenset({"device", "cloud"})  # the sides whose documents count
-    window: int = 256  # drafts further than this beyond the committed prefix are refused
+    participants: frozenset[Side] = frozenset({"device", "cloud"})  # sides whose documents count
+    window: int = 256  # most drafts beyond the committed prefix
 
     def shares(self, side: Side) -> bool:
-        """Whether `side` sends its distributions to the other one."""
+        """Whether `side` sends its distributions."""
         if len(self.participants) < 2:
             return False
         return self.placement in ("greedy", "random", "mirrored") or self.placement != side
@@ -166,9 +163,9 @@ class SessionConfig:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """An order to compute values that a local draft's list lacks (`SessionSampler.supply`).
+    """Values to compute for a local draft (`SessionSampler.supply`).
 
-    The engine's thread computes them and calls `Session.looked_up` with the result.
+    The engine's thread calls `Session.looked_up` with the result.
     """
 
     position: int
@@ -176,7 +173,7 @@ class LookUp:
     view: View
     ids: tuple[int, ...]
     depth: int
-    asked: bool  # by the other side; otherwise this side's certificate lacks the values
+    asked: bool  # by the other side, else for this side's certificate
 
 
 Action = Send | LookUp | Commit | Withdraw | Finish
@@ -184,23 +181,22 @@ Action = Send | LookUp | Commit | Withdraw | Finish
 
 @dataclass(slots=True)
 class SessionCounters:
-    """Counts of events so far in one session, on this side."""
+    """Event counts of one side of a session."""
 
     drafted: int = 0
-    late: int = 0  # own drafts that came after their position was decided or rolled back
-    stale: int = 0  # messages fenced off
+    late: int = 0  # own drafts of decided or rolled-back positions
+    stale: int = 0  # fenced messages
     switches: int = 0
     certificate_failures: int = 0
     disagreements: int = 0
-    branches: int = 0  # of `drafted`, those beside the chain
-    used: int = 0  # rejections after which a branch went on
+    branches: int = 0  # of `drafted`, off the chain
+    used: int = 0  # rejections that continued on a branch
     rollbacks: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
     accepted: dict[Side, int] = field(default_factory=lambda: {"device": 0, "cloud": 0})
     degraded: list[int] = field(default_factory=list)
 
 
 def draft_message(config: SessionConfig, epoch: int, draft: SideDraft, payload: bytes) -> Draft:
-    """A local draft for the other side."""
     return Draft(config.session, epoch, draft.position, draft.digest, draft.evidence, draft.decode_time, payload)
 
 
@@ -208,7 +204,7 @@ def draft_message(config: SessionConfig, epoch: int, draft: SideDraft, payload: 
 
 
 class Session:
-    """The rules by which drafts become the answer. Each event returns the actions that follow from it."""
+    """The rules that turn drafts into the answer. Each event returns actions."""
 
     def __init__(
         self,
@@ -225,9 +221,9 @@ class Session:
         self.state: SessionState = "decides" if policy.next_aggregator(0, {}) == role else "follows"
         self.term = 0  # of the aggregation
         self.finished: FinishReason | None = None
-        self.heard = False  # the cloud has drafted or decided since the session was opened on it
+        self.heard = False  # the cloud has drafted or decided since the latest opening
         self.counters = SessionCounters()
-        # The device's decisions are announced to the cloud, which can do without the drafts that they came from.
+        # The device may still need the cloud's drafts of decided positions. Its own decisions are announced instead.
         retain = config.window if config.placement == "mirrored" and role == "cloud" else 0
         self.local = PrefixTree(retain, config.eos, config.max_tokens, sampler.rivals)
         self.remote = RemoteDrafts()
@@ -235,24 +231,23 @@ class Session:
         self._policy = policy
         self._prefix = Prefix()
         self._epoch = 0  # of this side's decode steps
-        self._absent: frozenset[Side] = frozenset()  # sides that are known to have no documents for this question
-        self._told = False  # the other side has this side's evidence
+        self._absent: frozenset[Side] = frozenset()  # sides without documents
+        self._told = False  # the other side knows this side's evidence
 
     # --- what the drivers look at
 
     @property
     def aggregator(self) -> Side:
-        """The side that decides the next position."""
         return OTHER[self.role] if self.state == "follows" else self.role
 
     @property
     def away(self) -> bool:
-        """Whether the device goes on without the cloud."""
+        """Whether the device continues without the cloud."""
         return self.state == "alone"
 
     @property
     def epoch(self) -> int:
-        """Number of times so far that the decode step under way became useless."""
+        """Number of decode steps that became useless."""
         return self._epoch
 
     @property
@@ -262,12 +257,11 @@ class Session:
 
     @property
     def committed(self) -> tuple[int, ...]:
-        """The answer so far."""
         return tuple(self._prefix.committed())
 
     @property
     def provisional(self) -> tuple[int, ...]:
-        """This side's own drafts after the decided tokens."""
+        """This side's drafts after the committed prefix."""
         return self.local.chain
 
     def digest(self, position: int) -> int:
@@ -276,34 +270,33 @@ class Session:
 
     @property
     def work(self) -> DraftWork | None:
-        """The next decode step, or None while there is nothing worth decoding."""
-        if self.finished or self._idle or self.local.footprint >= ENOUGH_BYTES:  # the other side would drop the last
+        """The next decode step; None if nothing is worth decoding."""
+        if self.finished or self._idle or self.local.footprint >= ENOUGH_BYTES:  # the other side would drop more
             return None
         return self.local.ask(self._epoch, self._prefix.path, self.ahead)
 
     @property
     def waiting(self) -> bool:
-        """Whether only the other side can bring this answer forward."""
+        """Whether only the other side can advance this answer."""
         return not self.finished and (self._idle or self.local.first() is not None)
 
     @property
     def progress(self) -> int:
-        """Tokens in whose decision the cloud had a part."""
+        """Number of tokens that the cloud helped to decide."""
         return self.position - len(self.counters.degraded)
 
     @property
     def stage(self) -> tuple[int, bool, int]:
-        """A waiting side's patience restarts at each of finitely many stages."""
+        """Patience restarts at each of finitely many stages."""
         return self.position, self.heard, self.questions.count
 
     # --- events
 
     def drafted(self, draft: SideDraft) -> list[Action]:
-        """Take in a draft of a decode step."""
         if self.config.shares(self.role):
             draft.footprint = self.sampler.footprint(draft.view)
         if self.finished or not self.local.drafted(draft, self.ahead.branching):
-            self.counters.late += 1  # its position was decided, or its prefix rejected
+            self.counters.late += 1  # decided or rejected meanwhile
             return []
         self.counters.drafted += 1
         self.counters.branches = self.local.branches
@@ -312,7 +305,10 @@ class Session:
         return self._drafts([draft]) + self._advance()
 
     def without_documents(self, side: Side) -> list[Action]:
-        """Note that `side` has found none: the cloud takes no part from now on, or the device need not draft."""
+        """Note that `side` has no documents.
+
+        The cloud then takes no part; the device need not draft.
+        """
         if len(self.config.participants) == 2:
             self._absent |= {side}
             if side == "cloud":
@@ -321,11 +317,11 @@ class Session:
         return self._advance()
 
     def received(self, message: Message) -> list[Action]:
-        """Take in a message of this session. Raises `ProtocolError` when it is malformed, and changes nothing then."""
+        """Process a message. Raises `ProtocolError` if it is malformed, without a change."""
         if self.finished and self.role == "device":
             return []
         if isinstance(message, Target | Sync) and max(message.tokens, default=0) >= self.config.vocabulary:
-            # One of them fails the forward pass of all answers in the batch.
+            # It would fail the forward pass of the whole batch.
             raise malformed(f"decided tokens must be of the vocabulary, below {self.config.vocabulary}")
         match message:
             case Draft():
@@ -346,11 +342,10 @@ class Session:
         return actions
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """Take in the result of a `LookUp`."""
         return self.questions.looked_up(look_up, payload) + self._advance()
 
     def stalled(self) -> list[Action]:
-        """Send again what may be lost, ask for what is missing: the silence is longer than the network explains."""
+        """Repeat messages and questions after a long silence."""
         if self.finished:
             return []
         self.questions.forget()
@@ -358,7 +353,7 @@ class Session:
         return self._synchronize(self.position, wants_reply=True) + self._advance()
 
     def rejoined(self, changed: bool = False) -> list[Action]:
-        """Tell a reconnected cloud where the answer stands, in a new term. `changed`: its model or library has."""
+        """Start a new term with a reconnected cloud; `changed`: its model or library differs."""
         self.heard = False
         if changed:
             self.remote.clear()
@@ -367,10 +362,10 @@ class Session:
         return self.stalled()
 
     def out_of_patience(self) -> list[Action]:
-        """Let the device carry on alone, with η = 0 for the cloud, until the late cloud is heard again."""
+        """Let the device continue alone (η = 0 for the cloud) until it returns."""
         if self.finished or self.role != "device" or "device" not in self.config.participants:
             return []
-        return self._enter("out of patience") + self._advance()  # a cloud that is reachable follows at once
+        return self._enter("out of patience") + self._advance()  # a reachable cloud follows at once
 
     # --- messages
 
@@ -388,21 +383,21 @@ class Session:
             self.remote.put(position, digest, SideDraft(view, message.evidence, footprint=size))
             self._weigh(side, message.evidence)
             if known is not None:
-                self.questions.forget()  # the latest question may be about the draft before
+                self.questions.forget()  # it may concern the previous draft
         return (self._take_back() if in_step else []) + self._advance()
 
     def _repeats(self, known: SideDraft, message: Draft) -> bool:
-        """Whether a draft repeats what is `known`, which may have been resolved further since.
+        """Whether a draft repeats `known`, which may have been completed since.
 
-        A draft that was made anew may differ in the last bits, as it comes from another pass. It replaces the known
-        one, because the other side answers questions about it.
+        A repeated pass may change the last bits. The new draft then replaces the known one, because the other side
+        answers questions about it.
         """
         return known.evidence == message.evidence and self.sampler.pack(known.view) == message.payload
 
     def _on_target(self, message: Target) -> list[Action]:
         if message.term != self.term or self.state != "follows":
             self.counters.stale += 1
-            return self._take_back()  # too late to count, but the cloud is back
+            return self._take_back()  # late, but the cloud is back
         self.local.settle(message.position + len(message.tokens))
         if message.position > self.position:
             return [self._sync(wants_reply=True)]
@@ -421,7 +416,7 @@ class Session:
         try:
             view = self.sampler.complete(draft.known, position, *told)
         except ProtocolError:
-            view = self.sampler.complete(draft.view, position, *told)  # it was made anew since
+            view = self.sampler.complete(draft.view, position, *told)  # replaced meanwhile
         size = self.sampler.footprint(draft.view) + self.sampler.footprint(view)
         self.remote.put(position, message.digest, replace(draft, completed=view, footprint=size))
         return self._advance()
@@ -439,14 +434,13 @@ class Session:
         if message.term == self.term:
             actions += self._take_back()
         if message.wants_reply:
-            self.questions.forget()  # the latest question may have been lost with the rest
+            self.questions.forget()  # it may have been lost too
             actions += self._synchronize(len(message.tokens), wants_reply=False)
         return actions + self._advance()
 
     # --- deciding
 
     def _advance(self) -> list[Action]:
-        """Decide positions while everything needed is here, and announce them."""
         actions: list[Action] = []
         start, tokens = self.position, list[int]()
         while not self.finished:
@@ -463,9 +457,9 @@ class Session:
         return actions + self._targets(start, tokens)
 
     def _decide(self) -> tuple[Outcome | None, bool]:
-        """The outcome of the next position, and whether it is the device's draft because the cloud is away.
+        """The next outcome, and whether the device decided without the cloud.
 
-        The outcome is None if a draft is missing, or if the other side decides.
+        The outcome is None if a draft is missing or the other side decides.
         """
         mine, theirs = self.local.first(), self.remote.get(self.position, self.digest(self.position))
         other, sole = OTHER[self.role], self._sole
@@ -489,20 +483,19 @@ class Session:
         return outcome, False
 
     def _of_one(self, draft: SideDraft | None) -> Decision | None:
-        """The token of one side's draft, if it is here."""
         if draft is None:
             return None
-        share = float(self._sole == "cloud") if self._absent else None  # the cloud's share in a sole side's token
+        share = float(self._sole == "cloud") if self._absent else None  # the cloud's share
         return Decision(draft.view.token, share, logprobs=self.sampler.alone(draft.view))
 
     def _weigh(self, side: Side, evidence: float) -> None:
-        """Take in a draft's evidence: a side without documents at one position has none for the whole question."""
+        """A side without documents at one position has none for the question."""
         if not has_documents(evidence):
             self._absent |= {side}
 
     @property
     def _sole(self) -> Side | None:
-        """The side that has all the weight (η is 0 or 1), None while both may have some."""
+        """The side with all the weight (η is 0 or 1), or None."""
         if len(self.config.participants) == 1:
             return next(iter(self.config.participants))
         if "cloud" in self._absent:
@@ -511,7 +504,7 @@ class Session:
 
     @property
     def _idle(self) -> bool:
-        """Whether this side need not draft: it takes no part, or the cloud has all the weight and knows it."""
+        """Whether this side takes no part, or has no weight and the cloud knows."""
         if self.role not in self.config.participants:
             return True
         knows = self._told or not self.config.shares(self.role)
@@ -520,7 +513,6 @@ class Session:
     # --- the committed prefix
 
     def _commit(self, decision: Decision, degraded: bool) -> Commit:
-        """Append the decided token to the answer; if this side drafted another token, its drafts are rolled back."""
         position, token = self.position, decision.token
         mine = self.local.first()
         theirs, others = self.remote.decide(position, self.digest(position))
@@ -548,10 +540,9 @@ class Session:
         return [Finish(self.finished)] if self.finished else []
 
     def _follow(self, start: int, tokens: Sequence[int]) -> list[Action]:
-        """Commit the tokens that the aggregator decided from `start` on.
+        """Commit the aggregator's tokens from `start` on.
 
-        If one differs from a committed token, the cloud withdraws its own. The device, which has shown its own, ignores
-        the rest.
+        If tokens differ, the cloud withdraws its own. The device keeps its shown tokens and ignores the rest.
         """
         actions: list[Action] = []
         for position, token in enumerate(tokens, start):
@@ -567,7 +558,7 @@ class Session:
         return actions
 
     def _adopt(self, tokens: Sequence[int], exactly: bool) -> list[Action]:
-        """Follow the aggregator's whole committed prefix; `exactly`: the cloud withdraws its tokens beyond that."""
+        """Adopt the aggregator's prefix; `exactly`: the cloud withdraws its further tokens."""
         known = self._prefix.committed()
         shared = min(len(known), len(tokens))
         if known[:shared] != list(tokens[:shared]):
@@ -581,7 +572,6 @@ class Session:
         return actions
 
     def _cut(self, position: int) -> list[Withdraw]:
-        """Withdraw decided tokens from `position` on, and forget all drafts."""
         if position >= self.position:
             return []
         self.finished = None
@@ -597,12 +587,10 @@ class Session:
         return "this side" if aggregator == self.role else "other side"
 
     def _hand_over(self, aggregator: Side) -> None:
-        """Let `aggregator` decide the next position, within the term."""
         self.counters.switches += aggregator != self.aggregator
         self.state = TRANSITIONS[self.state, self._named(aggregator)]
 
     def _enter(self, event: SessionEvent) -> list[Action]:
-        """Go to the next state, and tell the cloud of a new term if that begins one."""
         before, self.state = self.state, TRANSITIONS[self.state, event]
         if (before, self.state) not in NEW_TERM:
             return []
@@ -611,22 +599,21 @@ class Session:
         return [self._sync(wants_reply=True)]
 
     def _take_back(self) -> list[Action]:
-        """Take a cloud that is in step with the answer back in, under the placement that was asked for."""
+        """Readmit a synchronized cloud under the requested placement."""
         return self._enter(self._named(self._policy.next_aggregator(self.position, {}))) if self.away else []
 
     # --- messages to the other side
 
     def _drafts(self, drafts: Sequence[SideDraft]) -> list[Action]:
-        """Messages with drafts of this side; none where the placement keeps them here."""
+        """Empty if the placement keeps the drafts here."""
         if not self.config.shares(self.role):
             return []
         return [Send(draft_message(self.config, self._epoch, each, self.sampler.pack(each.view))) for each in drafts]
 
     def _targets(self, start: int, tokens: Sequence[int]) -> list[Action]:
-        """Messages with the tokens that this side decided from `start` on.
+        """Messages with tokens that this side decided from `start` on.
 
-        Returns none if the cloud takes no part. Under placement 'mirrored' both sides decide and only the device
-        announces.
+        Empty if the cloud takes no part. Under placement 'mirrored' only the device announces.
         """
         config, size = self.config, TOKENS_PER_TARGET
         if "cloud" not in config.participants or (self.role == "cloud" and config.placement == "mirrored"):
@@ -637,11 +624,9 @@ class Session:
         ]
 
     def _synchronize(self, position: int, wants_reply: bool) -> list[Action]:
-        """The committed prefix and this side's drafts from `position` on."""
         return [self._sync(wants_reply), *self._drafts(self.local.since(position))]
 
     def _sync(self, wants_reply: bool) -> Send:
-        """The message with the committed prefix."""
         return Send(Sync(self.config.session, self.term, self.committed, self.aggregator, wants_reply))
 
 
@@ -654,26 +639,26 @@ class Question:
 
     digest: int  # of the prefix
     missing: MissingThere  # after it
-    pending: bool = True  # not to be asked again yet
-    awaited: bool = True  # nobody has answered since
+    pending: bool = True  # not to be repeated yet
+    awaited: bool = True  # not answered yet
 
 
 class Questions:
-    """Asks once for the values that a certificate lacks; again after `forget`, or when others are lacking."""
+    """Asks once for a certificate's missing values; again after `forget`."""
 
     def __init__(self, session: int, local: PrefixTree, sampler: SessionSampler, counters: SessionCounters) -> None:
-        self.count = 0  # different questions that the other side was asked
+        self.count = 0  # distinct questions
         self._session = session
         self._local = local
         self._sampler = sampler
         self._counters = counters
         self._latest: Question | None = None
-        self._contested = -1  # the last position whose certificate failed
-        self._own: tuple[int, MissingHere] | None = None  # digest of the prefix, what is being looked up for this side
-        self._others = 0  # look-ups for the other side that are under way
+        self._contested = -1  # latest position with a failed certificate
+        self._own: tuple[int, MissingHere] | None = None  # prefix digest and values, under look-up for this side
+        self._others = 0  # look-ups for the other side
 
     def ask(self, position: int, digest: int, missing: MissingThere | MissingHere) -> list[Action]:
-        """Ask for `missing`, which the certificate of the first undecided `position` lacks."""
+        """Request the values that the certificate of `position` lacks."""
         if self._contested != position:
             self._counters.certificate_failures += 1
         self._contested = position
@@ -688,7 +673,7 @@ class Questions:
         return [Send(Resolve(self._session, position, digest, missing.ids, missing.depth))]
 
     def answered(self, answer: Resolved, position: int) -> MissingThere | None:
-        """The latest question, if a message answers it and is the first to do so since it was asked."""
+        """The latest question, at its first reply; otherwise None."""
         latest = self._latest
         if latest is None or not latest.awaited:
             return None
@@ -698,7 +683,7 @@ class Questions:
         return latest.missing
 
     def reply(self, question: Resolve, shared: bool) -> list[Action]:
-        """Look up what the other side asks of a draft, if `shared`. Raises `ProtocolError` for a malformed question."""
+        """Look up values of a `shared` draft. Raises `ProtocolError` for a malformed question."""
         draft = self._local.find(question.position, question.digest)
         if draft is None or not shared or self._others >= MOST_LOOK_UPS:
             self._counters.stale += 1
@@ -708,7 +693,7 @@ class Questions:
         return [LookUp(draft.position, draft.digest, draft.view, question.ids, question.depth, asked=True)]
 
     def looked_up(self, look_up: LookUp, payload: bytes) -> list[Action]:
-        """Take in the result of a look-up: reply to the other side, or complete this side's own draft."""
+        """Send looked-up values, or complete this side's draft."""
         position, digest, depth = look_up.position, look_up.digest, look_up.depth
         if look_up.asked:
             self._others -= 1
@@ -721,7 +706,7 @@ class Questions:
         return []
 
     def forget(self) -> None:
-        """Let the latest question be asked again: it or its answer may be lost."""
+        """Allow a repetition: the question or its answer may be lost."""
         if self._latest is not None:
             self._latest.pending = False
 

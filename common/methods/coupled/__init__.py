@@ -1,1 +1,1 @@
-"""Coupled drafting: both sides draw by the race on shared noise, so that tokens alone travel."""
+"""Coupled drafting: both sides race on shared noise, so only tokens are sent."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CoupledRequest(DraftRequest):
-    """The options of coupled drafting."""
+    """Options of coupled drafting."""
 
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
     draft_policy: DraftPolicyName = Field(default="goodput", description="How long proposals are")
@@ -24,7 +24,7 @@ class CoupledRequest(DraftRequest):
 
 
 class Coupled(DraftVerify):
-    """Token ids go up, and the number of those that hold comes down, with the token behind them."""
+    """Token ids go up, the accepted number with the next token down."""
 
     name: ClassVar[str] = "coupled"
     request: ClassVar[type[Request]] = CoupledRequest

@@ -1,8 +1,8 @@
-"""Coupled drafting: both sides draw by the race on the noise of the position, and drafts hold where they are equal.
+"""Coupled drafting: both sides race on the position's noise; equal drafts are accepted.
 
-With the noise E of (seed, position, token) the drafter proposes argmax_i q_i / E_i^T and the verifier compares with
-argmax_i p_i / E_i^T, which decides. So the answer is the verifier's alone with the same seed, whatever the drafter's
-model. A draft holds with probability Σ_i 1 / Σ_j max(p_j / p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
+With the noise E of (seed, position, token), the drafter proposes argmax_i q_i / E_i^T. The verifier decides argmax_i
+p_i / E_i^T. So the answer is the verifier's alone for the seed, with any drafter. The acceptance is Σ_i 1 / Σ_j max(p_j
+/ p_i, q_j / q_i), between (1 - TV) / (1 + TV) and 1 - TV.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Propose
 
 # --- tokens
-# The `tokens` payload: token ids in as few bits as the vocabulary needs.
 
 TOKENS_FORMAT: Final = 0
 
 
 def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
-    """Format byte, number of ids, and each in ceil(log2 `vocabulary`) bits. Raises `ValueError` for one beyond."""
+    """Encode format byte, number, ids in ceil(log2 `vocabulary`) bits. Raises `ValueError` if too large."""
     bits, width = BitWriter(), (vocabulary - 1).bit_length()
     for token in tokens:
         bits.write(token, width)
@@ -36,7 +35,7 @@ def encode_tokens(tokens: Sequence[int], vocabulary: int) -> bytes:
 
 
 def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
-    """The ids in `data`, 1 to `limit` of them. Raises `ProtocolError`."""
+    """Decode 1 to `limit` ids. Raises `ProtocolError`."""
     count, start = decode_count(data, "tokens", TOKENS_FORMAT, limit, "id", "ids")
     bits, width = BitReader(data[start:]), (vocabulary - 1).bit_length()
     tokens = [bits.read(width) for _ in range(count)]
@@ -51,15 +50,15 @@ def decode_tokens(data: bytes, vocabulary: int, limit: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class TokenDrafts:
-    """Implements `Drafts`: token ids, and nothing of the distributions they were drawn from."""
+    """Implements `Drafts`: token ids without distributions."""
 
     vocabulary: int
 
     def planned(self, plan: DraftPlan) -> None:
-        """A draft is the same in every plan."""
+        """Ignore the plan."""
 
     def drawn(self, place: DrawPoint, view: RaceWinner) -> RaceWinner:
-        """The race has drawn it, by the noise of the position alone: so does the verifier's."""
+        """Drawn by the position's noise alone, like the verifier's."""
         return view
 
     def pack(self, views: Sequence[View], length: int) -> tuple[tuple[int, ...], bytes]:
@@ -71,14 +70,14 @@ class TokenDrafts:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Implements `Judge`: a draft holds where the verifier drew the same token."""
+    """Implements `Judge`: accepts equal tokens."""
 
     slow: ClassVar[bool] = False
 
     vocabulary: int
 
     def check(self, message: Propose) -> None:
-        """Refuse nothing: reading does, as quickly."""
+        """Refuse nothing: `read` is as quick."""
 
     def read(self, message: Propose) -> Sequence[RaceWinner]:
         if message.tokens:
@@ -104,7 +103,7 @@ class CoupledScheme:
 
     @property
     def cut(self) -> Warp | None:
-        return None  # a race is truncated by the processors
+        return None  # the processors truncate a race
 
     @property
     def token_bytes(self) -> Mapping[int | None, float]:

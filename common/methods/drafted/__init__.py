@@ -1,1 +1,1 @@
-"""Draft and verify: a small model on the device proposes tokens, a larger one in the cloud decides them."""
+"""Draft and verify: the device's small model proposes, the cloud's larger model decides."""

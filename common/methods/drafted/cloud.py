@@ -1,4 +1,4 @@
-"""The verifier: hands its passages to the device, and judges what that proposes."""
+"""The verifier: sends passages to the device and judges its proposals."""
 
 from __future__ import annotations
 
@@ -24,40 +24,36 @@ from proto.errors import ProtocolError
 from proto.messages import Closed, Defer, Message, Open, Propose, Sync
 
 # --- reading
-# Readings of the two sides of a draft-and-verify answer, and what is handed over for them.
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Text that the verifier hands to the drafter."""
+    """Text from the verifier for the drafter."""
 
     title: str
     similarity: float  # retrieval cosine
     text: str
-    passing: bool = False  # it is for one answer: its keys and values are not kept
+    passing: bool = False  # for one answer: keys and values are not kept
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """The verifier's own rows, and the passages for the drafter."""
+    """The verifier's rows, and passages for the drafter."""
 
     rows: PromptRows
     passages: Sequence[Passage]
 
 
 class PassageReading(Protocol):
-    """A method's reading. Called on the retrieval threads of both sides."""
+    """A method's reading, on both sides' retrieval threads."""
 
     @property
     def most(self) -> int:
-        """Passages that are handed over at most."""
+        """The most passages sent."""
         ...
 
     def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
-        """Look up what the verifier reads, in `scope`.
-
-        Raises `AnswerFailed`, or `RequestError` for what can't be looked up.
-        """
+        """Retrieve text within `scope`. Raises `AnswerFailed`, or `RequestError` for missing documents."""
         ...
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
@@ -67,7 +63,7 @@ class PassageReading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedPassages:
-    """Implements `PassageReading`: both sides read the same passages, those of the verifier's library that fit best."""
+    """Implements `PassageReading`: both sides read the best passages."""
 
     most: int
 
@@ -88,7 +84,7 @@ _NAMES = {Propose: "Proposal", Defer: "Defer"}
 
 
 class VerifyingCloud(CloudPart):
-    """Implements `CloudHalf`, and `Observer` of what is decided."""
+    """Implements `CloudHalf`, and `Observer` of the decisions."""
 
     def __init__(self, request: Open, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
         super().__init__(request, context)
@@ -133,7 +129,7 @@ class VerifyingCloud(CloudPart):
             self.answer.apply(lambda: self._synchronised(message))
 
     def _read(self, message: Propose) -> Sequence[ProposedToken] | None:
-        """The proposal's content; None where nobody wants to know. Not under the lock: the engine asks for it often."""
+        """Not under the lock, which the engine needs often."""
         with self.answer.lock:
             wanted = not self.answer.over and self.machine.wants(message)
         return self._judge.read(message) if wanted else None
@@ -144,7 +140,7 @@ class VerifyingCloud(CloudPart):
         return actions
 
     def tick(self, now: float, run_ahead: int) -> None:
-        """Hand over what the link has room for of the passages."""
+        """Send passages while the link has room."""
         with self._passages_lock:
             if not self.answer.over and self._passages.pump():
                 self.heard = now
@@ -157,7 +153,7 @@ class VerifyingCloud(CloudPart):
     # --- the prompt, on the retrieval thread
 
     def retrieve(self, request: Open) -> PromptRows:
-        """Look up what both sides read, and hand the drafter its passages."""
+        """Retrieve the text, and send the drafter its passages."""
         found = self._reading.find(self.context.side, request, self.scope)
         rows = self.placed(found)
         with self._passages_lock:
@@ -169,14 +165,13 @@ class VerifyingCloud(CloudPart):
         return rows
 
     def placed(self, found: Retrieved) -> PromptRows:
-        """The rows that are read, which have a place now that they are known. Raises `NoPlace`, `RequestError`."""
+        """Reserve memory for the rows. Raises `NoPlace`, `RequestError`."""
         self.context.reserve(self, self.context.side.target.kv_bytes(self.request, found.rows))
         return found.rows
 
 
 @contextmanager
 def _told_where(message: Propose | Defer) -> Iterator[None]:
-    """Name the message in what is said of it."""
     try:
         yield
     except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""The drafter: reads the cloud's passages, proposes tokens, and shows those that hold."""
+"""The drafter: reads the cloud's passages, proposes tokens, shows accepted ones."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ from proto.errors import malformed
 from proto.messages import Closed, Decided, Fetched, Message, Ready, Sync, Verdict
 
 # --- prediction
-# Prediction of the time that a finished answer took per token, from its rounds and the formulas of their times.
 
 
 def predicted_seconds(
     config: RoundsConfig, counters: RoundsCounters, tokens: int, times: RoundTimes, token_bytes: float
 ) -> float:
-    """Seconds per token behind the first, of an answer of `tokens`; `token_bytes` are of a proposed one.
+    """Predict seconds per token after the first, from rounds and the time formulas.
 
-    The first round is not part of it: what comes with the first token was there with it. Nor has the last one to be
-    whole: it costs what a whole one does. 0 where nothing came behind the first token.
+    The first round does not count, as its tokens come with the first one. A partial last round costs a whole one. 0 if
+    nothing followed the first token.
     """
     alone = undrafted_seconds(times)
     judged = counters.accepted + counters.rejected
@@ -56,7 +55,7 @@ def predicted_seconds(
     if not config.ahead:
         seconds = max(0, counters.rounds - 1) * round_seconds(times, acceptance, length, token_bytes)
     else:
-        at_once = min(drafted, round(acceptance * min(length, drafted)) or 1)  # that came with the first verdict
+        at_once = min(drafted, round(acceptance * min(length, drafted)) or 1)  # with the first verdict
         seconds = (drafted - at_once) * ahead_seconds(times, acceptance, length, token_bytes)
     return (seconds + left * alone) / behind
 
@@ -65,21 +64,21 @@ def predicted_seconds(
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
 UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
-READING_RESYNC = 5.0  # seconds until a verifier that reads its prompt is asked again
+READING_RESYNC = 5.0  # seconds between reminders while the verifier reads its prompt
 
 
 class DraftingDevice(OpenedPart):
-    """Implements `DeviceHalf`, and `Observer` of what is decided.
+    """Implements `DeviceHalf`, and `Observer` of the decisions.
 
-    A shown token was verified, or is degraded: decided by the draft model alone.
+    Shown tokens are verified, or degraded: decided by the draft model.
     """
 
-    verified_here: ClassVar[bool] = False  # the verifier is on this device, too
+    verified_here: ClassVar[bool] = False  # the verifier is on this device
 
     def __init__(
         self, context: DeviceContext, scheme: Scheme, reading: PassageReading, relief: MakeRelief | None = None
     ) -> None:
-        """`relief` decides while the cloud is away. Raises `RequestError` without a draft model or a cloud."""
+        """`relief` replaces an absent cloud. Raises `RequestError` without a draft model or a cloud."""
         super().__init__(context)
         request, here = context.request, self.verified_here
         assert isinstance(request, DraftRequest)
@@ -103,15 +102,15 @@ class DraftingDevice(OpenedPart):
         self.answer = Driver("device", self.machine, [self.model.decoding], self.send, self, recorder, preview)
         self._part = rounds_part(self.answer, self.machine)
         self._receiver = DocumentReceiver(reading.most, LARGEST_TEXT)
-        self._passages = True  # they are awaited
-        self._given_up = False  # they have been: drafts are made without them
-        self._lock = threading.Lock()  # of the three
+        self._passages = True  # awaited
+        self._given_up = False  # no longer awaited: drafts are made without them
+        self._lock = threading.Lock()  # protects `_receiver`, `_passages` and `_given_up`
         self._steps: deque[float] = deque(maxlen=RECENT)  # seconds
         self._verifying: deque[float] = deque(maxlen=RECENT)
         self._watch = Watch(context.cloud.waited)
         self._opened = 0  # times
-        self._has_read = False  # the verifier has judged since it was opened last
-        self._rows: PromptRows | None = None  # that the draft model reads
+        self._has_read = False  # the verifier has judged since the last opening
+        self._rows: PromptRows | None = None  # of the draft model
         self._relief: Relief | None = None
         if relief is not None:
             self._relief = relief(context, self.model, self.machine, self.answer, self._part, scheme.cut)
@@ -130,7 +129,6 @@ class DraftingDevice(OpenedPart):
 
     @property
     def reading(self) -> bool:
-        """Whether the passages have yet to come."""
         return self._passages
 
     @property
@@ -139,7 +137,7 @@ class DraftingDevice(OpenedPart):
 
     @property
     def progress(self) -> int:
-        """Counts what the cloud has brought."""
+        """Count of the cloud's contributions."""
         verified = self.machine.position - len(self.machine.degraded)
         return verified + self._receiver.progress + (not self._passages)
 
@@ -168,11 +166,11 @@ class DraftingDevice(OpenedPart):
                 if self.answer.recorder is not None:
                     self.answer.recorder.message("receive", message)
                 if not isinstance(message, Sync):
-                    if message.verify_time > 0:  # a repeated message took none
+                    if message.verify_time > 0:  # a repetition took none
                         self._verifying.append(message.verify_time / 1e6)
                     self.peer.meter.spare(now)
                     self.answer.apply(lambda: self._judged(message))
-                if self.machine.alone:  # it was slow, and is there again
+                if self.machine.alone:  # a slow cloud is back
                     self._rejoin(changed=False)
 
     def without_cloud(self, sentence: str) -> None:
@@ -187,7 +185,7 @@ class DraftingDevice(OpenedPart):
         self.context.side.on_retrieval_thread(self._relieve, self.end)
 
     def tick(self, now: float) -> None:
-        """Ask again after silence, and go on alone after more of it."""
+        """Ask again after silence; later continue alone."""
         if self.over:
             return
         machine = self.machine
@@ -234,7 +232,6 @@ class DraftingDevice(OpenedPart):
         )
 
     def _predicted(self) -> float:
-        """Seconds per token that the formulas give for rounds like this answer's, by the estimates of the times."""
         machine, scheme = self.machine, self._scheme
         with self._history.lock:
             times = self._history.estimates.times()
@@ -242,11 +239,11 @@ class DraftingDevice(OpenedPart):
         return predicted_seconds(scheme.config, machine.counters, machine.position, times, size)
 
     def _limits(self) -> WaitLimits:
-        """Limits on the wait for a verdict: no shorter than passes take here, or questions would fill a slow link."""
+        """At least a pass, so that reminders do not fill a slow link."""
         cloud, step = self.context.cloud, median(self._verifying) if self._verifying else None
         if self._has_read:
             return cloud.limits(True, step=step)
-        limits = cloud.limits(False, self.prompt_tokens or 0, step=step)  # its first pass follows a prompt
+        limits = cloud.limits(False, self.prompt_tokens or 0, step=step)  # the first pass follows a prompt
         return replace(limits, resync=max(limits.resync, READING_RESYNC))
 
     def _judged(self, message: Verdict | Decided) -> list[Action]:
@@ -260,7 +257,7 @@ class DraftingDevice(OpenedPart):
     def open(self) -> list[str]:
         self._watch.heard(time.monotonic())
         self._opened += 1
-        self.prompt_tokens, self._has_read = None, False  # another verifier, or one that has forgotten: it reads again
+        self.prompt_tokens, self._has_read = None, False  # the verifier reads the prompt again
         with self._lock:
             if self._passages:
                 self._receiver.restart()
@@ -276,7 +273,7 @@ class DraftingDevice(OpenedPart):
             bodies = self._receiver.bodies()
             try:
                 passages = [Passage(body.title, body.similarity, body.whole.decode()) for body in bodies]
-            except UnicodeDecodeError:  # they are still awaited
+            except UnicodeDecodeError:  # still awaited
                 raise malformed("the text of a fetched document must be UTF-8") from None
             self._passages = False
         self._later_read(passages)
@@ -285,7 +282,7 @@ class DraftingDevice(OpenedPart):
         self.context.side.on_retrieval_thread(lambda: self._read(passages), self.end)
 
     def _read(self, passages: list[Passage]) -> None:
-        """Make rows of the passages and begin to draft, on the retrieval thread."""
+        """Start drafting from the passages, on the retrieval thread."""
         if self.over:
             return
         opening, model, record = self.context.opening, self.model, self.context.record
@@ -301,7 +298,6 @@ class DraftingDevice(OpenedPart):
         self._relieve()
 
     def rows(self, passages: list[Passage]) -> PromptRows:
-        """Rows that the draft model reads."""
         return self._reading.rows(self.model, self.context.opening, passages)
 
     # --- Observer, under the driver's lock

@@ -1,6 +1,6 @@
-"""Drafted distributions as they travel to a verifier, sparse or rounded to a lattice.
+"""Drafted distributions in transmitted form, sparse or on a lattice.
 
-A mixture is warped and rounded by its owner, once, before any use.
+A mixture's owner warps and rounds it once, before any use.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from common.sampling.truncation import Distribution, renormalised
 from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, MOST_UNITS
 
-_ATTRIBUTED: Final = 1e-3  # probability of a token whose documents' shares are kept
+_ATTRIBUTED: Final = 1e-3  # least probability with stored document shares
 
 Entries = TypeVar("Entries", SparseEntries, LatticeEntries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnToken(Generic[Entries]):
-    """A drafted token with the distribution that it was drawn from, as it travels."""
+    """A drafted token with its distribution in transmitted form."""
 
     token: int
     distribution: Distribution
@@ -59,33 +59,32 @@ class DrawnToken(Generic[Entries]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrafterView(Generic[Entries]):
-    """The drafter's distribution at a position, as it travels. What is drawn from it depends on the place."""
+    """The drafter's distribution; the place determines the draw."""
 
     distribution: Distribution
     entries: Entries
-    source: Distribution  # that a token is drawn from: the same, but of a greedy drafter, or one that rounds too late
+    source: Distribution  # to draw from: differs for a greedy or late-rounding drafter
 
     @property
     def token(self) -> int:
-        """The most probable one."""
+        """The most probable token."""
         return int(self.source.ids[self.source.probabilities.argmax()])
 
     @property
     def listed(self) -> NDArray[np.integer]:
-        return np.empty(0, np.int64)  # a drafter's documents are nobody's business
+        return np.empty(0, np.int64)  # a drafter's documents are not attributed
 
     def drawn(self, draws: Draws) -> DrawnToken[Entries]:
-        """The draft of one place."""
         return DrawnToken(propose(self.source, draws), self.distribution, self.entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetView:
-    """The verifier's distribution at a position; `entries` is how it travels, where it may have to."""
+    """The verifier's distribution; `entries` is its transmitted form, or None."""
 
     distribution: Distribution
     entries: SparseEntries | None
-    token: int  # its most probable one
+    token: int  # most probable
     listed: NDArray[np.integer]
 
     @classmethod
@@ -97,7 +96,7 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class SparseDrawing:
-    """Implements `Drafter` for a drafter whose distributions travel with 16-bit codes."""
+    """Implements `Drafter` with 16-bit codes."""
 
     warp: Warp
 
@@ -111,11 +110,11 @@ class SparseDrawing:
 
 @dataclass(slots=True)
 class LatticeDrawing:
-    """Implements `Drafter` for a drafter whose distributions are rounded to a lattice."""
+    """Implements `Drafter` with lattice distributions."""
 
     warp: Warp
-    resolution: int  # of the drafts of one proposal; the next one may have another
-    quantised_first: bool = True  # else the token is drawn before the rounding, which is not exact
+    resolution: int  # of the current proposal
+    quantised_first: bool = True  # False: draw before rounding, which is not exact
 
     def race(self, position: int) -> Race | None:
         return None
@@ -131,14 +130,14 @@ class LatticeDrawing:
 
 @dataclass(frozen=True, slots=True)
 class VerifierDrawing:
-    """Implements `Drafter` for the verifier, which draws nothing here; `travels`: its distributions may have to."""
+    """Implements `Drafter` for the verifier, without draws; `travels`: may be sent."""
 
     warp: Warp
     travels: bool
 
     @property
     def cut(self) -> Warp | None:
-        """The warp, if there are tokens that it does not keep."""
+        """The warp if it drops tokens, else None."""
         return self.warp if self.warp.top_k or self.warp.top_p < 1 else None
 
     def race(self, position: int) -> Race | None:
@@ -157,7 +156,7 @@ class VerifierDrawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """A proposed token, q of it, and q as far as the verifier knows it."""
+    """A proposed token, its q, and the distribution q as far as known."""
 
     token: int
     probability: float
@@ -166,19 +165,19 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The part of `Drafts` of methods that draw from the drafter's distribution."""
+    """A part of `Drafts`: draws from the drafter's distribution."""
 
     draws: DrawsAt
 
     def planned(self, plan: DraftPlan) -> None:
-        """Drafts are the same in every plan."""
+        """Ignore the plan."""
 
     def drawn(self, place: DrawPoint, view: DrafterView[Entries]) -> DrawnToken[Entries]:
         return view.drawn(self.draws(place))
 
 
 class Named(Drawing):
-    """The part of `Drafts` of methods whose verdicts always name a token."""
+    """A part of `Drafts` for verdicts that always name a token."""
 
     __slots__ = ()
 
@@ -187,7 +186,7 @@ class Named(Drawing):
 
 
 class SparseDrafts(Named):
-    """Implements `Drafts`: each token with the distribution that it was drawn from."""
+    """Implements `Drafts`: tokens with distributions."""
 
     __slots__ = ()
 
@@ -197,12 +196,12 @@ class SparseDrafts(Named):
 
 @dataclass(frozen=True, slots=True)
 class LatticeDrafts(Named):
-    """Implements `Drafts`: each token within the lattice distribution that it was drawn from."""
+    """Implements `Drafts`: tokens within lattice distributions."""
 
     drawing: LatticeDrawing
     vocabulary: int
     code: IndexCode
-    named: bool = True  # the token has a unit of its distribution, so that its place there says which it is
+    named: bool = True  # the token has a unit, so its index identifies it
 
     def planned(self, plan: DraftPlan) -> None:
         if plan.resolution is not None:
@@ -216,14 +215,14 @@ class LatticeDrafts(Named):
 
 
 def check_proposed(payload: bytes, code: IndexCode, vocabulary: int, most: int, resolutions: Collection[int]) -> None:
-    """Refuse a lattice payload by its claims; `most` are positions. Raises `ProtocolError`."""
+    """Refuse a lattice payload by its header. Raises `ProtocolError`."""
     resolution, _, _ = lattice_claims(payload, code, vocabulary, most)
     if resolution not in resolutions:
         raise malformed("the lattice of a proposal must be one of those that its answer was opened with")
 
 
 def from_support(token: int, distribution: Distribution) -> Proposal:
-    """A token that was drawn from `distribution`. Raises `ProtocolError` for one that can't have been."""
+    """A proposal from `distribution`. Raises `ProtocolError` for an impossible token."""
     probability = distribution.of(token)
     if not probability:
         raise malformed("a proposed token must be one of its distribution")
@@ -231,13 +230,13 @@ def from_support(token: int, distribution: Distribution) -> Proposal:
 
 
 # --- room
-# The most tokens of a proposal: its message holds them whatever their distributions turn out to be.
+# The most tokens that always fit into a message.
 
 
 def most_sparse(request: RejectionRequest, vocabulary: int, payload: int, behind: int = 0) -> int:
-    """Tokens of a proposal of whole distributions, with `behind` more of them, in a payload of so many bytes.
+    """Most tokens with whole distributions, and `behind` more distributions, in `payload` bytes.
 
-    Raises `RequestError` for a request that wants more, or where not even one fits.
+    Raises `RequestError` if the request wants more, or none fits.
     """
     kept = min(request.top_k or vocabulary, vocabulary)
     most = (payload - HEAD) // largest_sparse(kept, vocabulary) - behind
@@ -246,7 +245,7 @@ def most_sparse(request: RejectionRequest, vocabulary: int, payload: int, behind
 
 
 def most_units(request: RejectionRequest, finest: int, behind: int = 0) -> int:
-    """The same of distributions rounded to lattices, the finest of them of resolution `finest`."""
+    """The same for lattices of resolution `finest` at most."""
     most = MOST_UNITS // finest - behind
     reason = f"a message, whose {MOST_UNITS} units are shared among distributions of {finest} each"
     return _checked(request, most, reason, "a smaller resolution")
@@ -267,19 +266,19 @@ def _checked(request: RejectionRequest, most: int, reason: str, instead: str) ->
 # --- sizes
 
 TOKEN_BYTES = 3.0  # of a token id in a message
-TYPICAL_SUPPORT = 8  # tokens of a drafted distribution that is rounded to a lattice
+TYPICAL_SUPPORT = 8  # tokens of a lattice distribution
 
 
 def sparse_bytes(top_k: int, vocabulary: int) -> float:
-    """Bytes of a token with its distribution in 16-bit codes."""
-    entry = 4.0 if top_k else 2.125  # bytes; of all tokens, the ids are a bitmap
+    """Bytes of a token with 16-bit codes."""
+    entry = 4.0 if top_k else 2.125  # bytes; without top_k ids are a bitmap
     return TOKEN_BYTES + entry * (top_k or vocabulary)
 
 
 def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, float]:
-    """Bytes of a drafted distribution by resolution; first the one that is used where none is chosen.
+    """Bytes of a drafted distribution by resolution, the default first.
 
-    Raises `RequestError` for a lattice that is too fine for its index.
+    Raises `RequestError` for a lattice too fine for its index.
     """
     check_lattice(request)
     chosen = RESOLUTIONS if request.resolution is None else (request.resolution,)
@@ -291,21 +290,18 @@ def lattice_bytes(request: LatticeRequest, vocabulary: int) -> dict[int | None, 
         bits = {each: short_index_bits(each, vocabulary, min(support, each)) for each in chosen}
     first = DEFAULT_RESOLUTION if DEFAULT_RESOLUTION in bits else next(iter(bits))
     if request.draft_policy in ("fixed", "heuristic"):
-        return {first: bits[first] / 8 + 1}  # they choose none
+        return {first: bits[first] / 8 + 1}  # these policies choose none
     ordered = [first, *(each for each in bits if each != first)]
     return {each: bits[each] / 8 + 1 for each in ordered}
 
 
 def first_resolution(sizes: Mapping[int | None, float]) -> int:
-    """The resolution that is used where none is chosen."""
     return next(resolutions(sizes))
 
 
 def finest(sizes: Mapping[int | None, float]) -> int:
-    """The largest resolution that a policy may choose."""
     return max(resolutions(sizes))
 
 
 def resolutions(sizes: Mapping[int | None, float]) -> Iterator[int]:
-    """The resolutions that drafted distributions may have."""
     return (resolution for resolution in sizes if resolution is not None)

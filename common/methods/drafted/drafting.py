@@ -1,35 +1,35 @@
-"""The drafter of one answer, as a pure state machine.
+"""The drafter of one answer as a state machine.
 
 Theory of operation
 ===================
 
-The drafter makes drafts after the decided tokens, proposes several at a time, and takes the verdicts on them. Drafts
-that hold become part of the answer. A rejected draft goes with all that follow it, and another token takes its place.
+The drafter drafts after the decided tokens, proposes several drafts at a time, and gets verdicts. Accepted drafts join
+the answer. A rejected draft is replaced, and all later ones are dropped.
 
-**Proposals.** A policy plans the length of the next proposal, by what the rounds have taken so far. The drafter waits
-for the verdict, or drafts `ahead`: then drafts follow those whose verdict is under way. Ahead, no bonus is drawn after
-a proposal, because that position belongs to the next one. So the decided tokens do not depend on when messages arrive.
-With `lookahead` one more draft is made after a whole proposal: the verifier wants its distribution, not its token.
+**Proposals.** A policy plans the next proposal's length by the measured rounds. The drafter waits for the verdict, or
+drafts `ahead` meanwhile. Ahead, no bonus follows a proposal, because the next one owns that position. So decided tokens
+do not depend on message timing. With `lookahead` a whole proposal has one more draft, for the verifier to use its
+distribution.
 
-**States.** The state says who decides the next tokens, and so whether drafts are made:
+**States.** The state names the decider of the next tokens:
 
     drafting   The verifier, by verdicts on proposals.
     resting    The verifier, without proposals: drafts are not worth it. An eager verifier decides by itself. Another
-               one decides the tokens that it is left in a `Defer`.
+               one decides the tokens of a `Defer`.
     alone      The drafter: there is no verifier. Each draft is decided, as a degraded token.
-    relieved   A larger model of this device, in the place of the verifier. Its tokens come by `decide`.
+    relieved   A larger model of this device replaces the verifier. Its tokens come by `decide`.
 
-`TRANSITIONS` has all changes of the state; what is not in it changes nothing:
+`TRANSITIONS` lists the changes; an empty cell changes nothing:
 
     event                                              drafting   resting    alone      relieved
-    draft      the plan has drafts, no token is left   drafting   drafting
-    rest       the plan has none, or tokens are left   resting    resting
-    lost       nobody verifies                         alone      alone                 alone
+    draft      drafts planned, no tokens deferred      drafting   drafting
+    rest       no drafts planned, or tokens deferred   resting    resting
+    lost       no verifier                             alone      alone                 alone
     replaced   another model of the device verifies    relieved   relieved
-    back       the verifier is there                                         drafting   drafting
+    back       the verifier is back                                          drafting   drafting
 
-**A lost verifier.** Its proposals and the tokens that it was left stay until something else is decided. A verifier that
-is back before that judges them, and not others at their positions: its own verdict might have had a say in these.
+**A lost verifier.** Its proposals and deferred tokens stay until a different decision. If it returns before, it judges
+these, not new ones, which its own verdict may have influenced.
 """
 
 from __future__ import annotations
@@ -46,32 +46,31 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Decided, Defer, Open, Propose, Side, Sync, Verdict
 
 # --- values
-# Parts that a draft-and-verify method plugs into the two state machines, and what all of them have in common.
 
-AHEAD: Final = 64  # tokens that are drafted before the verdict of the first of them, where drafting goes on meanwhile
+AHEAD: Final = 64  # most drafts without verdict
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsConfig:
-    """Parameters of one answer, alike on both sides."""
+    """Parameters of one answer, equal on both sides."""
 
     session: int
     eos: frozenset[int]
     max_tokens: int
     vocabulary: int  # all token ids are below it
-    bonus: bool = True  # the verifier adds a token behind a proposal of which all holds
-    ahead: int = 0  # tokens that are drafted behind those that were proposed, before their verdict; 0: none
-    most: int = MOST_PROPOSED  # tokens of a proposal that a message holds, whatever their distributions
-    lookahead: bool = False  # a proposal tells of the bonus' position, too; only without `ahead`
-    eager: bool = False  # the verifier decides also what nobody proposed: both draw the same; only with `ahead`
+    bonus: bool = True  # one more token after a wholly accepted proposal
+    ahead: int = 0  # most drafts beyond the proposed ones
+    most: int = MOST_PROPOSED  # tokens of a proposal that always fit
+    lookahead: bool = False  # proposals include the bonus position's distribution; not with `ahead`
+    eager: bool = False  # the verifier decides unproposed positions, as both draw the same; only with `ahead`
     defers: bool = False  # the drafter may leave tokens to the verifier
 
     @classmethod
     def of(cls, opening: Open, vocabulary: int, ahead: bool, raced: bool = False, eager: bool = False) -> Self:
-        """Those of an opened answer. Drafting `ahead`, the position behind a proposal belongs to the next one.
+        """The parameters of an opened answer; `ahead` excludes a bonus.
 
-        Tokens that are `raced` are the same whoever drafts them. Others may only be left to the verifier where the ends
-        of proposals have a say anyway, by the bonus; ahead, they are a function of the seed whatever the lengths are.
+        `raced` tokens are the same for any drafter. Others may only be deferred without `ahead`: there the bonus makes
+        proposals' ends matter anyway. Ahead, tokens depend only on the seed.
         """
         eos, most_ahead = frozenset(opening.eos), AHEAD if ahead else 0
         session, most, eager = opening.session, opening.max_tokens, ahead and eager
@@ -79,12 +78,12 @@ class RoundsConfig:
         return cls(session, eos, most, vocabulary, bonus=not ahead, ahead=most_ahead, eager=eager, defers=defers)
 
     def ends(self, token: int, length: int) -> bool:
-        """Whether an answer of `length` tokens, the last of them `token`, is complete."""
+        """Whether an answer of `length` tokens ending in `token` is complete."""
         return token in self.eos or length >= self.max_tokens
 
 
 class ProposedToken(Protocol):
-    """A proposed token as the verifier received it, with what its method tells of the drafter's distribution."""
+    """A received token with data on the drafter's distribution."""
 
     @property
     def token(self) -> int: ...
@@ -92,124 +91,122 @@ class ProposedToken(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Outcome of a proposal: its first `accepted` tokens hold."""
+    """The outcome of a proposal."""
 
     accepted: int
-    token: int | None  # behind them; None where there is none, or where the drafter finds it from `payload`
+    token: int | None  # the next one; None if absent, or found by the drafter from `payload`
     payload: bytes = b""
 
 
 class DraftView(View, Protocol):
-    """A drafted token, or, before it is drawn, the distribution that it will be drawn from."""
+    """A drafted token, or the distribution to draw it from."""
 
     @property
     def confidence(self) -> float:
-        """The largest probability of the distribution that it was drawn from."""
+        """The largest probability of its distribution."""
         ...
 
 
 class Drafts(Protocol):
-    """A method on the drafter's side."""
+    """The drafter's part of a method."""
 
     def planned(self, plan: DraftPlan) -> None:
-        """Note how the next proposal is to be drafted, if there is one."""
+        """Prepare the next proposal's drafts."""
         ...
 
     def drawn(self, place: DrawPoint, view: Any) -> DraftView:
-        """The draft at `place`, of the view that the draft model gave there."""
+        """The draft at `place` from the model's view."""
         ...
 
     def pack(self, views: Sequence[Any], length: int) -> tuple[tuple[int, ...], bytes]:
-        """`Propose.tokens` and `Propose.payload` of drafts, position by position, of which `length` are proposed.
+        """`Propose.tokens` and `Propose.payload` of `length` drafts.
 
-        With `lookahead` there is one view more where a bonus will be drawn, whose token nobody proposes.
+        `lookahead` adds a view without a proposed token, at the bonus position.
         """
         ...
 
     def settle(self, place: DrawPoint, view: Any, payload: bytes) -> int:
-        """The token at `place` instead of the rejected draft `view`, where the verdict names none.
+        """Replace the rejected draft `view`, if the verdict names no token.
 
-        Raises `ProtocolError` for a payload that no verifier can have sent.
+        Raises `ProtocolError` for an invalid payload.
         """
         ...
 
 
 class Judge(Protocol):
-    """A method on the verifier's side."""
+    """The verifier's part of a method."""
 
     @property
     def slow(self) -> bool:
-        """Whether reading what was proposed takes long."""
+        """Whether `read` is slow."""
         ...
 
     def check(self, message: Propose) -> None:
-        """Refuse, before it is read, what takes no work to be refused. Raises `ProtocolError`."""
+        """Cheaply reject before `read`. Raises `ProtocolError`."""
         ...
 
     def read(self, message: Propose) -> Sequence[ProposedToken]:
-        """The proposal's content, position by position. Raises `ProtocolError` for what no drafter can have sent."""
+        """Decode a proposal by position. Raises `ProtocolError` if it is invalid."""
         ...
 
     def judge(self, place: DrawPoint, proposed: Sequence[Any], targets: Sequence[Any]) -> Judgement:
-        """Compare what was proposed from `place` on with the verifier's own views at these positions.
-
-        `targets` has one view more where a bonus is wanted.
-        """
+        """Compare tokens from `place` on with the verifier's views, one more for a bonus."""
         ...
 
 
 class Lengths(Protocol):
-    """Decides how long proposals are, and is told what becomes of them.
+    """Chooses proposals' lengths, and learns from the outcomes.
 
-    Whether a position is proposed may depend on the prefix before it and on the drafter's distribution there, never on
-    the token that is drawn: else the answer's law would change. So all that it gets to know of a draft before that is
-    its confidence: the largest probability of the distribution that it is drawn from.
+    A proposed position may depend on its prefix and on the drafter's distribution, never on the drawn token: that would
+    change the answer's law. So decisions get a draft's confidence, the largest probability of its distribution.
     """
 
     @property
     def most_ahead(self) -> int:
-        """Tokens behind the decided ones that are worth being drafted before a verdict, at least 1."""
+        """Most drafts that are worthwhile before a verdict, at least 1."""
         ...
 
     def plan(self, confidences: Sequence[float]) -> DraftPlan:
-        """The next proposal, from the confidences at the last tokens of the prefix, as far as they were drafted."""
+        """Plan a proposal from the latest drafted tokens' confidences."""
         ...
 
     def extension(self, confidence: float, drafted: int) -> Extension:
-        """Whether a position of this confidence, behind the first `drafted` ones of a proposal, is proposed, too, and
-        one more drafted. The first is always proposed.
+        """Whether to propose a position after `drafted` ones, and to draft another.
+
+        The first is always proposed.
         """
         ...
 
     def proposed(self, message: Propose, confidences: Sequence[float], steps: Sequence[float]) -> None:
-        """Note a proposal that is sent, and the seconds of its draft `steps`."""
+        """Note a proposal with the seconds of its draft `steps`."""
         ...
 
     def undrafted(self, message: Decided, tokens: int) -> None:
-        """Note `tokens` that the verifier decided without drafts, by a pass that took the message's time."""
+        """Note `tokens` decided without drafts, in the message's time."""
         ...
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
-        """Note how many tokens hold of each of the proposals of which `message` brings the end, up to round `last`, and
-        whether it brings a `token` that was not drafted. Its times are those of the proposal of its own round.
+        """Note the accepted tokens of each proposal up to round `last`.
+
+        `token`: one was not drafted. The message's times belong to its own round.
         """
         ...
 
 
 @dataclass(slots=True)
 class RoundsCounters:
-    """Counts of events so far, on the drafter's side."""
+    """The drafter's event counts."""
 
-    rounds: int = 0  # that were judged
+    rounds: int = 0  # judged
     sent: int = 0  # proposals
     drafted: int = 0
-    late: int = 0  # drafts that were rolled back before they were made
-    proposed: int = 0  # tokens of the proposals that were judged
+    late: int = 0  # rolled back before they were made
+    proposed: int = 0  # in judged proposals
     accepted: int = 0
-    rejected: int = 0  # the others behind one that was rejected were not judged
+    rejected: int = 0  # later drafts are not judged
     bonus: int = 0
-    deferred: int = 0  # tokens that were left to the verifier; `bonus` has them, too
-    stale: int = 0  # verdicts fenced off
+    deferred: int = 0  # also counted in `bonus`
+    stale: int = 0  # fenced verdicts
 
 
 # --- drafting
@@ -229,69 +226,64 @@ TRANSITIONS: Final[Mapping[tuple[DraftingState, DraftingEvent], DraftingState]] 
     ("relieved", "back"): "drafting",
 }
 
-REMEMBERED: Final = 16  # confidences that a policy is told
-DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # tokens that the verifier is still left when it is left more
+REMEMBERED: Final = 16  # confidences
+DEFERRED_AGAIN: Final = MOST_PROPOSED // 2  # remaining tokens at which more are deferred
 
 
 class Drafting:
-    """Drafts behind the prefix that was decided, in proposals of the length that `lengths` chooses."""
+    """Drafts after the decided prefix, in planned proposals."""
 
     aggregator: ClassVar[Side] = "cloud"
 
     def __init__(self, config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> None:
         self.config = config
         self.counters = RoundsCounters()
-        self.epoch = 0  # counts roll-backs
+        self.epoch = 0  # roll-backs
         self.state: DraftingState = "drafting"
-        self.degraded: list[int] = []  # positions that were decided without the verifier
+        self.degraded: list[int] = []  # decided without the verifier
         self.finished: FinishReason | None = None
         self._drafts = drafts
         self._lengths = lengths
         self._prefix = Prefix()
-        self._views: list[DraftView] = []  # of the drafted tokens
+        self._views: list[DraftView] = []  # of the drafts
         self._round = 0
-        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals without a verdict, and where each ends
-        self._deferred: deque[tuple[Defer, int]] = deque()  # never beside proposals, nor drafts; where each ends
-        self._known = 0  # decided tokens that the verifier has, all but the last ones
-        self._steps: list[float] = []  # seconds of the undecided drafts that were not proposed yet
-        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # at the last decided tokens that were drafted
-        self._shortest = 0  # tokens of a plan; 1: the verifier decides nothing by itself, whatever the policy believes
-        self._plan: DraftPlan  # of what is drafted
+        self._outstanding: deque[tuple[Propose, int]] = deque()  # proposals and their ends
+        self._deferred: deque[tuple[Defer, int]] = deque()  # with ends; excludes proposals and drafts
+        self._known = 0  # decided tokens on the verifier, all except the last
+        self._steps: list[float] = []  # seconds of unproposed drafts
+        self._confidences: deque[float] = deque(maxlen=REMEMBERED)  # of decided drafts
+        self._shortest = 0  # 1: the verifier decides nothing by itself, for any policy
+        self._plan: DraftPlan  # of the current drafts
         self._make_plan()
 
     @property
     def alone(self) -> bool:
-        """Whether there is no verifier, so that this device decides."""
+        """Whether this device decides."""
         return self.state in ("alone", "relieved")
 
     @property
     def position(self) -> int:
-        """Tokens that are decided."""
         return self._prefix.length
 
     @property
     def decided(self) -> list[int]:
-        """The tokens that are decided."""
         return self._prefix.committed()
 
     @property
     def provisional(self) -> tuple[int, ...]:
-        """The drafts behind the decided tokens."""
         return tuple(self._prefix.path[self.position :])
 
     @property
     def waiting(self) -> bool:
-        """Whether only the verifier can bring the answer forward."""
+        """Whether only the verifier can advance the answer."""
         asked = self.state == "resting" or (self.state == "drafting" and self._outstanding)
         return bool(asked) and self.finished is None and self.work() is None
 
     @property
     def outstanding(self) -> int:
-        """Proposals without a verdict."""
         return len(self._outstanding)
 
     def work(self) -> Work | None:
-        """The next draft to be made."""
         path = self._prefix.path
         if self.finished is not None or self.state in ("relieved", "resting"):
             return None
@@ -304,11 +296,10 @@ class Drafting:
     # --- events
 
     def begin(self) -> list[Action]:
-        """Leave the first tokens to the verifier, where drafts are not worth it."""
+        """Defer the first tokens if drafts are not worthwhile."""
         return self._defer()
 
     def drawn(self, work: Work, views: Sequence[Any], seconds: float, now: float) -> list[Action]:
-        """Take the draft that `work` asked for, which took `seconds`."""
         late = work.epoch != self.epoch or work.position != self._prefix.path_length
         if self.finished is not None or self.state in ("relieved", "resting") or late:
             self.counters.late += 1
@@ -325,9 +316,9 @@ class Drafting:
         return self._propose([]) if self._complete() else []
 
     def judged(self, verdict: Verdict) -> list[Action]:
-        """Take a verdict. One of a round that is not outstanding, or that came before another, is fenced off.
+        """Process a verdict; fence off one out of order or not outstanding.
 
-        Raises `ProtocolError` for one that no verifier can have sent; then nothing has changed.
+        Raises `ProtocolError` for an impossible one, without a change.
         """
         rounds = [message.round for message, _ in self._outstanding]
         if verdict.round not in rounds or verdict.position != self.position or self.finished is not None:
@@ -354,7 +345,7 @@ class Drafting:
             actions += self._commit({"device": True})
         if token is not None:
             self.counters.bonus += not rejected
-            confidences = [view.confidence for view in self._views[:1]]  # at the token that it takes the place of
+            confidences = [view.confidence for view in self._views[:1]]  # at the replaced token
             self._roll_back()
             self._prefix.extend(token)
             self._confidences.extend(confidences)
@@ -365,9 +356,9 @@ class Drafting:
         return actions + self._defer()
 
     def decided_by_verifier(self, message: Decided) -> list[Action]:
-        """Take tokens that were left to the verifier. Others than those behind this side's prefix are fenced off.
+        """Process deferred tokens; fence off those that do not follow the prefix.
 
-        Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
+        Raises `ProtocolError` for impossible ones, without a change.
         """
         if not self.config.defers:
             raise malformed("a verifier that is not eager must judge what was proposed")
@@ -387,7 +378,7 @@ class Drafting:
         self._known = self.position
         while self._deferred and self._deferred[0][1] <= self.position:
             self._deferred.popleft()
-        # What is planned is paid for; so not where the verifier is left all that there can be.
+        # A plan may spend a trial, so none is made if all remaining tokens are deferred.
         if (
             self._plan.length == 0
             and self._left <= DEFERRED_AGAIN
@@ -397,14 +388,14 @@ class Drafting:
         return actions + self._defer()
 
     def out_of_patience(self, relieved: bool = False) -> list[Action]:
-        """Go on without the verifier, by the drafts or, where it is `relieved`, by the tokens that `decide` brings."""
+        """Continue by drafts, or if `relieved`, by tokens from `decide`."""
         if self.alone:
             return []
         self._happened("replaced" if relieved else "lost")
         return [] if relieved else self._decide_alone()
 
     def decide(self, position: int, token: int) -> list[Action]:
-        """Take a token of the model that decides in the verifier's place; none that comes too late."""
+        """Process a token of the verifier's replacement, unless late."""
         if self.state != "relieved" or self.finished is not None or position != self.position:
             return []
         self._roll_back()
@@ -419,38 +410,37 @@ class Drafting:
         return self._decide_alone()
 
     def rejoined(self) -> list[Action]:
-        """Tell a verifier that is there again what is decided, and propose again what it has not judged."""
+        """Send a returned verifier the decided tokens and unjudged proposals."""
         if self.finished is not None:
             return []
         self._happened("back")
         self._known = self.position
         again = [message for message, _ in self._outstanding]
-        if again:  # the proposal that it follows may be forgotten
+        if again:  # the previous proposal may be forgotten
             again[0] = replace(again[0], digest=(self._prefix.digest(again[0].position),))
         left = [message for message, _ in self._deferred]
-        if left:  # and what was deferred before may be decided
+        if left:  # earlier deferred tokens may be decided
             start, end = self.position, self._deferred[0][1]
             left[0] = replace(left[0], position=start, digest=(self._prefix.digest(start),), tail=(), count=end - start)
         sent = [Send(message) for message in again] + [Send(message) for message in left]
         return [Send(self._sync(wants_reply=False)), *sent, *self._defer()]
 
     def reminded(self) -> list[Action]:
-        """Tell a silent verifier again what is decided and proposed."""
+        """Repeat decided tokens and proposals for a silent verifier."""
         return self.rejoined()
 
     def asking(self) -> list[Action]:
-        """Ask a verifier that was given up whether it is there again."""
+        """Ask whether a given-up verifier is back."""
         return [Send(self._sync(wants_reply=True))] if self.alone and self.finished is None else []
 
     def closing(self) -> list[Action]:
-        """Tell the verifier of a last token that was drawn here: only its side knows its documents' shares in it."""
+        """Send a last token drawn here: only the verifier knows its documents' shares."""
         untold = self._known < self.position and not self.alone
         return [Send(self._sync(wants_reply=False))] if untold else []
 
     # --- inside
 
     def _extended(self, confidence: float) -> bool:
-        """Whether the position that was drafted is proposed with those before it; none beyond the plan's length is."""
         drafted = self._prefix.path_length - self._start
         if drafted >= self._plan.length:
             return False
@@ -464,11 +454,10 @@ class Drafting:
 
     @property
     def _left(self) -> int:
-        """Tokens that the verifier is left."""
         return self._deferred[-1][1] - self.position if self._deferred else 0
 
     def _defer(self) -> list[Action]:
-        """Leave tokens to the verifier, where drafts are not worth it and it has few or none left."""
+        """Defer tokens if drafts are not worthwhile and few deferred ones remain."""
         actions: list[Action] = []
         start = self.position + self._left
         count = min(MOST_PROPOSED, self.config.max_tokens - start)
@@ -483,13 +472,12 @@ class Drafting:
         return actions
 
     def _settle(self) -> None:
-        """Draft or rest, by the plan and by the tokens that the verifier is left."""
         self._happened("rest" if self._plan.length == 0 or self._deferred else "draft")
 
     def _news(self, message: Decided) -> tuple[int, ...]:
-        """The tokens of `message` behind this side's prefix; none where it does not follow that.
+        """The tokens after this side's prefix; empty if they do not follow.
 
-        Raises `ProtocolError` for tokens that can't be part of the answer.
+        Raises `ProtocolError` for impossible tokens.
         """
         start, position = message.position, self.position
         known = position - start
@@ -520,7 +508,6 @@ class Drafting:
         self._settle()
 
     def _complete(self) -> bool:
-        """Whether nothing more has to be drafted for a proposal of what was not proposed yet."""
         path = self._prefix.path
         if self.config.ends(path[-1], len(path)):
             return True
@@ -528,11 +515,10 @@ class Drafting:
 
     @property
     def _start(self) -> int:
-        """The position at which the next proposal begins."""
         return self._outstanding[-1][1] if self._outstanding else self.position
 
     def _propose(self, behind: Sequence[DraftView]) -> list[Action]:
-        """Propose the drafts that were not proposed yet; `behind` are views of what is not."""
+        """Propose the drafts; `behind` are views without proposed tokens."""
         start, end = self._start, self._prefix.path_length
         tokens, payload = self._drafts.pack([*self._views[start - self.position :], *behind], end - start)
         digest, tail = self._behind_known(start)
@@ -546,13 +532,12 @@ class Drafting:
         return [Send(message)]
 
     def _behind_known(self, start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """`Propose.digest` and `Propose.tail` of a proposal that begins at `start`."""
         if self._outstanding:
             return (), ()
         return (self._prefix.digest(start),), tuple(self._prefix.path[self._known : start])
 
     def _token(self, verdict: Verdict, end: int) -> int | None:
-        """The token behind the accepted ones, if any. Raises `ProtocolError`."""
+        """The token after the accepted ones, or None. Raises `ProtocolError`."""
         proposed = end - self.position
         if verdict.accepted > proposed:
             raise malformed("a verdict must not accept more tokens than were proposed")
@@ -570,7 +555,6 @@ class Drafting:
         return verdict.token[0] if verdict.token else None
 
     def _commit(self, accepted: dict[Any, bool], degraded: bool = False) -> list[Action]:
-        """Decide the next token of the path."""
         position = self.position
         token = self._prefix.path[position]
         self._prefix.commit()
@@ -586,7 +570,6 @@ class Drafting:
         return actions
 
     def _roll_back(self) -> None:
-        """Forget all drafts; what is under way behind them is outdated."""
         self._prefix.roll_back()
         self._views.clear()
         self._steps = []
@@ -597,7 +580,7 @@ class Drafting:
     def _decide_alone(self) -> list[Action]:
         actions: list[Action] = []
         self._outstanding.clear()
-        if self._views:  # else a verifier that is there first decides what it was left, and nobody anything else
+        if self._views:  # else a returning verifier decides the deferred tokens first
             self._deferred.clear()
         while self._views and self.finished is None:
             actions += self._commit({}, degraded=True)

@@ -1,9 +1,8 @@
-"""State machines of an answer whose verifier decodes on while it waits for proposals.
+"""State machines of an answer whose verifier decodes between proposals.
 
-Only where both sides draw the same token whatever is proposed (coupled drafting) may the verifier decide what nobody
-has proposed: then the answer is the verifier's own, and proposals only let it decide several tokens in one pass. So it
-decides at least as quickly as without a drafter, and tells every token at once. A proposal that comes when some of its
-tokens are decided already is worth what lies behind those.
+That requires the same token on both sides for any proposal (coupled drafting). The answer is then the verifier's own,
+and proposals only decide several tokens per pass. So it is as fast as without a drafter, or faster, and announces each
+token at once. A late proposal helps with its undecided part.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Sync, Verdict
 
-MOST_AGAIN: Final = 16  # times that all tokens of an answer are told again: what was lost with connections
+MOST_AGAIN: Final = 16  # repetitions of all tokens, after lost connections
 
 
 class EagerVerifying(Verifying):
-    """Decides token after token by itself, and as many at once as proposals hold.
+    """Decides tokens by itself, or several at once by matching proposals.
 
-    Those that wait follow each other: each begins where the one before ends, the first within what is decided.
+    Waiting proposals are gapless, the first from within the decided tokens.
     """
 
     def __init__(self, config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> None:
-        """`decodes_on`: whether a token may be decided now that nobody has proposed."""
+        """`decodes_on`: may decide an unproposed token now."""
         super().__init__(config, judge)
         self._decodes_on = decodes_on
-        self._again = 0  # tokens that were told more than once
+        self._again = 0  # repeated tokens
 
     def check(self, message: Propose | Defer) -> None:
-        super().check(message)  # refuses what is deferred
+        super().check(message)  # refuses `Defer`
         if len(message.digest) != 1 or message.tail:
             raise malformed("a proposal to an eager verifier must have the digest of its prefix, and no tail")
 
@@ -53,9 +52,9 @@ class EagerVerifying(Verifying):
         return Work(self.epoch, tuple(path[: self.position + count - 1]), count=count)
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Tell what is decided behind the tokens of `message`; where others are, adopt those of `message`.
+        """Announce the tokens after those of `message`; adopt its tokens if they differ.
 
-        Raises `ProtocolError`, also where this is asked for without an end: it takes more than asking does.
+        Raises `ProtocolError`, also for endless requests, which cost less than answers.
         """
         known, own = len(message.tokens), self._prefix.committed()
         if tuple(own[:known]) != message.tokens:
@@ -93,8 +92,9 @@ class EagerVerifying(Verifying):
     # --- inside
 
     def _told(self, start: int, judged: int, held: float) -> list[Action]:
-        """Tell the tokens from `start` on; `judged` is the round of the last proposal that this is about, `held` the
-        seconds since it came, or those of the pass.
+        """Announce the tokens from `start` on.
+
+        `judged` is the last judged round, `held` the seconds since its arrival, or of the pass.
         """
         told: list[Action] = []
         for first in range(start, self.position, MOST_PROPOSED):
@@ -103,7 +103,7 @@ class EagerVerifying(Verifying):
         return told
 
     def _chain(self) -> list[View]:
-        """The tokens that are proposed from `position` on, as many as a pass may judge."""
+        """The proposed tokens for one pass."""
         if not self._pending:
             return []
         known = self.position - self._pending[0].message.position
@@ -111,7 +111,7 @@ class EagerVerifying(Verifying):
         return list(islice(chain, known, known + MOST_JUDGED))
 
     def _follow(self) -> list[Action]:
-        """Keep the proposal that came last where it follows the one before, or what is decided, and reaches beyond."""
+        """Keep the latest proposal if it extends the previous one or the decided tokens."""
         pending = self._pending[-1]
         if len(self._pending) > 1:
             before = self._pending[-2]
@@ -124,7 +124,7 @@ class EagerVerifying(Verifying):
         return []
 
     def _advance(self) -> None:
-        """Drop the proposals that are decided, or follow other tokens than were decided."""
+        """Drop decided and mismatching proposals."""
         while self._pending:
             first = self._pending[0]
             fits = self._agrees(first)
@@ -135,11 +135,11 @@ class EagerVerifying(Verifying):
     def _drop(self, pending: Pending, decided: bool) -> None:
         if decided:
             self._round = max(self._round, pending.message.round)
-        else:  # it may come again, behind what was lost before it
+        else:  # repeatable after lost ones
             self.stale += 1
 
     def _agrees(self, pending: Pending) -> bool:
-        """Whether a proposal begins within what is decided, and its tokens are those, as far as they are decided."""
+        """Whether a proposal starts within the decided tokens and matches them."""
         start, prefix = pending.message.position, self._prefix
         if start > self.position or pending.message.digest != (prefix.digest(start),):
             return False
@@ -148,22 +148,20 @@ class EagerVerifying(Verifying):
 
 
 def make_verifying(config: RoundsConfig, judge: Judge, decodes_on: Callable[[], bool]) -> Verifying:
-    """The verifier of an answer; `decodes_on` as that of an eager one."""
     return EagerVerifying(config, judge, decodes_on) if config.eager else Verifying(config, judge)
 
 
 def make_drafting(config: RoundsConfig, drafts: Drafts, lengths: Lengths) -> Drafting:
-    """The drafter of an answer."""
     return (EagerDrafting if config.eager else Drafting)(config, drafts, lengths)
 
 
 class EagerDrafting(Drafting):
-    """Drafts for a verifier that decides by itself, too: what that has decided is kept where it was drafted."""
+    """Drafts for an eager verifier; keeps drafts that match its tokens."""
 
     def decided_by_verifier(self, message: Decided) -> list[Action]:
-        """Take tokens that the verifier has decided. Others than those behind this side's prefix are fenced off.
+        """Process decided tokens; fence off those that do not follow the prefix.
 
-        Raises `ProtocolError` for what no verifier can have sent; then nothing has changed.
+        Raises `ProtocolError` for impossible ones, without a change.
         """
         tokens, position = self._news(message), self.position
         if not tokens:
@@ -194,13 +192,11 @@ class EagerDrafting(Drafting):
         return actions
 
     def reminded(self) -> list[Action]:
-        """Tell a silent verifier again what is decided."""
         actions = super().rejoined()
         self._draft_for_a_busy_one()
         return actions
 
     def rejoined(self) -> list[Action]:
-        """Tell a verifier that is there again what is decided."""
         given_up = self.alone
         actions = super().rejoined()
         if given_up:
@@ -208,14 +204,15 @@ class EagerDrafting(Drafting):
         return actions
 
     def judged(self, verdict: Verdict) -> list[Action]:
-        """Raises `ProtocolError`: an eager verifier tells what it has decided."""
+        """Raises `ProtocolError`: an eager verifier sends no verdicts."""
         raise malformed("an eager verifier must send no verdicts")
 
     # --- inside
 
     def _draft_for_a_busy_one(self) -> None:
-        """Have some tokens drafted for the rest of the answer, though that does not pay: a verifier that has begun and
-        was silent without proposals waits for them.
+        """Draft some tokens, though it does not pay.
+
+        A verifier that fell silent without proposals waits for them.
         """
         if self.position > 0 and self.finished is None and self.state == "resting" and not self._outstanding:
             self._shortest = 1
@@ -225,7 +222,7 @@ class EagerDrafting(Drafting):
         return (self._prefix.digest(start),), ()
 
     def _count(self, message: Decided, same: int, rejected: bool, told: int) -> None:
-        """Note the proposals of which all is known with `told` more tokens, the first `same` of them as drafted."""
+        """Note the proposals that `told` more tokens settle, `same` of them as drafted."""
         end, counters = self.position + same, self.counters
         judged = [each for each in self._outstanding if each[0].position <= end and (rejected or each[1] <= end)]
         counters.bonus += told - same - rejected

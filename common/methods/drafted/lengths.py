@@ -1,4 +1,4 @@
-"""Lengths of the proposals of one answer, by the policy that its request names and what rounds were seen to take."""
+"""Proposal lengths of one answer, by the request's policy and measured rounds."""
 
 from __future__ import annotations
 
@@ -39,53 +39,51 @@ from proto.framing import encode, wire_size
 from proto.messages import Decided, Propose, Verdict
 
 # --- history
-# Times of rounds of drafting and verifying with one cloud, as they were seen.
 
-PROBE: Final = 16  # bytes of a probe's frame
-_PROPOSAL: Final = 26  # of a proposal's, without tokens
+PROBE: Final = 16  # bytes of a frame
+_PROPOSAL: Final = 26  # without tokens
 _VERDICT: Final = 22
 
 
 @dataclass(slots=True)
 class RoundHistory:
-    """Times, acceptance and sizes of one method's rounds, for all answers of a device. Use it under `lock`.
+    """Times, acceptance and sizes of a method's rounds, across answers. Use under `lock`.
 
-    Sizes are what a message has beyond a probe: the round trip is a probe's, and has in it what that takes, with all
-    that a link makes of any message (encryption, TCP, IP).
+    Sizes are bytes beyond a probe, whose round trip includes its own and the link's overhead (encryption, TCP, IP).
     """
 
     estimates: RoundEstimates
     acceptance: PositionAcceptance = field(default_factory=PositionAcceptance)
     confidence: ConfidenceAcceptance = field(default_factory=ConfidenceAcceptance)
     trials: Trials = field(default_factory=Trials)
-    undrafted: int = 0  # tokens since the last proposal
+    undrafted: int = 0  # since the last proposal
     lock: threading.Lock = field(default_factory=threading.Lock)
     _sizes: dict[tuple[tuple[int | None, float], ...], TokenSizes] = field(default_factory=dict, init=False)
 
     @classmethod
     def expecting(cls, draft: float, verify: float, rtt: float) -> Self:
-        """Before the first round: seconds of a draft step, of a verifying pass, and of a round trip."""
+        """Start from priors in seconds."""
         up, down = float(_PROPOSAL - PROBE), float(_VERDICT - PROBE)
         times = RoundTimes(draft=draft, verify=verify, rtt=rtt, up_overhead=up, down_overhead=down)
         return cls(RoundEstimates(times))
 
     @classmethod
     def of(cls, peer: PeerEstimates, method: str, draft: float) -> RoundHistory:
-        """That of `method` with `peer`; a draft step is believed to take `draft` seconds before the first round."""
+        """The history of `method` with `peer`; `draft` is a prior."""
         now = peer.estimates
         return peer.histories.of(cls, method, lambda: cls.expecting(draft, now.cloud_decode, now.rtt))
 
     def sizes_of(self, believed: Mapping[int | None, float]) -> TokenSizes:
-        """Sizes seen of proposals that are believed to have these: options change what a token takes."""
+        """Sizes for these priors: options change a token's size."""
         return self._sizes.setdefault(tuple(believed.items()), TokenSizes(believed))
 
 
 # --- lengths
 
-LEAST_SURVIVAL: Final = 0.05  # chance of a draft to be reached; what is drafted behind it is bytes for nothing
+LEAST_SURVIVAL: Final = 0.05  # least chance of reaching a draft; others waste bytes
 SHORTEST_AHEAD: Final = 4  # tokens
 
-TokenBytes = Mapping[int | None, float]  # of a proposed token with its distribution, by resolution
+TokenBytes = Mapping[int | None, float]  # by resolution
 
 
 class PolicyLengths:
@@ -98,7 +96,7 @@ class PolicyLengths:
         rtt: Callable[[], float | None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rtt` is the round trip that was probed, in seconds; None before the first."""
+        """`rtt`: probed seconds, None before the first."""
         self._policy = policy
         self._history = history
         self._untaught = [each for each in (history.acceptance, history.confidence) if each not in policy.taught]
@@ -141,7 +139,7 @@ class PolicyLengths:
             self._history.trials.earn(tokens * undrafted_seconds(self._history.estimates.times()))
 
     def judged(self, message: Verdict | Decided, accepted: Sequence[int], last: int, token: bool) -> None:
-        """Of proposals that were judged together, only the last one's times say what a round takes."""
+        """Only the last of proposals judged together times a round."""
         now, size = self._now(), _beyond_probe(message)
         rounds = [number for number in self._open if number <= last][-len(accepted) :]
         judged = [self._open[number] for number in rounds]
@@ -154,16 +152,16 @@ class PolicyLengths:
                 if each is judged[-1] and message.round == last:
                     self._history.estimates.observe(outcome)
                 if outcome.rejected:
-                    break  # those behind it were not judged
+                    break  # later ones were not judged
 
 
 def _beyond_probe(message: Propose | Verdict | Decided) -> int:
-    """Bytes, as `RoundHistory` counts them."""
+    """As in `RoundHistory`."""
     return max(0, wire_size(encode(message)) - PROBE)
 
 
 def reach(acceptance: float) -> int:
-    """Number of drafts in a row that all hold with a chance of at least `LEAST_SURVIVAL`."""
+    """Most consecutive drafts that match with the chance `LEAST_SURVIVAL`."""
     alpha = min(max(acceptance, 0.1), 0.99)
     return max(SHORTEST_AHEAD, ceil(log(LEAST_SURVIVAL) / log(alpha)))
 
@@ -173,7 +171,7 @@ class _SentProposal:
     """A proposal without a verdict."""
 
     sent: float  # monotonic seconds
-    steps: tuple[float, ...]  # seconds of its drafts
+    steps: tuple[float, ...]  # of drafts
     size: int  # bytes
     confidences: tuple[float, ...]
     resolution: int | None
@@ -184,7 +182,7 @@ class _SentProposal:
         return len(self.confidences)
 
     def outcome(self, accepted: int, token: bool, delay: float, verify: float, size: int) -> RoundOutcome:
-        # The first step also reads what was decided since the last draft, which a long rest makes much.
+        # The first step also reads the tokens decided since the last draft, many after a rest.
         usual = median(self.steps) * len(self.steps) / self.length
         return RoundOutcome(
             length=self.length,
@@ -203,9 +201,9 @@ class _SentProposal:
 
 
 def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, history: RoundHistory) -> DraftPolicy:
-    """The policy that `request` names; `sizes` are what proposed tokens take, before rounds have shown it.
+    """Make the request's policy from prior `sizes`.
 
-    Raises `RequestError` for one that does not go with drafting ahead.
+    Raises `RequestError` for a policy that excludes drafting ahead.
     """
     first = next(iter(sizes))
     match request.draft_policy:
@@ -216,7 +214,7 @@ def make_policy(request: DraftRequest, sizes: TokenBytes, config: RoundsConfig, 
             with history.lock:
                 learnt = history.sizes_of(sizes)
             undrafted: Undrafted = "eager" if config.eager else "deferred" if config.defers else "never"
-            if request.provisional:  # somebody wants to see drafts
+            if request.provisional:  # for the user to see
                 undrafted = "never"
             return Goodput(
                 learnt,

@@ -1,4 +1,4 @@
-"""Draft-and-verify methods over the network as `Method`s: what they share, and what each of them brings."""
+"""Draft-and-verify methods over the network: common parts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 
 # --- request
-# Options that the draft-and-verify methods over the network have in common, and their checks.
 
 DraftPolicyName = Literal["fixed", "goodput", "confidence", "heuristic", "ddqn"]
 
 
 class DraftRequest(Request):
-    """A request whose answer a small model drafts and a larger one verifies. Both read the cloud's documents."""
+    """A drafting and a verifying model read the cloud's documents."""
 
-    lattices: ClassVar[bool] = False  # whether a policy may choose how finely drafted distributions are rounded
+    lattices: ClassVar[bool] = False  # a policy may choose the resolution
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
     sampler: Sampler = Field(default="rejection", description="How tokens are drawn and checked")
@@ -45,12 +44,11 @@ class DraftRequest(Request):
 
 
 def draft_temperature(opening: Open, request: DraftRequest) -> float:
-    """The drafter's own temperature, which is the answer's where it has none."""
+    """The drafter's temperature, by default the answer's."""
     return opening.temperature if request.draft_temperature is None else request.draft_temperature
 
 
 def check_draft(request: DraftRequest) -> None:
-    """Refuse what a method that verifies in the cloud can't do."""
     if request.sources != "cloud":
         raise RequestError(
             f"Method {request.method!r} reads the cloud's documents on both sides and none of this device's: sources "
@@ -61,7 +59,7 @@ def check_draft(request: DraftRequest) -> None:
 
 
 def check_drawing(request: DraftRequest) -> None:
-    """Refuse another method's way of drawing, and what no method that drafts and verifies can tell or take."""
+    """Refuse other samplers and unsupported options."""
     wanted = type(request).model_fields["sampler"].default
     if request.sampler != wanted:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
@@ -76,29 +74,28 @@ def check_drawing(request: DraftRequest) -> None:
 
 
 # --- distributions
-# Options of methods whose drafted distributions travel.
 
 DEFAULT_RESOLUTION = 64
-MOST_FIXED = 128  # a finer lattice's fixed index takes too long to rank
+MOST_FIXED = 128  # finer lattices rank too slowly
 
 
 class RejectionRequest(DraftRequest):
-    """Options of speculative sampling. What is drawn from is cut to `top_k` tokens behind the temperature."""
+    """Options of speculative sampling; `top_k` applies after the temperature."""
 
     top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
 
 
 class LatticeRequest(RejectionRequest):
-    """Options of methods whose drafted distributions may be rounded to a lattice."""
+    """Options of methods with lattice distributions."""
 
-    resolution: int | None = Field(  # none: 64, or as the policy chooses
+    resolution: int | None = Field(  # none: 64, or the policy's choice
         default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
     )
     index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
 
 
 def check_lattice(request: LatticeRequest) -> None:
-    """Refuse a fixed index of a lattice that is too fine for it, and a lattice beside a policy that chooses one."""
+    """Refuse a fixed index of a fine lattice, or a lattice with policy 'ddqn'."""
     if request.index_code == "fixed" and (request.resolution or 0) > MOST_FIXED:
         raise RequestError(
             f"A resolution of {request.resolution} is too fine for index code 'fixed': it is {MOST_FIXED} at most.",
@@ -112,14 +109,14 @@ def check_lattice(request: LatticeRequest) -> None:
 
 
 class Scheme(Protocol):
-    """The mathematics of a method: how both sides draw, what travels, and what is decided from it."""
+    """A method's mathematics: draws on both sides, payloads, decisions."""
 
     @property
     def config(self) -> RoundsConfig: ...
 
     @property
     def token_bytes(self) -> Mapping[int | None, float]:
-        """Bytes of a proposed token, with what travels beside it, by resolution: those that a policy may choose."""
+        """Bytes of a proposed token with payload, by choosable resolution."""
         ...
 
     @property
@@ -132,7 +129,7 @@ class Scheme(Protocol):
 
     @property
     def verifier(self) -> Drafter:
-        """Makes the verifier's own views."""
+        """Makes the verifier's views."""
         ...
 
     @property
@@ -140,27 +137,27 @@ class Scheme(Protocol):
 
     @property
     def cut(self) -> Warp | None:
-        """The cut that the verifier makes in its distribution by itself; None: it keeps what the processors leave."""
+        """The verifier's own cut; None: only the processors'."""
         ...
 
 
 class Relief(Protocol):
-    """Another model of the device, which decides in the place of a verifier that is away."""
+    """A device model that replaces an absent verifier."""
 
     @property
     def possible(self) -> bool: ...
 
     def begin(self, found: PromptRows) -> None:
-        """Decide after the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
+        """Start to decide on rows of `found` if the cloud is away. On the retrieval thread."""
         ...
 
     def end(self) -> None:
-        """Decide no more: the answer is over, or the cloud is back."""
+        """Stop: the answer is over or the cloud is back."""
         ...
 
 
 class MakeRelief(Protocol):
-    """Makes the relief of one answer."""
+    """Makes one answer's relief."""
 
     def __call__(
         self,
@@ -174,13 +171,13 @@ class MakeRelief(Protocol):
 
 
 class DraftVerify(ABC):
-    """Implements `Method` but for `scheme`: the device's draft model proposes, the cloud's model decides."""
+    """Implements `Method` except `scheme`: the device proposes, the cloud decides."""
 
     name: ClassVar[str]
     request: ClassVar[type[Request]]  # a subclass of `DraftRequest`
 
     def __init__(self, relief: Callable[[], MakeRelief] | None = None) -> None:
-        """`relief` imports what decides while the cloud is away. None: the draft model does."""
+        """`relief` imports an absent cloud's replacement. None: the draft model."""
         self._relief = relief
 
     @property
@@ -189,10 +186,9 @@ class DraftVerify(ABC):
 
     @abstractmethod
     def scheme(self, opening: Open, request: Any, vocabulary: int) -> Scheme:
-        """The mathematics of one answer; `request` has the method's own options, and nothing else that is of use."""
+        """One answer's mathematics; `request` has only the method's own options."""
 
     def reading(self, opening: Open, request: Any) -> PassageReading:
-        """The readings of both sides for one answer."""
         from common.methods.drafted.cloud import SharedPassages
 
         return SharedPassages(opening.documents)

@@ -1,6 +1,6 @@
-"""Payloads of drafted distributions: sparse, or rounded to a lattice, with the tokens drawn from them.
+"""Payloads of drafted distributions: sparse, or lattices with drawn tokens.
 
-Quantize-sample-verify sends a lattice per drafted token; RAPID one more, from which nothing was drawn.
+Quantize-sample-verify sends a lattice per drafted token, RAPID one more without a token.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from proto.errors import malformed, too_large
 from proto.messages import MOST_RESOLUTION, MOST_UNITS
 
 # --- subset
-# Ranks of the subsets of 0 to bound - 1 of one size: the combinatorial number system.
+# Ranks of equally large subsets of {0, ..., bound - 1}: the combinatorial number system.
 #
-# The members c_1 < ... < c_n of a subset have the rank C(c_1, 1) + ... + C(c_n, n), a bijection onto 0 to
-# C(bound, n) - 1. No step of ranking or unranking costs more than a binomial coefficient or two, whatever the rank.
+# Members c_1 < ... < c_n have the rank C(c_1, 1) + ... + C(c_n, n), a bijection onto {0, ..., C(bound, n) - 1}. Each
+# step costs at most two binomial coefficients.
 
-_CLOSE = 0.25  # a step of Newton's method after which the next one would be far below 1
+_CLOSE = 0.25  # a smaller Newton step is the last, as the next would be far below 1
 
 
 def subset_rank(members: Sequence[int]) -> int:
     """The rank of `members`, strictly increasing from 0 on."""
     total = 0
-    place, value = 0, 0  # of the member below; value is its part of the rank
+    place, value = 0, 0  # of the previous member, and its part of the rank
     for size, member in enumerate(members, 1):
-        # C(place + 1, size) is one product away, and its neighbours a few.
+        # C(place + 1, size) is one product away, its neighbours a few.
         value = _moved(value * (place + 1) // size, place + 1, size, member) if value else comb(member, size)
         place = member
         total += value
@@ -49,13 +49,13 @@ def subset_rank(members: Sequence[int]) -> int:
 
 
 def subset_unrank(number: int, size: int, bound: int) -> list[int]:
-    """The subset of `size` members below `bound` that has the rank `number`, which must be below C(bound, size)."""
-    members = list(range(size))  # those of rank 0
-    place, value = bound, comb(bound, size + 1)  # the member above, if there were one, and its part of the rank
+    """The subset of `size` members below `bound` with rank `number` < C(bound, size)."""
+    members = list(range(size))  # rank 0
+    place, value = bound, comb(bound, size + 1)  # a virtual member above
     for index in range(size, 0, -1):
         if not number:
             break
-        # What is left is below C(place, index): at most one below the member above.
+        # The rest is below C(place, index), so the next member is smaller.
         place, value = _largest(number, index, place - 1, value * (index + 1) // place)
         members[index - 1] = place
         number -= value
@@ -63,9 +63,9 @@ def subset_unrank(number: int, size: int, bound: int) -> list[int]:
 
 
 def _largest(number: int, size: int, place: int, value: int) -> tuple[int, int]:
-    """The largest c with C(c, size) <= `number`, and that coefficient.
+    """The largest c <= `place` with C(c, size) <= `number`, and that coefficient.
 
-    `number` is at least 1, c at most `place`, and `value` is C(place, size).
+    Given `number` >= 1 and `value` = C(place, size).
     """
     if value <= number:
         return place, value
@@ -83,9 +83,9 @@ def _largest(number: int, size: int, place: int, value: int) -> tuple[int, int]:
 
 
 def _moved(value: int, place: int, size: int, to: int) -> int:
-    """C(`to`, `size`), given that C(`place`, `size`) is `value`, not 0, and `to` at least `size`."""
+    """C(`to`, `size`) from `value` = C(`place`, `size`) > 0, for `to` >= `size`."""
     gap = abs(to - place)
-    if 2 * gap > min(size, to - size):  # as many factors as that cost more than a coefficient of its own
+    if 2 * gap > min(size, to - size):  # a new coefficient is cheaper
         return comb(to, size)
     if to > place:
         return value * perm(to, gap) // perm(to - size, gap)
@@ -93,11 +93,11 @@ def _moved(value: int, place: int, size: int, to: int) -> int:
 
 
 def _estimate(number: int, size: int) -> int:
-    """The largest c with C(c, size) <= `number`, one or two off at most, for a `number` of at least 1.
+    """The largest c with C(c, size) <= `number`, at most two off.
 
-    The product of c - 0, ..., c - (size - 1) is at most the power of their mean, so the first guess is not too large.
-    The logarithm of C(c, size) is concave in c, and its derivative is at most ln((c + 1/2) / (c - size + 1/2)): from
-    below, steps of Newton's method with that slope never pass the solution.
+    c (c - 1) ... (c - size + 1) is at most the power of the mean factor, so the first guess is not too large. ln C(c,
+    size) is concave in c, with derivative at most ln((c + 1/2) / (c - size + 1/2)). Newton steps with that slope
+    approach from below.
     """
     if size == 1:
         return number
@@ -113,10 +113,10 @@ def _estimate(number: int, size: int) -> int:
 
 
 # --- fixed
-# The fixed index: one number for counts that sum to a resolution, always of the same width.
+# The fixed index: one number of constant width for counts that sum to a resolution.
 #
-# The units, each written as the id of its token, are a sorted multiset t_1 <= ... <= t_l of ids from 0 on. t_i + i - 1
-# is strictly increasing: a subset of 0 to l + V - 2, and its rank is the index (quantize-sample-verify, Eq. 6).
+# The units as token ids form a sorted multiset t_1 <= ... <= t_l. t_i + i - 1 is strictly increasing: a subset of {0,
+# ..., l + V - 2}, whose rank is the index (quantize-sample-verify, Eq. 6).
 
 
 def width(resolution: int, vocabulary: int) -> int:
@@ -125,7 +125,7 @@ def width(resolution: int, vocabulary: int) -> int:
 
 
 def rank(ids: Sequence[int], counts: Sequence[int]) -> int:
-    """The index of `counts` [K], each at least 1, of the tokens `ids` [K], strictly increasing."""
+    """The index of `counts` [K] >= 1 for strictly increasing `ids` [K]."""
     members: list[int] = []
     for token, count in zip(ids, counts, strict=True):
         first = token + len(members)
@@ -134,7 +134,7 @@ def rank(ids: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def unrank(index: int, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
-    """Ids [K] and counts [K] of an index. Raises `ProtocolError` for one that no counts have."""
+    """Ids [K] and counts [K] of an index. Raises `ProtocolError` if out of range."""
     if not 0 <= index < comb(resolution + vocabulary - 1, resolution):
         raise malformed("a fixed index must be below the number of distributions of its resolution")
     ids: list[int] = []
@@ -149,20 +149,19 @@ def unrank(index: int, resolution: int, vocabulary: int) -> tuple[list[int], lis
 
 
 def fixed_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], vocabulary: int) -> None:
-    """Append the index of `counts` of the tokens `ids`."""
     bits.write(rank(ids, counts), width(sum(counts), vocabulary))
 
 
 def fixed_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
-    """The ids and counts that are next in `bits`. Raises `ProtocolError`."""
+    """Read the next ids and counts. Raises `ProtocolError`."""
     return unrank(bits.read(width(resolution, vocabulary)), resolution, vocabulary)
 
 
 # --- short
-# The short index: how many tokens have units, which ones, and how the units are shared among them.
+# The short index: the number K of tokens with units, their ids, and their counts.
 #
-# Its width grows with the number of tokens, K, so what a model is sure of takes few bits. The K counts are told by the
-# K - 1 sums before the last, less 1: a subset of 0 to l - 2.
+# Its width grows with K, so confident distributions take few bits. The counts are the first K - 1 partial sums, less 1:
+# a subset of {0, ..., l - 2}.
 
 
 def short_width(tokens: int, resolution: int, vocabulary: int) -> int:
@@ -171,7 +170,7 @@ def short_width(tokens: int, resolution: int, vocabulary: int) -> int:
 
 
 def short_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], vocabulary: int) -> None:
-    """Append the index of `counts` [K], each at least 1, of the tokens `ids` [K], strictly increasing."""
+    """Append the index of `counts` [K] >= 1 for strictly increasing `ids` [K]."""
     resolution = sum(counts)
     support, composition = _parts(len(ids), resolution, vocabulary)
     bits.write(len(ids) - 1, (resolution - 1).bit_length())
@@ -180,7 +179,7 @@ def short_write(bits: BitWriter, ids: Sequence[int], counts: Sequence[int], voca
 
 
 def short_read(bits: BitReader, resolution: int, vocabulary: int) -> tuple[list[int], list[int]]:
-    """The ids and counts that are next in `bits`. Raises `ProtocolError`."""
+    """Read the next ids and counts. Raises `ProtocolError`."""
     tokens = bits.read((resolution - 1).bit_length()) + 1
     if tokens > min(resolution, vocabulary):
         raise malformed("a short index must not have more tokens than units or the vocabulary")
@@ -205,22 +204,21 @@ def _read_subset(bits: BitReader, size: int, bound: int) -> list[int]:
 
 IndexCode = Literal["fixed", "short"]
 
-FORMATS: Final[tuple[IndexCode, ...]] = get_args(IndexCode)  # the format byte is the place in it
+FORMATS: Final[tuple[IndexCode, ...]] = get_args(IndexCode)  # by format byte
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatticeEntries:
-    """Tokens that have units: ids [K], strictly increasing, and how many each has [K], at least 1 of the resolution."""
+    """Strictly increasing ids [K] of tokens with units, and counts [K] >= 1."""
 
     ids: NDArray[np.uint32]
     counts: NDArray[np.uint32]
 
 
 def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code: IndexCode, vocabulary: int) -> bytes:
-    """Format byte, resolution, number of positions, and the bits of each: index, then the place of its token.
+    """Encode format byte, resolution, number of positions; per position index and token's place.
 
-    The last positions may be without a token. All have the resolution of the first. Raises `ProtocolError` for what
-    can't be sent.
+    The last positions may lack a token. All share one resolution. Raises `ProtocolError` for invalid entries.
     """
     if not positions:
         raise malformed("a lattice payload must have at least one position")
@@ -249,9 +247,9 @@ def encode_lattice(positions: Sequence[tuple[LatticeEntries, int | None]], code:
 def decode_lattice(
     data: bytes, code: IndexCode, vocabulary: int, limit: int, without: int
 ) -> list[tuple[LatticeEntries, int | None]]:
-    """The distributions in `data`, at most `limit`, with the token drawn from each; the last `without` have none.
+    """Decode up to `limit` distributions with tokens, except the last `without`.
 
-    All are without one where `without` is at least their number. Raises `ProtocolError`.
+    Raises `ProtocolError`.
     """
     resolution, count, start = lattice_claims(data, code, vocabulary, limit)
     read = fixed_read if code == "fixed" else short_read
@@ -266,10 +264,9 @@ def decode_lattice(
 
 
 def lattice_claims(data: bytes, code: IndexCode, vocabulary: int, limit: int) -> tuple[int, int, int]:
-    """Resolution and number of positions that `data` claims, and where their bits start.
+    """Resolution, number of positions, and start of the bits, by the header.
 
-    Raises `ProtocolError` for claims out of bounds, and where there are fewer or more bits than so many positions can
-    take. Reading the positions takes long, this does not.
+    Raises `ProtocolError` for values out of bounds, or an impossible number of bits. Cheap, unlike reading positions.
     """
     form = FORMATS.index(code)
     if data[:1] != bytes((form,)):
@@ -290,12 +287,13 @@ def lattice_claims(data: bytes, code: IndexCode, vocabulary: int, limit: int) ->
 
 
 def _bits(code: IndexCode, resolution: int, vocabulary: int) -> tuple[int, int]:
-    """The fewest and the most bits of a position, about: (n / k)^k <= C(n, k) <= (e n / k)^k, and a short index numbers
-    a part of what a fixed one does.
+    """Approximate bounds of a position's bits.
+
+    (n / k)^k <= C(n, k) <= (e n / k)^k; short indices enumerate a subset.
     """
-    number = (resolution - 1).bit_length()  # of a place, or of K
+    number = (resolution - 1).bit_length()  # of a place, or K
     even = resolution * log2((resolution + vocabulary - 1) / resolution)
-    most = even + resolution * log2(e) + 2 * number + 2  # each of two parts is rounded up
+    most = even + resolution * log2(e) + 2 * number + 2  # two parts are rounded up
     if code == "fixed":
         return floor(even), ceil(most)
     return number + ((vocabulary - 1).bit_length() if resolution < vocabulary else 0), ceil(most)
@@ -324,33 +322,33 @@ def _read_token(bits: BitReader, ids: list[int]) -> int:
 
 
 # --- sparse
-# The `sparse` payload: distributions by the tokens that they have, with the logarithmic code of each probability.
+# The `sparse` payload: token ids with the logarithmic codes (`proto/codes.py`) of their probabilities.
 #
-# It carries one for every drafted position, or a single one that answers a rejection. `proto/codes.py` has the code.
+# One distribution per drafted position, or a single one after a rejection.
 
 SPARSE_FORMAT: Final = 0
-HEAD: Final = 1 + LONGEST  # bytes of format and number of positions, at most
+HEAD: Final = 1 + LONGEST  # most bytes of format and number of positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseEntries:
-    """At least one token id [K], strictly increasing, and the `logcode` of each one's probability [K], above 0."""
+    """Strictly increasing ids [K >= 1] with `logcode`s [K] > 0 of their probabilities."""
 
     ids: NDArray[np.uint32]
     codes: NDArray[np.uint16]
 
 
 def largest_sparse(count: int, vocabulary: int) -> int:
-    """Bytes that a position with `count` entries takes at most, beside the payload's head of `HEAD` bytes."""
-    longer = sum(vocabulary >> 7 * more for more in range(1, LONGEST))  # bytes of gaps beyond their first ones
+    """Most bytes of a position with `count` entries."""
+    longer = sum(vocabulary >> 7 * more for more in range(1, LONGEST))  # gaps beyond their first bytes
     ids = min(count + longer, (vocabulary + 7) // 8)
     return len(encode_number(2 * count + 1)) + 2 * count + len(encode_number(ids)) + ids
 
 
 def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:
-    """Format byte, number of positions, and of each: count, codes (little-endian), length of the ids, ids.
+    """Encode format byte, number of positions; per position count, codes (little-endian), length, ids.
 
-    The lowest bit of the count tells whether the ids are a bitmap. Raises `ProtocolError` for what can't be sent.
+    The count's lowest bit marks a bitmap of ids. Raises `ProtocolError` for invalid entries.
     """
     if not positions:
         raise malformed("a sparse payload must have at least one position")
@@ -367,7 +365,7 @@ def encode_sparse(positions: Sequence[SparseEntries]) -> bytes:
 
 
 def decode_sparse(data: bytes, vocabulary: int, limit: int) -> list[SparseEntries]:
-    """The distributions in `data`, at most `limit`, with ids below `vocabulary`. Raises `ProtocolError`."""
+    """Decode up to `limit` distributions with ids below `vocabulary`. Raises `ProtocolError`."""
     number, at = decode_count(data, "sparse", SPARSE_FORMAT, limit, "position", "positions")
     positions = []
     for _ in range(number):
@@ -384,8 +382,8 @@ def _read(data: bytes, at: int, vocabulary: int) -> tuple[SparseEntries, int]:
     if not 1 <= count <= vocabulary:
         raise malformed(f"a position of a sparse payload must have 1 to {vocabulary} entries")
     middle = start + 2 * count
-    length, first = decode_number(data, middle)  # none if codes are missing
-    end = first + length  # if beyond the data, what is read next or the end of the payload refuses it
+    length, first = decode_number(data, middle)  # fails without codes
+    end = first + length  # beyond the data, the next read or the end fails
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     _check_codes(codes)
     return SparseEntries(decode_block(data[first:end], bitmap, count, vocabulary), codes), end

@@ -1,4 +1,4 @@
-"""The verifier of one answer, as a pure state machine: judges proposals in their order, each once."""
+"""The verifier of one answer as a state machine: judges proposals once, in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proto.codes import extend
 from proto.errors import malformed, too_large
 from proto.messages import MOST_PROPOSED, Decided, Defer, Propose, Side, Sync, Verdict
 
-MOST_PENDING: Final = 256  # proposals of an answer that wait to be judged
-MOST_PENDING_BYTES: Final = 2**24  # of their payloads: of one that has come, up to six times as much is kept
-MOST_JUDGED: Final = MOST_PROPOSED  # tokens that one pass judges: each takes a distribution for each document
+MOST_PENDING: Final = 256  # per answer
+MOST_PENDING_BYTES: Final = 2**24  # of payloads; decoded, up to six times as much
+MOST_JUDGED: Final = MOST_PROPOSED  # tokens per pass: each needs a distribution per document
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
 _KNOWN: Final = "proposed tokens must be of the vocabulary"
@@ -26,7 +26,7 @@ _NOTHING_BEHIND: Final = "nothing may be proposed behind the end of the sequence
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A proposal that waits, or tokens that were deferred."""
+    """A waiting proposal, or deferred tokens."""
 
     message: Propose | Defer
     proposed: Sequence[ProposedToken]
@@ -39,36 +39,34 @@ class Pending:
 
 
 class Verifying:
-    """Judges what a drafter proposes, and decides what it defers. Proposals in a row are judged in one pass."""
+    """Judges proposals and decides deferred tokens. Consecutive proposals share a pass."""
 
     aggregator: ClassVar[Side] = "cloud"
 
     def __init__(self, config: RoundsConfig, judge: Judge) -> None:
         self.config = config
-        self.epoch = 0  # counts changes of the prefix other than by what was verified
+        self.epoch = 0  # other changes of the prefix than by verification
         self.stale = 0  # proposals for another prefix
         self.judged = 0  # tokens
         self.accepted = 0
         self._judge = judge
         self._prefix = Prefix()
         self._pending: deque[Pending] = deque()
-        self._round = 0  # that was judged last
-        self._whole = False  # whether all of it held, and nothing was added
+        self._round = 0  # judged last
+        self._whole = False  # wholly accepted, without an added token
         self._verdict: Verdict | None = None
         self._read = False  # the prompt
 
     @property
     def position(self) -> int:
-        """Tokens that are decided."""
         return self._prefix.length
 
     @property
     def decided(self) -> list[int]:
-        """The tokens that are decided."""
         return self._prefix.committed()
 
     def work(self) -> Work | None:
-        """The distributions that the next verdict needs, or the first one, so that the prompt is read meanwhile."""
+        """The next verdict's distributions; initially one, to read the prompt early."""
         batch = self._batch()
         path = tuple(self._prefix.path)
         if not batch:
@@ -80,10 +78,7 @@ class Verifying:
     # --- events
 
     def check(self, message: Propose | Defer) -> None:
-        """Refuse a message that no drafter can have sent, as far as that takes no work. Looks at nothing that changes.
-
-        Raises `ProtocolError`.
-        """
+        """Cheaply reject a message, without reading changing state. Raises `ProtocolError`."""
         if isinstance(message, Propose):
             self._judge.check(message)
             tokens, least = message.tokens, max(1, len(message.tokens))
@@ -101,8 +96,9 @@ class Verifying:
             raise malformed(_WITHIN)
 
     def wants(self, message: Propose | Defer) -> bool:
-        """Whether a message is to be read: it neither was judged nor waits, and there is room. One that is not read is
-        as if it was lost on the way. Raises `ProtocolError` if many wait.
+        """Whether a message is new and fits; others count as lost.
+
+        Raises `ProtocolError` if too many wait.
         """
         if message.round <= self._round or (self._pending and message.round <= self._pending[-1].message.round):
             return False
@@ -112,10 +108,9 @@ class Verifying:
         return not waiting or waiting + _size(message) <= MOST_PENDING_BYTES
 
     def proposed(self, message: Propose, now: float, proposed: Sequence[ProposedToken] | None = None) -> list[Action]:
-        """Take a proposal that arrives at `now`, in seconds; one that was judged gets the same verdict again.
+        """Process a proposal of time `now` (seconds), or repeat its verdict.
 
-        `proposed` is what the judge reads in it, where it has been asked already: that may take long. Raises
-        `ProtocolError` for one that no drafter can have sent; then nothing has changed.
+        `proposed` is the judge's earlier reading. Raises `ProtocolError` for an invalid proposal, without a change.
         """
         if not self.wants(message):
             if self._verdict is not None and message.round == self._round:
@@ -129,9 +124,9 @@ class Verifying:
         return self._follow()
 
     def deferred(self, message: Defer, now: float) -> list[Action]:
-        """Take tokens to be decided without drafts; those that were deferred before are left out of account.
+        """Process deferred tokens; ignore repeated ones.
 
-        Raises `ProtocolError` for what no drafter can have sent; then nothing has changed.
+        Raises `ProtocolError` if invalid, without a change.
         """
         if self.wants(message):
             self.check(message)
@@ -140,9 +135,9 @@ class Verifying:
         return []
 
     def synchronised(self, message: Sync) -> list[Action]:
-        """Adopt the tokens that are decided; where they are others than before, forget what was proposed.
+        """Adopt the decided tokens; forget proposals if they differ.
 
-        Asked again during a long pass, a verifier must not begin it anew. Raises `ProtocolError`.
+        A repeated Sync must not restart a long pass. Raises `ProtocolError`.
         """
         if any(token >= self.config.vocabulary for token in message.tokens):
             raise malformed("the tokens of a Sync must be of the vocabulary")
@@ -167,10 +162,7 @@ class Verifying:
         return actions
 
     def drawn(self, work: Work, views: Sequence[View], seconds: float, now: float) -> list[Action]:
-        """Judge the proposals for which `work` asked, by this side's own views at their positions.
-
-        The pass ended at `now`, by the clock of `proposed`.
-        """
+        """Judge the proposals of `work` by this side's views. The pass ended at `now`."""
         if work.epoch != self.epoch or work.position != self.position:
             return []
         self._read = True
@@ -204,7 +196,6 @@ class Verifying:
     # --- inside
 
     def _decided(self, message: Defer, views: Sequence[View], seconds: float) -> list[Action]:
-        """Decide the next of the tokens that were deferred, by this side's own view at its position."""
         start, digest = self.position, self._prefix.path_digest
         token = self._judge.judge(DrawPoint(start, digest), (), views).token
         assert token is not None  # by `RoundsConfig.defers`
@@ -231,7 +222,7 @@ class Verifying:
             raise malformed(_NOTHING_BEHIND)
 
     def _follow(self) -> list[Action]:
-        """Take the tail of the next proposal, and drop proposals for another prefix."""
+        """Take the next proposal's tail, and drop mismatching proposals."""
         while self._pending:
             message = self._pending[0].message
             if self._whole and _continues(message, self._round, self.position):
@@ -248,8 +239,9 @@ class Verifying:
         return []
 
     def _take(self, tokens: Sequence[int]) -> list[Action]:
-        """Take the next tokens, which the drafter has decided. Of one that it drew in place of a token that did not
-        hold, this side's documents have their shares, as its distribution was drawn from.
+        """Append the drafter's tokens.
+
+        A replacement drawn by the drafter came from this side's distribution, so this side's documents have shares.
         """
         actions: list[Action] = [commit_of(self.position, token) for token in tokens[:1] if self._left_to_drafter]
         for token in tokens:
@@ -258,16 +250,14 @@ class Verifying:
 
     @property
     def _left_to_drafter(self) -> bool:
-        """Whether the drafter draws the next token, behind what held of the last proposal."""
+        """Whether the drafter draws a rejected token's replacement."""
         verdict = self._verdict
         if verdict is None or verdict.token or self._whole:
             return False
         return verdict.position + verdict.accepted == self.position
 
     def _batch(self) -> list[Pending]:
-        """The proposals that are judged next: the first, and those that follow it without a gap, as many as a pass may
-        judge.
-        """
+        """The next proposals without a gap, for one pass."""
         batch: list[Pending] = []
         tokens = 0
         for pending in self._pending:
@@ -278,13 +268,12 @@ class Verifying:
         return batch
 
     def _judged_with(self, pending: Pending, before: Pending) -> bool:
-        """Whether one pass serves a proposal and the one before it."""
         if self.config.bonus or isinstance(pending.message, Defer) or isinstance(before.message, Defer):
             return False
         return _continues(pending.message, before.message.round, before.end)
 
     def _asked_by(self, work: Work) -> list[Pending]:
-        """The proposals that `work` was about; more may have come since."""
+        """More proposals may have arrived since."""
         found: list[Pending] = []
         path: list[Any] = list(self._prefix.path)
         for pending in self._batch():
@@ -296,7 +285,7 @@ class Verifying:
         return []
 
     def _bonus(self, last: Pending, path: Sequence[int]) -> int:
-        """1 where a token is to be drawn behind `path`, which ends with what is proposed `last`."""
+        """1 if a bonus follows `path`, else 0."""
         if isinstance(last.message, Defer):
             return 1
         return int(self.config.bonus and not self.config.ends(path[-1], len(path)))
@@ -307,22 +296,20 @@ class Verifying:
 
 
 def commit_of(position: int, token: int) -> Commit:
-    """The decision of a token by this side's distribution."""
+    """A decision by this side's distribution."""
     return Commit(position, token, False, None, None, {"cloud": True})
 
 
 def _size(message: Propose | Defer) -> int:
-    """Bytes of what a message says of the drafter's distributions."""
     return len(message.payload) if isinstance(message, Propose) else 0
 
 
 def _continues(message: Propose | Defer, before: int, end: int) -> bool:
-    """Whether a message says that it follows the one of round `before`, which ends at position `end`."""
+    """Whether `message` directly follows round `before`, ending at `end`."""
     return (message.digest, message.tail, message.round, message.position) == ((), (), before + 1, end)
 
 
 # --- part
-# The engine's part in an answer by rounds.
 
 
 class RoundsMachine(StateMachine, Protocol):
@@ -334,7 +321,7 @@ class RoundsMachine(StateMachine, Protocol):
 
 
 def rounds_part(driver: Driver, machine: RoundsMachine) -> ModelSeat[Work]:
-    """The part in which `driver` has the distributions drawn that its `machine` wants."""
+    """The part that draws for `machine`."""
 
     def drawn(work: Work, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
         driver.record.drafted(work.position, drawn)

@@ -1,1 +1,1 @@
-"""EdgeLLM: trees of drafts that a larger model of the device verifies."""
+"""EdgeLLM: a larger model of the device verifies trees of drafts."""

@@ -1,4 +1,4 @@
-"""EdgeLLM: the device makes the answer with documents, a draft model, and a model that verifies."""
+"""EdgeLLM: the device answers with documents, a draft model and a verifying model."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ from common.sampling.rejection import Warp
 from proto.messages import Closed, Message, Open
 
 # --- history
-# Times and agreement that answers by trees have shown so far.
 
 
 @dataclass(slots=True)
 class TreeHistory:
-    """Times and agreement of a device's draft model and verifier, for all of its answers.
+    """Measured times and agreement of a device's two models, across answers.
 
-    The draft model's thread tells of its steps, the verifier's of all else; both read without a lock.
+    The draft model's thread reports its steps, the verifier's thread the rest. Both read without a lock.
     """
 
     times: TreeTimes
@@ -54,24 +53,22 @@ class TreeHistory:
 
     @classmethod
     def of(cls, side: SideRuntime) -> TreeHistory:
-        """That of a device's answers."""
         return side.histories.of(cls, "", lambda: cls.expecting(side.drafter, side.local_target or side.target))
 
     @classmethod
     def expecting(cls, drafter: ModelRuntime | None, verifier: ModelRuntime) -> Self:
-        """Before the first answer: what both models' passes took when they were loaded."""
+        """Initial times, measured when the models were loaded."""
         draft, verify = 0.0 if drafter is None else drafter.decoding.times.step, verifier.decoding.times
-        # Where weights are read in every pass, computing with more tokens meanwhile takes no time, until it is seen to.
+        # A streamed model reads its weights in every pass; more tokens are free until measured.
         node = verify.token if verifier.decoder.streamed is None else 0.0
         return cls(TreeTimes(draft, verify.step, node))
 
 
 # --- driver
-# The state machine of an answer by trees as the threads of two models share it.
 
 
 class TreeDriver(Driver):
-    """Both models' parts in one answer: `drafter` and `verifier` are the clients of the threads that run them."""
+    """The state machine with both models' parts; `drafter` and `verifier` serve their threads."""
 
     def __init__(
         self,
@@ -90,12 +87,12 @@ class TreeDriver(Driver):
         self.history = history
         self.drafter = ModelSeat(self, rounds.draft, self._drafted)
         self.verifier = ModelSeat(self, self._verify, self._verified)
-        self._asked: int | None = None  # epoch of the verification that was asked for last
+        self._asked: int | None = None  # epoch of the latest verification request
 
     # --- under the lock
 
     def _drafted(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> None:
-        if work.path or work.tokens:  # else it has read the question, too
+        if work.path or work.tokens:  # else the pass read the question
             self.history.times.drafted(seconds)
         view: Any = drawn[0].view
         self.rounds.drafted(work, view.candidates)
@@ -108,11 +105,11 @@ class TreeDriver(Driver):
         found = self.rounds.verify()
         if found is not None and found.epoch != self._asked:
             self._asked = found.epoch
-            self.wake()  # drafting may go on
+            self.wake()  # drafting may continue
         return found
 
     def _verified(self, work: TreeWork, drawn: Sequence[SideDraft], seconds: float, now: float) -> Sequence[object]:
-        if work.path:  # else it has read the question, too
+        if work.path:  # else the pass read the question
             self.history.times.verified(len(work.tokens), seconds)
         outcome = self.rounds.verified(work, [draft.view.token for draft in drawn])
         decided = [action for action in outcome.actions if isinstance(action, Commit)]
@@ -122,18 +119,17 @@ class TreeDriver(Driver):
 
 
 def _nowhere(message: Message) -> None:
-    """Send nothing: the answer is one device's."""
+    """Send nothing: the cloud takes no part."""
 
 
 # --- drawing
-# Candidates that the draft model tells of its distributions: the tokens that the verifier probably draws.
 
-MOST_CANDIDATES: Final = 64  # behind one node
+MOST_CANDIDATES: Final = 64  # after one node
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The first finishers, the fastest first."""
+    """The first finishers, fastest first."""
 
     candidates: tuple[Candidate, ...]
 
@@ -148,11 +144,10 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Finishers:
-    """Implements `Drafter`: runs the verifier's race, with the same noise E, on the draft model's distribution q.
+    """Implements `Drafter`: runs the verifier's race (same noise E) on the draft distribution q.
 
-    The verifier draws argmax p_i / E_i^T, so it is not the most probable tokens that are likely but those with large
-    q_i / E_i^T. A candidate's probability is its share of the sum of these speeds, in which tokens that are not listed
-    count with E = 1; at temperature 0 that is q_i.
+    The verifier draws argmax p_i / E_i^T, so tokens with large speeds q_i / E_i^T are likely. A candidate's probability
+    is its share of the speeds. Unlisted tokens count with E = 1. At temperature 0 it is q_i.
     """
 
     seed: int
@@ -175,16 +170,15 @@ class Finishers:
 
 
 # --- beginning
-# Beginning of both models' parts in an answer by trees.
 
 
 def verifier_reserve(opening: Open, nodes: int) -> int:
-    """Tokens behind the query of the verifier's rows: the answer, and a tree of so many `nodes`."""
+    """Tokens after the query in the verifier's rows: answer and tree."""
     return opening.max_tokens + 1 + nodes
 
 
 def drafter_reserve(opening: Open, nodes: int) -> int:
-    """Tokens behind the query of the draft model's rows, which may hold a tree and the one that is to follow it."""
+    """The same in the draft model's rows, which may hold two trees."""
     return verifier_reserve(opening, nodes) + nodes
 
 
@@ -198,11 +192,12 @@ def begin_trees(
     record: Record,
     cut: Warp | None = None,
 ) -> None:
-    """Have the target verify trees of up to `nodes` nodes by the race, and the drafter, if any, run the same race, both
-    from the rows in `found` and among the tokens that `cut` keeps (None: those of the processors). They get their
-    memory together: either would wait for the other for ever.
+    """Start target and optional drafter on the rows in `found`.
 
-    Raises `RequestError` for processors that can't be used, and for rows for which there is never room.
+    Both run the same race among the tokens that `cut` keeps (None: the processors'). The target verifies trees of up to
+    `nodes` nodes. Both claim memory together, as separate claims could deadlock.
+
+    Raises `RequestError` for unusable processors, and rows that never fit.
     """
     seed, temperature, waited = opening.seed, opening.temperature, record.waited
     racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited)
@@ -226,12 +221,12 @@ def begin_trees(
 
 
 class EdgeDevice(GatheringDevice):
-    """Implements `DeviceHalf`. A shown token was drawn by the verifier."""
+    """Implements `DeviceHalf`. Shown tokens were drawn by the verifier."""
 
     answer: TreeDriver
 
     def __init__(self, context: DeviceContext) -> None:
-        """Raises `RequestError` without a draft model, where one is needed."""
+        """Raises `RequestError` if a needed draft model is missing."""
         request, side, opening = context.request, context.side, context.opening
         assert isinstance(request, EdgeRequest)
         self._target = side.local_target or side.target
@@ -246,7 +241,7 @@ class EdgeDevice(GatheringDevice):
         if self._drafter is not None:
             rooms.append(self._drafter.room(opening, drafter_reserve(opening, self._nodes)))
         super().__init__(context, "text", max(0, min(rooms)), both=request.sources == "both")
-        # A target in memory never waits, and two models that compute at once slow each other down.
+        # A target in memory never waits, and two computing models slow each other down.
         ahead = request.ahead and self._target.decoder.streamed is not None
         config = TreeConfig(frozenset(opening.eos), opening.max_tokens, ahead)
         self._rounds = TreeRounds(config, make_growth(request, TreeHistory.of(side)))
@@ -295,12 +290,12 @@ class EdgeDevice(GatheringDevice):
         )
 
     def _spent(self) -> tuple[float, int]:
-        """Seconds that the target has waited for layers so far, and bytes that it has read."""
+        """Seconds that the target has waited for layers, and bytes read."""
         streamed = self._target.decoder.streamed
         return (0.0, 0) if streamed is None else (streamed.counters.waited, streamed.read.bytes)
 
     def found(self, own: list[Document], fetched: list[Document]) -> None:
-        """Make rows of the documents, the same for both models, and begin."""
+        """Begin on rows of the documents, the same for both models."""
         context, opening, driver = self.context, self.context.opening, self.answer
         rows = self._target.arrange(opening, own, fetched, self._room)
         rows.note(context.record)
@@ -309,7 +304,7 @@ class EdgeDevice(GatheringDevice):
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:
-    """The rule that `request` names; `width` has as many branches as the tree's size holds."""
+    """Make the request's rule; 'width' fits as many branches as the tree holds."""
     match request.growth:
         case "chain":
             return EvenGrowth(request.draft_length)

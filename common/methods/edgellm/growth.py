@@ -1,4 +1,4 @@
-"""Token trees, and rules by which a tree grows, one token of the draft model per step, and by which it is complete."""
+"""Token trees, with the rules that grow and complete them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from common.answer.values import ROOT
 
 # --- tree
-# The tree of tokens that a draft model grows behind the decided part of an answer.
 
 
 class Candidate(NamedTuple):
-    """A token that may follow, with its probability by the draft model: its share of the speeds in the verifier's race,
-    which is its probability before the temperature where that is 0.
+    """A possible next token with its share of the speeds in the verifier's race.
+
+    At temperature 0 that is the draft model's probability before the temperature.
     """
 
     token: int
@@ -28,21 +28,21 @@ class Candidate(NamedTuple):
 
 
 class TokenTree:
-    """Nodes in the order in which they were added, parents first.
+    """A draft model's tree after the decided tokens; parents come first.
 
-    A branch is a leaf with what leads to it. Its probability C is the product of those that its tokens were added with,
-    its length the number of its tokens. Nothing is added behind an end of the sequence, or behind `limit` tokens.
+    A branch is a leaf with its ancestors. Its probability C is the product of its tokens' probabilities, its length
+    their number. Nothing follows an end of the sequence or `limit` tokens.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.tokens: list[int] = []
         self.parents: list[int] = []
-        self.confidences: list[float] = []  # C of the branch up to each node
-        self.lengths: list[int] = []  # of the branch up to each node
-        self.read: list[int] = []  # nodes that the draft model has read, in that order; it knows what follows them
+        self.confidences: list[float] = []  # C up to each node
+        self.lengths: list[int] = []  # up to each node
+        self.read: list[int] = []  # by the draft model, in order
         self.root_read = False
-        self.offered: dict[int, Sequence[Candidate]] = {}  # what the draft model told behind nodes that it has read
+        self.offered: dict[int, Sequence[Candidate]] = {}  # candidates after each read node
         self._ends: set[int] = set()
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class TokenTree:
         eos: Collection[int],
         offered: Sequence[Candidate] = (),
     ) -> None:
-        """Note that the draft model has read `node`, or the ROOT, and add `candidates` of those `offered` behind it."""
+        """Note that the draft model has read `node` (or the ROOT); add `candidates` of `offered`."""
         self.note_read(node)
         if offered:
             self.offered[node] = offered
@@ -69,19 +69,19 @@ class TokenTree:
             self.lengths.append(length + 1)
 
     def note_read(self, node: int) -> None:
-        """Note that the draft model has read `node`, or the ROOT."""
+        """Note that the draft model has read `node` (or the ROOT)."""
         if node == ROOT:
             self.root_read = True
         else:
             self.read.append(node)
 
     def ends(self, node: int) -> bool:
-        """Whether `node` is an end of the sequence."""
+        """Whether `node` ends the sequence."""
         return node in self._ends
 
     @property
     def open(self) -> list[int]:
-        """The leaves that may be extended."""
+        """The extensible leaves."""
         read = set(self.read)
         return [
             node
@@ -91,26 +91,24 @@ class TokenTree:
 
     @property
     def leaves(self) -> list[int]:
-        """The last nodes of all branches."""
         inner = set(self.parents)
         return [node for node in range(len(self)) if node not in inner]
 
     @property
     def best(self) -> int:
-        """The leaf of the most probable branch, the first of equals; ROOT of an empty tree."""
+        """The most probable branch's leaf, first of equals; ROOT if empty."""
         return max(self.leaves, key=lambda leaf: (self.confidences[leaf], -leaf), default=ROOT)
 
     @property
     def confidence(self) -> float:
-        """T_c: the largest C of a branch; 1 of an empty tree."""
+        """T_c: the largest C of a branch; 1 if empty."""
         return 1.0 if not self.tokens else self.confidences[self.best]
 
     def child(self, node: int, token: int) -> int | None:
-        """The node of `token` behind `node`, if there is one."""
         return next((each for each in self._children(node) if self.tokens[each] == token), None)
 
     def path(self, node: int) -> list[int]:
-        """The nodes that lead to `node`, that itself last; none for the ROOT."""
+        """The nodes from the root to `node`; empty for the ROOT."""
         found: list[int] = []
         while node != ROOT:
             found.append(node)
@@ -121,22 +119,22 @@ class TokenTree:
         """The length of the longest branch through `node`."""
         longest = 0 if node == ROOT else self.lengths[node]
         below = {node}
-        for each in range(len(self)):  # parents come first
+        for each in range(len(self)):  # parents first
             if self.parents[each] in below:
                 below.add(each)
                 longest = max(longest, self.lengths[each])
         return longest
 
     def below(self, node: int) -> TokenTree:
-        """The tree that follows `node`: there it has happened, so probabilities are divided by its C."""
+        """The subtree after `node`, with C divided by the node's."""
         below = {node}
-        for each, parent in enumerate(self.parents):  # parents come first
+        for each, parent in enumerate(self.parents):  # parents first
             if parent in below:
                 below.add(each)
         return self._part(node, below - {node})
 
     def pruned(self, nodes: Collection[int]) -> TokenTree:
-        """The tree with these `nodes` only. The parent of each must be one of them, or the ROOT."""
+        """The tree of `nodes` only, which must contain their parents."""
         return self._part(ROOT, set(nodes))
 
     def _part(self, root: int, kept: Collection[int]) -> TokenTree:
@@ -161,28 +159,27 @@ class TokenTree:
 
 
 # --- matching
-# The part of a tree that holds, given the tokens that the verifier drew behind its nodes.
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """Outcome of a verification."""
 
-    nodes: tuple[int, ...]  # that hold, from the root
-    token: int | None  # that follows them; None behind an end of the sequence
-    whole: int  # N_all: the length of the branch that matched longest, the longest of several
+    nodes: tuple[int, ...]  # from the root
+    token: int | None  # the next one; None after a sequence end
+    whole: int  # N_all: length of the longest branch through the match
 
     @property
     def correct(self) -> int:
-        """N_correct: tokens of that branch that hold."""
+        """N_correct: matching tokens."""
         return len(self.nodes)
 
 
 def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
-    """Descend from the root while the token that was drawn behind a node is one of its children.
+    """Follow the drawn tokens from the root while the tree has them.
 
-    `drawn` has the token behind the ROOT and behind every node but ends of the sequence. Each was drawn from the
-    verifier's distribution there, without regard to the tree: so the outcome follows it, whatever was drafted.
+    `drawn` has a token for the ROOT and all nodes except sequence ends, each drawn independently of the tree. So the
+    outcome follows the verifier's distribution for any drafts.
     """
     node, token = ROOT, drawn[ROOT]
     nodes: list[int] = []
@@ -195,11 +192,10 @@ def match(tree: TokenTree, drawn: Mapping[int, int]) -> Match:
 
 
 # --- threshold
-# The threshold of branches' probabilities: a tree is verified when none of its branches reaches it (EdgeLLM §III-C).
+# A tree is verified when no branch's probability reaches the threshold α (EdgeLLM §III-C).
 #
-# The probability α that is enough follows how good the drafts were: where all of them were right it is halved,
-# otherwise it is divided by T_c^(wrong share): Eq. 3 as its text has it; printed is the wrong share alone. T_c is below
-# α as a rule, so that a tree of which nothing was right would lead to more than 1.
+# If all drafts were right, α is halved. Otherwise it is divided by T_c^(wrong share): Eq. 3 by its text (printed is the
+# wrong share alone). T_c is usually below α, so an entirely wrong tree would lead to more than 1.
 
 FIRST: Final = 0.01  # α of a new answer, §III-C
 LEAST: Final = 1e-4
@@ -208,15 +204,11 @@ _ALL_RIGHT: Final = 0.5  # α's factor, §III-C
 
 
 class Threshold:
-    """α of one answer."""
-
     def __init__(self, first: float = FIRST) -> None:
         self.value = first
 
     def judged(self, correct: int, whole: int, confidence: float) -> None:
-        """Note that of the `whole` tokens of the branch that matched best `correct` were right, in a tree with
-        T_c = `confidence`.
-        """
+        """`correct` of `whole` tokens of the best match were right; `confidence` is T_c."""
         if not whole:
             return
         if correct == whole:
@@ -231,43 +223,41 @@ class Threshold:
 
 
 class Growth(Protocol):
-    """A rule of growth. It never depends on what the verifier draws."""
+    """A rule that never depends on the verifier's tokens."""
 
     def leaf(self, tree: TokenTree) -> int | None:
-        """The node behind which the draft model decodes next, ROOT where nothing is drafted yet; None: the tree is
-        complete.
-        """
+        """The node to decode after, ROOT if empty; None if the tree is complete."""
         ...
 
     def chosen(self, tree: TokenTree, node: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The tokens that are added behind `node`, of `candidates`, the most probable first."""
+        """The `candidates` (most probable first) to add."""
         ...
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
-        """The nodes of a complete tree that the verifier reads, each with its parent; the others are dropped."""
+        """The nodes to verify, with their parents; the rest is dropped."""
         ...
 
     def judged(self, tree: TokenTree, found: Match) -> None:
-        """Take in how far a tree held."""
+        """Learn from a verification."""
         ...
 
 
 class WholeTreeRule:
-    """The part of a rule that has the whole tree verified, and learns nothing."""
+    """Verifies the whole tree and learns nothing."""
 
     def verified(self, tree: TokenTree) -> Sequence[int]:
         return range(len(tree))
 
     def judged(self, tree: TokenTree, found: Match) -> None:
-        """Nothing depends on it."""
+        """Ignore it."""
 
 
 class AdaptiveGrowth(WholeTreeRule):
-    """Grows where it is worth most (EdgeLLM §III-B): of M nodes, a branch of probability C should have M C.
+    """Grows where it is worth most (EdgeLLM §III-B).
 
-    The leaf with the largest M C - length is extended. What is nearly as probable as the likeliest token enters beside
-    it: all with C of at least the threshold (ours; the paper leaves open how branches begin). Complete with `size`
-    nodes, or when no branch that may be extended is as probable as the threshold.
+    Among M nodes a branch deserves M C. The leaf with the largest M C - length is extended. Candidates with C at the
+    threshold join the likeliest (ours; the paper leaves it open). The tree is complete with `size` nodes, or when no
+    extensible branch reaches the threshold.
     """
 
     def __init__(self, size: int, threshold: Threshold) -> None:
@@ -294,7 +284,7 @@ class AdaptiveGrowth(WholeTreeRule):
 
 
 class EvenGrowth(WholeTreeRule):
-    """`width` branches of the same `length`, which part at the first token: a chain where the width is 1."""
+    """`width` branches of equal `length` from the first token on."""
 
     def __init__(self, length: int, width: int = 1) -> None:
         self._length, self._width = length, width
@@ -322,85 +312,83 @@ class NoGrowth(WholeTreeRule):
 
 
 # --- agreement
-# Probability that the verifier draws what the draft model holds probable, learnt from what it drew.
+# Probability that the verifier draws a candidate, learned from its draws.
 #
-# The draft model tells each candidate's share of the speeds, s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T, in the race that
-# the verifier will run with the same noise E on its own distribution p. If both distributions were the same, the first
-# one would win. If ln p_i is ln q_i off by Gumbel noise of the scale 1/κ, candidate i wins with probability
+# The draft model gives each candidate's speed share s_i = (q_i / E_i^T) / Σ_j q_j / E_j^T. The verifier's race uses the
+# same noise E with its distribution p. For p = q the first candidate wins. If ln p_i differs from ln q_i by Gumbel
+# noise of scale 1/κ, candidate i wins with probability
 #
 #     s_i^κ / Σ_j s_j^κ
 #
-# and at temperature 0, where s = q, κ = 1 believes the draft model's own probabilities. How far apart two models are
-# differs from place to place, so each κ of a few has a weight, the share of the latest places that it explains (EM).
+# At temperature 0, s = q, and κ = 1 trusts the draft model. The models' distance varies by position. So each of a few κ
+# has a weight, the share of recent positions it explains (EM).
 
 EXPONENTS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # places that each is believed to have explained
-MEMORY: Final = 128  # latest places that count
-_STEPS: Final = 4  # of EM after each of them; the weights were nearly right before it
-_LEAST: Final = 1e-12  # of a probability
+PRIOR: Final = (0.5, 1.0, 2.0, 1.0, 1.0)  # positions credited in advance
+MEMORY: Final = 128  # positions
+_STEPS: Final = 4  # of EM per position, from nearly right weights
+_LEAST: Final = 1e-12  # least probability
 
 
 class Agreement:
-    """Of one draft model and one verifier; of use in many answers. One thread tells of what was drawn, any may ask."""
+    """A draft model's agreement with a verifier, across answers. One thread writes, any reads."""
 
     def __init__(self, prior: Sequence[float] = PRIOR) -> None:
-        """`prior` are places, not negative and some of them positive, that each of the `EXPONENTS` is believed to have
-        explained.
-        """
+        """`prior`: positions credited per exponent, not negative, some positive."""
         self._exponents = np.asarray(EXPONENTS)
         self._prior = np.asarray(prior, np.float64)
         self._weights = self._prior / self._prior.sum()
-        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods of what was drawn, by exponent
+        self._seen: deque[NDArray[np.float64]] = deque(maxlen=MEMORY)  # likelihoods by exponent
 
     def of(self, shares: Sequence[float]) -> list[float]:
-        """Probability that each candidate is drawn, from the positive shares of all candidates, whose sum is 1
-        at most: the rest is of tokens that are not listed.
+        """Each candidate's chance to be drawn, from positive `shares` with sum at most 1.
+
+        Unlisted tokens have the rest.
         """
         return np.minimum(self._weights @ self._wins(shares), 1.0).tolist() if len(shares) else []
 
     def judged(self, shares: Sequence[float], drawn: int | None) -> None:
-        """Note which of the candidates with these `shares` the verifier drew; None: a token that is not listed."""
+        """Note the drawn candidate's index; None: an unlisted token."""
         if not len(shares):
             return
         wins = self._wins(shares)
         likely = 1.0 - wins.sum(axis=1) if drawn is None else wins[:, drawn]
-        self._seen.append(np.maximum(likely, _LEAST))  # what was thought impossible happens, too
+        self._seen.append(np.maximum(likely, _LEAST))  # improbable tokens occur, too
         seen, weights = np.stack(self._seen), self._weights
         for _ in range(_STEPS):
             explained = weights * seen
             counts = self._prior + (explained / explained.sum(axis=1, keepdims=True)).sum(axis=0)
             weights = counts / counts.sum()
-        self._weights = weights  # as a whole, for those who read meanwhile
+        self._weights = weights  # one assignment, for concurrent readers
 
     def _wins(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Probabilities of the candidates by exponent, `[exponents, candidates]`."""
+        """`[exponents, candidates]`."""
         logs = np.log(np.asarray(shares, np.float64))
-        # The largest is the unit: no power overflows.
+        # Prevents overflow.
         powers = np.exp(self._exponents[:, None] * (logs - logs.max()))
-        # What is not listed is no more probable than the last that is: as if it were tokens of that share.
+        # Unlisted tokens count as tokens of the last listed share.
         last, rest = float(logs.min()), max(0.0, 1.0 - math.fsum(shares))
         unlisted = np.exp(self._exponents * (last - logs.max())) * (rest / math.exp(last))
         return np.asarray(powers / (powers.sum(axis=1) + unlisted)[:, None])
 
 
 # --- times
-# Times of growing and verifying trees, as they were seen. No clock is read.
 
-WINDOW: Final = 32  # steps, and passes, that count
-# The time of a node is believed to be the prior's as firmly as if a window of passes had shown it, whose sizes differed
-# by so many nodes (standard deviation): passes of one size say nothing of it, and others' use of a disk looks like it.
+WINDOW: Final = 32  # steps, and passes
+# The prior of a node's time weighs as a window of passes with this standard deviation of node counts. Passes of one
+# size tell nothing, and other disk users look like it.
 _SPREAD: Final = 16.0
 
 
 class TreeTimes:
-    """Seconds of a draft step, of a verifying pass, and of every node in it; of use in many answers.
+    """Seconds of a draft step, a verifying pass and each node, across answers.
 
-    One thread tells of draft steps and one of passes; what they come to may be read by any: `draft` is a draft step,
-    `verify` a pass without nodes, more than 0, and `node` what a node adds to a pass.
+    One thread reports draft steps, one passes; any may read. `verify` (positive) is a pass without nodes, `node` the
+    time per node.
     """
 
     def __init__(self, draft: float, verify: float, node: float = 0.0) -> None:
-        """Takes what is believed before the first, in seconds. Raises `ValueError` for what is not possible."""
+        """Set the priors. Raises `ValueError` for impossible ones."""
         if not (0.0 <= draft < math.inf and 0.0 < verify < math.inf and 0.0 <= node < math.inf):
             raise ValueError(f"a draft step of {draft} s, a pass of {verify} s and {node} s a node are not possible")
         self.draft, self.verify, self.node = draft, verify, node
@@ -409,43 +397,41 @@ class TreeTimes:
         self._passes: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # nodes, seconds
 
     def drafted(self, seconds: float) -> None:
-        """Take in a draft step."""
         self._drafts.append(max(0.0, seconds))
         self.draft = median(self._drafts)
 
     def verified(self, nodes: int, seconds: float) -> None:
-        """Take in a pass that read `nodes` nodes and little else."""
+        """Note a pass that read little besides `nodes` nodes."""
         self._passes.append((nodes, max(0.0, seconds)))
         self.node, self.verify = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
-        """Seconds of a node, by least squares drawn towards the prior, and of a pass without nodes."""
+        """Seconds per node (least squares with the prior), and of an empty pass."""
         sure = WINDOW * _SPREAD**2
         nodes, seconds = (fmean(each) for each in zip(*self._passes, strict=True))
         both = sum((one - nodes) * (other - seconds) for one, other in self._passes)
         spread = sum((one - nodes) ** 2 for one, _ in self._passes)
         node = max(0.0, (sure * self._believed + both) / (sure + spread))
-        least = min(taken for _, taken in self._passes) / 2  # of a slope that is a little wrong
+        least = min(taken for _, taken in self._passes) / 2  # if the slope is slightly wrong
         return node, max(median(taken - node * count for count, taken in self._passes), least, 1e-9)
 
 
 # --- best_first
-# Trees that give the most expected tokens per second: best first, for as long as it is worth the time.
+# Trees with the most expected tokens per second, grown best first.
 #
-# A tree whose nodes hold with probabilities C_i (of the branches up to them) decides 1 + Σ C_i tokens in expectation,
-# and a round takes
+# If nodes match with probabilities C_i (of their branches), a tree decides 1 + Σ C_i expected tokens. A round takes
 #
 #     T = draft steps · T_S + T_L + nodes · T_N
 #
-# A node is verified while C > (1 + Σ C) / T · T_N: it gives more tokens per second than the round without it. Nodes
-# enter in the order of C, so each comes after its parent, and the best trees of all sizes are found in one go. A draft
-# step is worth it while what it is expected to add is more than (1 + Σ C) / T · T_S; and where it leads to the end of
-# the answer, which needs no further pass, while that and the tokens on the way to it are.
+# A node is verified while C > (1 + Σ C) / T · T_N, which raises the tokens per second. Nodes enter by decreasing C, so
+# parents come first, and one run finds the best trees of all sizes. A draft step is worthwhile while its expected
+# tokens exceed (1 + Σ C) / T · T_S. The answer's end saves a pass: steps towards it may count that pass and the tokens
+# on the way.
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenNodes:
-    """The nodes that are to be verified, the most probable first, and what a round with them gives."""
+    """The nodes to verify, most probable first, and the round's result."""
 
     nodes: tuple[int, ...]
     expected: float  # tokens
@@ -453,15 +439,14 @@ class ChosenNodes:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
         return self.expected / self.seconds
 
 
 class BestFirst:
-    """Implements `Growth`. The tree holds all that was drafted and may yet be among its `size` best nodes."""
+    """Implements `Growth`. Keeps drafts that may still be among the `size` best."""
 
     def __init__(self, size: int, times: TreeTimes, agreement: Agreement) -> None:
-        """`times` and `agreement` may have learnt from earlier answers, and go on learning."""
+        """`times` and `agreement` may come from earlier answers."""
         self._size, self._times, self._agreement = size, times, agreement
 
     def leaf(self, tree: TokenTree) -> int | None:
@@ -503,7 +488,7 @@ class BestFirst:
             self._agreement.judged([each.probability for each in offered], place)
 
     def choice(self, tree: TokenTree) -> ChosenNodes:
-        """The best `size` nodes at most, as far as each is worth its time."""
+        """The best nodes worth their time, at most `size`."""
         probable, each = tree.confidences, self._times.node
         expected, seconds = 1.0, self._times.verify + self._times.draft * (len(tree.read) + tree.root_read)
         nodes: list[int] = []
@@ -517,26 +502,26 @@ class BestFirst:
         return ChosenNodes(tuple(nodes), expected, seconds)
 
     def _gain(self, tree: TokenTree, now: ChosenNodes, probable: float, shares: Sequence[float]) -> float:
-        """Expected tokens that a draft step behind a leaf of this C adds, if candidates have these shares of it."""
+        """Expected tokens of a draft step after a leaf of C `probable`."""
         least = self._least(tree, now)
         return sum(max(0.0, probable * share - least) for share in shares)
 
     def _least(self, tree: TokenTree, now: ChosenNodes) -> float:
-        """The least value of a further node: it costs time, or the place of another."""
+        """A further node costs time, or displaces another."""
         least = now.rate * self._times.node
         return max(least, tree.confidences[now.nodes[-1]]) if len(now.nodes) == self._size else least
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A possible end of the answer: behind a branch of this length, with this probability."""
+    """A possible end of the answer after a branch."""
 
     length: int
     probability: float
 
 
 def _ends(tree: TokenTree) -> list[End]:
-    """The limit, and where a branch is most probable to end, with the probability that those which got so far do."""
+    """The limit and the likeliest end, with its probability given that length."""
     found = [End(tree.limit, 1.0)]
     probable, lengths = tree.confidences, tree.lengths
     if ends := [node for node in range(len(tree)) if tree.ends(node)]:
@@ -548,10 +533,10 @@ def _ends(tree: TokenTree) -> list[End]:
 
 
 def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, further: float) -> float:
-    """Expected tokens per draft step, if steps behind a leaf go on to an end, each with this share of the C before.
+    """Expected tokens per draft step to an end; each step keeps `share` of C.
 
-    An answer that is over needs no further pass: an end is worth the `further` tokens that a pass would give. Nothing,
-    where its node would have less than the `least` C.
+    A finished answer needs no further pass, so an end is worth its `further` tokens. Returns 0 if the end's C is not
+    above `least`.
     """
     steps, probable = max(1, end.length - tree.lengths[leaf]), tree.confidences[leaf]
     reached = probable * share**steps
@@ -562,7 +547,7 @@ def _finish(tree: TokenTree, leaf: int, end: End, share: float, least: float, fu
 
 
 def _shares(tree: TokenTree) -> list[float]:
-    """Shares of the likeliest, second and further candidates behind the nodes that were read in these nodes' C."""
+    """Shares of the first, second and further candidates in the read nodes' C."""
     found: list[float] = []
     ranks: dict[int, int] = {}
     for node, parent in enumerate(tree.parents):

@@ -18,24 +18,22 @@ if TYPE_CHECKING:
 
 GrowthName = Literal["best-first", "adaptive", "chain", "width", "none"]
 
-TREE_SIZE = 128  # most drafts of a tree, unless asked for otherwise
+TREE_SIZE = 128  # default limit of drafts
 
 
 class EdgeRequest(Request):
-    """The options of an answer that two models of the device make together."""
+    """Options of an answer by two models of the device."""
 
     sources: Sources = Field(default="device", description="Whose documents to use")
     draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
     growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
     tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
-    threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # alpha of the first tree
+    threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # initial alpha
     ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
 
 
 class EdgeLlm:
-    """Implements `Method`. Where the cloud's documents are asked for, the question leaves the device, those before it,
-    and nothing else.
-    """
+    """Implements `Method`. The cloud gets at most the question and earlier ones, to find documents."""
 
     name: ClassVar[str] = "edgellm"
     request: ClassVar[type[Request]] = EdgeRequest
@@ -53,7 +51,7 @@ class EdgeLlm:
         check_processors(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return opening  # stays here: the cloud's documents are asked for with `Fetch`
+        return opening  # not sent; `Fetch` requests documents
 
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.edgellm.device import EdgeDevice
@@ -65,7 +63,7 @@ class EdgeLlm:
 
 
 def relief() -> type[TreeRelief]:
-    """The larger model in the place of a cloud that is away, for the methods whose cloud verifies."""
+    """The larger model that replaces an absent verifier."""
     from common.methods.edgellm.relief import TreeRelief
 
     return TreeRelief

@@ -1,4 +1,4 @@
-"""The device's larger model in the cloud's place: it verifies trees of drafts while the cloud is away."""
+"""The device's larger model verifies trees of drafts while the cloud is away."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FAILED = "{} The draft model goes on alone."
 
 
 class TreeRelief:
-    """Goes on with an answer whose verifier is away, by `local_target`. Without such a model nothing happens here.
+    """Continues an answer with `local_target`, if any, while its verifier is away.
 
-    The answer's own draft job rests meanwhile: trees have rows of their own. The request's processors hold as for any
-    answer; what the verifier would cut its distribution to (`cut`) is cut off here, too.
+    The answer's own draft job rests, because trees have their own rows. The request's processors and the verifier's
+    `cut` apply.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TreeRelief:
         return self._target is not None and not self._failed
 
     def begin(self, found: PromptRows) -> None:
-        """Decide behind the rows that the draft model reads, if the cloud is away now. On the retrieval thread."""
+        """Start to decide on rows of `found` if the cloud is away. On the retrieval thread."""
         target, drafter, machine, opening = self._target, self._drafter, self._machine, self._context.opening
         with self._driver.lock:
             if target is None or self._driver.over or self._trees is not None or machine.state != "relieved":
@@ -59,15 +59,15 @@ class TreeRelief:
         self._context.note(RELIEVED.format(rounds.position))
         try:
             begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
-        except RequestError as error:  # a tree's rows need more than the draft model's own
+        except RequestError as error:  # a tree's rows need more memory
             trees.end(error)
 
     def end(self) -> None:
-        """Decide no more: the answer is over, or the cloud is back."""
+        """Stop: the answer is over or the cloud is back."""
         with self._driver.lock:
             trees, self._trees = self._trees, None
             self._part.resting = False
-        if trees is not None:  # not under the lock, which is taken under theirs
+        if trees is not None:  # not under this lock, which is taken under theirs
             trees.end()
 
     # --- Observer, under the trees' lock
@@ -75,7 +75,7 @@ class TreeRelief:
     def committed(self, commit: Commit) -> bool:
         with self._driver.lock:
             if commit.position != self._machine.position:
-                return False  # a late verdict decided it: what the trees have from here on follows other tokens
+                return False  # a late verdict decided it; the trees follow other tokens
             self._driver.apply(lambda: self._machine.decide(commit.position, commit.token))
             return self._machine.state == "relieved" and not self._driver.over
 

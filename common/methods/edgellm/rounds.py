@@ -1,7 +1,7 @@
-"""One answer as a pure state machine: a tree grows, is verified, and meanwhile the next one grows (EdgeLLM §III).
+"""One answer as a state machine: a tree is verified while the next grows (EdgeLLM §III).
 
-What is drafted during a verification is provisional: it follows the tree's most probable branch, and is the beginning
-of the next tree if that branch holds as a whole and the verifier's next token is among its first ones.
+Drafts during a verification follow the tree's most probable branch. They start the next tree if that branch matches
+wholly and the verifier's next token is among their first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class TreeConfig:
 
     eos: frozenset[int]
     max_tokens: int
-    ahead: bool = False  # whether drafts are wanted during a verification
+    ahead: bool = False  # draft during a verification
 
     def ends(self, token: int, length: int) -> bool:
-        """Whether an answer of `length` tokens, the last of them `token`, is complete."""
+        """Whether an answer of `length` tokens ending in `token` is complete."""
         return token in self.eos or length >= self.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Outcome of a verification: what is to be done, and which of the distributions decided each token."""
+    """Actions of a verification, and the index of each token's distribution."""
 
     places: tuple[int, ...]
     actions: tuple[Action, ...]
@@ -38,7 +38,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftStep:
-    """A step of the draft model that is wanted: behind which node of which tree, and the reading for it."""
+    """A wanted step: the node to decode after, and the reading."""
 
     tree: TokenTree
     node: int
@@ -47,45 +47,42 @@ class DraftStep:
 
 @dataclass(slots=True)
 class TreeCounters:
-    """Counts of events so far."""
-
-    drafted: int = 0  # steps of the draft model
-    late: int = 0  # of them, those whose round was over
-    ahead: int = 0  # of them, those during a verification
-    kept: int = 0  # of these, those that the next tree begins with
+    drafted: int = 0  # steps
+    late: int = 0  # steps of finished rounds
+    ahead: int = 0  # steps during a verification
+    kept: int = 0  # those kept for the next tree
     rounds: int = 0  # verifications
-    nodes: int = 0  # that were verified
+    nodes: int = 0  # verified
     accepted: int = 0
-    rejected: int = 0  # rounds in which the branch that matched longest did not hold as a whole
+    rejected: int = 0  # rounds whose best branch did not match wholly
 
 
 class TreeRounds:
-    """The drafter and the verifier of one answer. Both models ask for their work and hand in what they found."""
+    """One answer's drafter and verifier. Both models request work and report results."""
 
     aggregator: ClassVar[Side] = "device"
 
     def __init__(self, config: TreeConfig, growth: Growth, decided: Sequence[int] = ()) -> None:
-        """`decided` are the tokens that the answer has already."""
+        """`decided`: initial tokens of the answer."""
         self.config = config
         self.counters = TreeCounters()
-        self.epoch = 0  # counts verifications that are over
+        self.epoch = 0  # finished verifications
         self.finished: FinishReason | None = None
         self._growth = growth
         self._path = list(decided)
         self._tree = self._new_tree()
         self._verifying = False
-        self._ahead: TokenTree | None = None  # behind the tree's best branch, during a verification
-        self._step: DraftStep | None = None  # what the rule of growth said last
-        self._stale = True  # a tree has changed since then
+        self._ahead: TokenTree | None = None  # after the best branch, during a verification
+        self._step: DraftStep | None = None  # latest result of the growth rule
+        self._stale = True  # a tree has changed since
 
     @property
     def position(self) -> int:
-        """Tokens that are decided."""
         return len(self._path)
 
     @property
     def provisional(self) -> tuple[int, ...]:
-        """The most probable branch behind the decided tokens."""
+        """The most probable branch after the decided tokens."""
         return tuple(
             tree.tokens[node] for tree in (self._tree, self._ahead) if tree is not None for node in tree.path(tree.best)
         )
@@ -93,12 +90,12 @@ class TreeRounds:
     # --- the draft model
 
     def draft(self) -> TreeWork | None:
-        """The draft model's next reading; None while no draft is wanted."""
+        """The draft model's next reading, or None."""
         found = self._wanted()
         return None if found is None else found.reading
 
     def drafted(self, reading: TreeWork, candidates: Sequence[Candidate]) -> None:
-        """Take the most probable tokens behind what `draft` asked for, likeliest first, at least one."""
+        """Add the candidates after `draft`'s reading, likeliest first, at least one."""
         self.counters.drafted += 1
         found = self._wanted()
         if found is None or reading != found.reading:
@@ -115,7 +112,7 @@ class TreeRounds:
     # --- the verifier
 
     def verify(self) -> TreeWork | None:
-        """The verifier's next reading; None while the tree grows. From now on it grows no more."""
+        """The verifier's next reading, which ends the growth; None while the tree grows."""
         if self.finished is not None or (not self._verifying and self._wanted() is not None):
             return None
         if not self._verifying:
@@ -129,7 +126,7 @@ class TreeRounds:
         return TreeWork(self.epoch, tuple(self._path), tokens, parents, len(nodes) + 1)
 
     def verified(self, reading: TreeWork, tokens: Sequence[int]) -> Verified:
-        """Take the tokens that were drawn from the distributions that `verify` asked for."""
+        """Decide by the tokens drawn for `verify`'s reading."""
         if self.finished is not None or not self._verifying or reading.epoch != self.epoch:
             return Verified((), ())
         nodes = [ROOT, *self._verified_nodes()]
@@ -153,7 +150,7 @@ class TreeRounds:
     # --- inside
 
     def _new_tree(self) -> TokenTree:
-        # The verifier adds a token behind any branch, so the answer's last one need not be drafted.
+        # The verifier adds a token to any branch, so the last one need not be drafted.
         return TokenTree(self.config.max_tokens - 1 - self.position)
 
     def _new_ahead(self) -> TokenTree | None:
@@ -174,7 +171,7 @@ class TreeRounds:
         return kept
 
     def _wanted(self) -> DraftStep | None:
-        """The next draft step. Both models ask for it, and the rule takes a time that counts beside a draft step."""
+        """Cached: both models ask, and the rule takes noticeable time."""
         if self._stale:
             self._step, self._stale = self._next_step(), False
         return self._step
@@ -187,10 +184,10 @@ class TreeRounds:
         return None if node is None else DraftStep(tree, node, self._draft_reading(tree, node))
 
     def _draft_reading(self, growing: TokenTree, node: int) -> TreeWork:
-        """All that the draft model has read, and at last `node` of the tree that is `growing`."""
+        """All nodes that the draft model has read, then `node` of `growing`."""
         tokens: list[int] = []
         parents: list[int] = []
-        base = ROOT  # the place that the root of the tree stands for
+        base = ROOT  # index of the tree's root
         for tree in (self._tree, self._ahead):
             if tree is None:
                 continue
@@ -208,7 +205,7 @@ class TreeRounds:
         return TreeWork(self.epoch, tuple(self._path), tuple(tokens), tuple(parents))
 
     def _verified_nodes(self) -> list[int]:
-        """Nodes behind which the verifier draws: nothing follows an end of the sequence."""
+        """All except sequence ends."""
         return [node for node in range(len(self._tree)) if not self._tree.ends(node)]
 
     def _count(self, found: Match, nodes: int) -> None:

@@ -1,1 +1,1 @@
-"""Methods of the DRAGON paper beside speculative aggregation: token-wise, sequence-wise, and documents that travel."""
+"""Other methods of the DRAGON paper: token-wise, sequence-wise, fetched documents."""

@@ -1,4 +1,4 @@
-"""Documents for a device that reads them itself (DRCG): retrieved, packed, and sent as fast as it takes them."""
+"""Documents for a device that reads them itself (DRCG), sent with pacing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from common.methods.paper.sampler import make_paper_sampler
 from proto.messages import Closed, Error, Fetch, Form, Message, Open
 
 UNPREPARED = "The cloud could not prepare its documents; its log says why."
-PREPARED = 2**22  # bytes of parts beyond which the next document is not prepared yet
+PREPARED = 2**22  # waiting bytes that postpone the next document
 
 
 class FetchCloud:
-    """Implements `CloudHalf`. Occupies a session's place until the last part is handed to the link."""
+    """Implements `CloudHalf`. Uses a session slot until the link has the last part."""
 
     slow = False
 
@@ -39,11 +39,11 @@ class FetchCloud:
         self._context = context
         self._over = False
         self._hits: Sequence[Hit] = ()
-        self._prepared = 0  # documents whose parts were made
-        self._preparing = True  # documents are being retrieved, or one is being prepared
+        self._prepared = 0  # documents that are split into parts
+        self._preparing = True  # or retrieving documents
         self._parts = DocumentOutbox(request.session, context.send, context.queued)
-        self.began = self._moved = time.monotonic()  # `_moved`: when a part was sent last
-        self._lock = threading.Lock()  # of all that changes
+        self.began = self._moved = time.monotonic()  # `_moved`: latest sent part
+        self._lock = threading.Lock()  # of all changing fields
 
     def begin(self) -> None:
         self._later(self._retrieve)
@@ -55,14 +55,14 @@ class FetchCloud:
         """Refuse nothing."""
 
     def receive(self, message: Message) -> None:
-        """Ignore the message: the device has nothing to say."""
+        """Ignore the message."""
 
     def finish(self, done: Callable[[], object]) -> None:
         done()
 
     def closing(self) -> Iterator[Message]:
         self.end()
-        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # of documents there is nothing to report
+        yield Closed(self._request.session, 0, 0, 0, 0, 0, 0)  # nothing to report
 
     def given_up(self) -> Error:
         return Error(self._request.session, "failed", "The documents were not taken in time.")
@@ -75,7 +75,6 @@ class FetchCloud:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what the link has room for."""
         with self._lock:
             finished = self._send_parts()
         if finished:
@@ -105,7 +104,7 @@ class FetchCloud:
         self._pump()
 
     def _prepare(self, index: int) -> None:
-        """On the retrieval thread."""
+        """Runs on the retrieval thread."""
         hit = self._hits[index]
         if self._request.form == "text":
             self._ready(hit, hit.text.encode())
@@ -145,11 +144,10 @@ class FetchCloud:
 
 
 # --- device_half
-# The cloud's documents on the device, which answers by itself.
 
 
 class FetchDevice(GatheringDevice):
-    """Implements `DeviceHalf`: asks for the cloud's documents, retrieves its own meanwhile, answers from both."""
+    """Implements `DeviceHalf`: fetches documents, and answers from both sides'."""
 
     def __init__(self, context: DeviceContext, form: Form) -> None:
         side, opening = context.side, context.opening

@@ -1,7 +1,6 @@
-"""Decisions in one process that has both sides' mixtures, for a device that fetched the cloud's documents (DRCG).
+"""Decisions from both sides' mixtures in one process, for a fetching device (DRCG).
 
-Rounding, noise and weights are the same as between two sides, so two sides with these mixtures would decide the same
-tokens.
+Rounding, noise and weights are those of two sides, which would decide the same.
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ from proto.messages import Open
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointAttribution:
-    """Shares of the documents of both sides, the device's first."""
+    """Shares of the documents, the device's first."""
 
     device: Attribution
     cloud: Attribution
-    masses: tuple[float, float]  # of the token in the (device's, cloud's) mixture, times that side's weight
+    masses: tuple[float, float]  # the token's probability per (device, cloud) mixture, times the weight
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability, and last that of no document, [device's docs + cloud's docs
-        + 1].
-        """
+        """Shares in the token, [device docs + cloud docs + 1]. The last is no document's."""
         total = sum(self.masses)
         share = self.masses[1] / total if total > 0 else 0.0
         device, cloud = (1.0 - share) * self.device.contributions(token), share * self.cloud.contributions(token)
@@ -40,13 +37,13 @@ class JointAttribution:
 
 
 class JointSampler(Protocol):
-    """Decides a position from both mixtures [vocab]; `eta` is the device's weight in units of 2**-16."""
+    """Decides from both mixtures [vocab]; `eta`: the device's weight, times 2**16."""
 
     def decide(self, position: int, device: torch.Tensor, cloud: torch.Tensor, eta: int) -> int: ...
 
 
 class JointRace:
-    """The race over the scores of all tokens, whose winner a certificate proves; the lowest id wins a tie."""
+    """The race over all tokens with a certified winner; the lowest id wins ties."""
 
     def __init__(self, seed: int, temperature: float, vocabulary: int, torch_device: str) -> None:
         self._seed = seed
@@ -69,7 +66,7 @@ class JointRace:
 
 
 class JointPaper:
-    """Algorithm 1 on a draft from each of the two mixtures."""
+    """Algorithm 1 on a draft from each mixture."""
 
     def __init__(self, sampler: PaperSampler) -> None:
         self._sampler = sampler
@@ -83,10 +80,10 @@ class JointPaper:
 
 
 class JointDecision:
-    """Implements `Joint`: decides by the rule of the request, and attributes the tokens to documents."""
+    """Implements `Joint`: decides by the request's rule, and attributes tokens."""
 
     def __init__(self, sampler: JointSampler, likeliest: int = 0) -> None:
-        """`likeliest`: tokens come with the log-probabilities of so many."""
+        """`likeliest`: log-probabilities per token."""
         self._sampler = sampler
         self._likeliest = likeliest
 
@@ -116,7 +113,7 @@ class JointDecision:
 
 
 def make_joint(request: Open, vocabulary: int, torch_device: str) -> JointDecision:
-    """The sampler of `request`, for both sides at once. Raises `ValueError` for options that don't go together."""
+    """Make the request's joint sampler. Raises `ValueError` for incompatible options."""
     if request.sampler == "race":
         return JointDecision(JointRace(request.seed, request.temperature, vocabulary, torch_device), request.likeliest)
     if request.codec == "race":

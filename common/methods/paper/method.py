@@ -1,4 +1,4 @@
-"""Methods of the DRAGON paper (§7.1), with which speculative aggregation is compared."""
+"""Methods of the DRAGON paper (§7.1), baselines of speculative aggregation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def paper_sampler(role: Side, request: Open, vocabulary: int) -> PaperSampler:
-    """The paper's sampler, for the methods of aggregation; see `make_paper_sampler`."""
+    """Make the paper's sampler, imported only when needed."""
     from common.methods.paper.sampler import make_paper_sampler
 
     return make_paper_sampler(role, request, vocabulary)
 
 
 class TokenWise(Speculative):
-    """DRDG/TW: every token is exchanged and decided before the next one is drafted."""
+    """DRDG/TW: decides every token before drafting the next."""
 
     name: ClassVar[str] = "token-wise"
     request: ClassVar[type[Request]] = Request
@@ -37,7 +37,7 @@ class TokenWise(Speculative):
 
 
 class SequenceWise:
-    """DRDG/SW: both sides answer by themselves; the answer with the larger mass is shown."""
+    """DRDG/SW: both sides answer; the answer with the larger mass is shown."""
 
     name: ClassVar[str] = "sequence-wise"
     request: ClassVar[type[Request]] = Request
@@ -63,7 +63,7 @@ class SequenceWise:
 
 
 class FetchText:
-    """DRCG: the device gets the cloud's documents as text, and reads them itself."""
+    """DRCG: the device fetches the cloud's documents as text."""
 
     name: ClassVar[str] = "fetch-text"
     request: ClassVar[type[Request]] = Request
@@ -75,7 +75,7 @@ class FetchText:
         check_both_sources(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
-        return opening  # stays here: the documents are asked for with `Fetch`
+        return opening  # not sent; `Fetch` requests documents
 
     def device(self, context: DeviceContext) -> DeviceHalf:
         from common.methods.paper.fetch import FetchDevice
@@ -89,7 +89,7 @@ class FetchText:
 
 
 class FetchKv(FetchText):
-    """The device gets the documents' tokens with the keys and values that the cloud computed."""
+    """The device fetches tokens with the cloud's keys and values."""
 
     name: ClassVar[str] = "fetch-kv"
     form: ClassVar[Form] = "kv"

@@ -1,4 +1,4 @@
-"""The paper's sampler: drafts, received drafts, truncation, and their aggregation by Algorithm 1."""
+"""The paper's sampler: drafts, truncation, and aggregation by Algorithm 1."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from proto.errors import malformed
 from proto.messages import Open, Side
 
 # --- truncation
-# What travels: exactly that, and nothing that was cut away before.
+# Drafts are drawn from exactly the transmitted distribution.
 
 
 def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
-    """The most probable tokens of a mixture [vocab] that hold `top_p` of it: ids [n], increasing, and weights
-    [n].
+    """Keep a mixture's [vocab] most probable tokens with mass at least `top_p`.
 
-    At least `top_p` is kept. Weights are rounded to float16 here, and what is rounded to 0 is dropped: the draft is
-    drawn from what is left.
+    Returns increasing ids [n] and weights [n], rounded to float16 without zeros.
     """
     top, indices = nucleus(probabilities, top_p)
     ids = indices.cpu().numpy()
@@ -38,17 +36,15 @@ def truncate(probabilities: torch.Tensor, top_p: float) -> tuple[NDArray[np.uint
 
 
 # --- algorithm1
-# Speculative aggregation as in the paper (DRAGON §4.2, Algorithm 1), the baseline of the race.
+# Speculative aggregation of the paper (DRAGON §4.2, Algorithm 1), the baseline of the race.
 #
-# Algorithm 1 prints the wrong weight. As Appendix A.2 and Eq. 5 have it, a draft x of side a is rejected with
+# Algorithm 1 prints the wrong weight. By Appendix A.2 and Eq. 5, a draft x of side a is rejected with
 #
 #     probability  η^b (1 - p^b(x) / p^a(x))  where p^a(x) > p^b(x),  b the other side,
 #
-# and then drawn again from norm(max(0, p^b - p^a)). Both results follow η^a p^a + η^b p^b; one is taken by a
-# fair coin.
+# and drawn again from norm(max(0, p^b - p^a)). Both results follow η^a p^a + η^b p^b; a fair coin picks one.
 #
-# Randomness comes through `Draws`, keyed by purpose and side name, so the outcome does not depend on who
-# aggregates.
+# `Draws` are keyed by purpose and side, so any aggregator gets the same outcome.
 
 GAMMA: Final = 0.5  # γ^device = γ^cloud (§4.3)
 
@@ -58,7 +54,7 @@ _RESIDUAL: Final = {"device": Purpose.RESIDUAL_DEVICE, "cloud": Purpose.RESIDUAL
 
 
 def draw_draft(side: Side, own: Distribution, draws: Draws) -> int:
-    """The draft of `side`, from the distribution that it sends."""
+    """The draft of `side`, from its sent distribution."""
     return int(own.ids[draws.pick(_DRAFT[side], own.probabilities)])
 
 
@@ -70,9 +66,9 @@ def aggregate(
     eta_device: float,
     draws: Draws,
 ) -> int:
-    """The target token, distributed as η^device p^device + η^cloud p^cloud (Eq. 4).
+    """The target, distributed as η^device p^device + η^cloud p^cloud (Eq. 4).
 
-    Each draft must be drawn from its side's distribution.
+    Drafts must be drawn from their sides' distributions.
     """
     from_device = _sample("device", device_token, device, cloud, 1.0 - eta_device, draws)
     from_cloud = _sample("cloud", cloud_token, cloud, device, eta_device, draws)
@@ -80,9 +76,9 @@ def aggregate(
 
 
 def most_probable(device: Distribution, cloud: Distribution, eta_device: float) -> int:
-    """The argmax of the mixture, the lowest id of equals: the target at temperature 0."""
+    """The mixture's argmax, lowest id first: the target at temperature 0."""
     found: list[tuple[float, int]] = []
-    for ids in (device.ids, cloud.ids):  # their union would have to be sorted
+    for ids in (device.ids, cloud.ids):  # a union would need sorting
         mixture = eta_device * device.at(ids) + (1.0 - eta_device) * cloud.at(ids)
         place = int(mixture.argmax())
         found.append((-float(mixture[place]), int(ids[place])))
@@ -90,12 +86,11 @@ def most_probable(device: Distribution, cloud: Distribution, eta_device: float) 
 
 
 def expected_acceptance(device: Distribution, cloud: Distribution, eta_device: float) -> tuple[float, float]:
-    """α of device and cloud: how probable it is that the side's draft is the target (Eq. 5).
+    """α of device and cloud: each draft's chance to be the target (Eq. 5).
 
         α^a = γ (1 - η^b δ) + γ Σ_x p^a(x) p(x),    δ = 1 - Σ_x min(p^a(x), p^b(x)),    p the mixture
 
-    The other side's result is independent of this draft and follows the mixture: that is the p of the second
-    sum, as the proof of Theorem 4.2 has it.
+    The other side's result is independent and follows the mixture, the p of the second sum (proof of Theorem 4.2).
     """
     cloud_at_device = cloud.at(device.ids)
     divergence = 1.0 - float(np.minimum(device.probabilities, cloud_at_device).sum())
@@ -110,14 +105,14 @@ def expected_acceptance(device: Distribution, cloud: Distribution, eta_device: f
 
 
 def _sample(side: Side, token: int, own: Distribution, other: Distribution, eta_other: float, draws: Draws) -> int:
-    """The paper's function Sample: keep the draft, or draw again where the other side has more."""
+    """The paper's Sample: keep the draft, or draw from the residual."""
     own_probability, other_probability = own.of(token), other.of(token)
     if own_probability <= other_probability:
         return token
     if not draws.happens(_ACCEPT[side], eta_other * (1.0 - other_probability / own_probability)):
         return token
     residual = np.maximum(0.0, other.probabilities - own.at(other.ids))
-    if not residual.any():  # the two differ by rounding only
+    if not residual.any():  # a rounding difference
         return token
     return int(other.ids[draws.pick(_RESIDUAL[side], residual)])
 
@@ -132,7 +127,7 @@ _WHOLE_DRAFTS: Final = "the paper's sampler has nothing to resolve"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperDraft:
-    """A drafted token, what is sent of it, and the distribution that it was drawn from."""
+    """A drafted token with its payload and distribution."""
 
     token: int
     entries: PaperEntries
@@ -140,7 +135,7 @@ class PaperDraft:
 
     @property
     def listed(self) -> NDArray[np.integer]:
-        """The most probable of its tokens, increasing."""
+        """The most probable tokens, increasing."""
         ids = self.distribution.ids
         if len(ids) <= _MOST_LISTED:
             return ids
@@ -149,7 +144,7 @@ class PaperDraft:
 
 @dataclass(frozen=True, slots=True)
 class PaperOutcome:
-    """The target token and whether each draft was it (Algorithm 1: x, S^l, S^r)."""
+    """The target, and whether each draft equals it (Algorithm 1: x, S^l, S^r)."""
 
     token: int
     device_accepted: bool
@@ -157,12 +152,12 @@ class PaperOutcome:
 
 
 class PaperSampler:
-    """Draws and aggregates the drafts of one answer, on the side `role`; otherwise the same settings on both sides.
+    """Draws and aggregates one answer's drafts on the side `role`.
 
-    Payloads carry whole drafts, so an aggregation always decides.
+    Other settings are equal on both sides. Payloads carry whole drafts, so an aggregation always decides.
 
-    `seed` has 64 bits. `vocabulary` counts the tokenizer's tokens. Codec `raw` sends the whole distribution:
-    `top_p` counts for `top-p` alone. Temperature 0 takes the most probable token in place of every draw.
+    `seed` has 64 bits. `vocabulary` counts the tokenizer's tokens. Codec `raw` ignores `top_p`. Temperature 0 takes the
+    most probable token.
     """
 
     def __init__(
@@ -187,13 +182,12 @@ class PaperSampler:
         """None: drafts are drawn one by one."""
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: object) -> PaperDraft:
-        """This side's draft; see `draft`."""
         return self.draft(self._role, position, probabilities)
 
     def draft(self, side: Side, position: int, probabilities: torch.Tensor) -> PaperDraft:
-        """A draft from `side`'s mixture, float [vocab], which is sharpened to the session's temperature first.
+        """Draw `side`'s draft from its mixture, float [vocab], at the session's temperature.
 
-        Raises `ValueError` for another shape and for a mixture without a positive probability.
+        Raises `ValueError` for another shape, or without a positive probability.
         """
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
@@ -207,7 +201,7 @@ class PaperSampler:
         return PaperDraft(token, TopPEntries(ids, weights, choice), distribution)
 
     def receive(self, side: Side, position: int, entries: PaperEntries) -> PaperDraft:
-        """The draft that `side` sent. Raises `ProtocolError` for a token that the seed doesn't draw."""
+        """Check a received draft. Raises `ProtocolError` unless the seed draws its token."""
         if isinstance(entries, RawEntries) != (self._codec == "raw"):
             raise malformed(f"the session's codec is {self._codec}")
         if isinstance(entries, RawEntries):
@@ -238,7 +232,7 @@ class PaperSampler:
     def aggregate(
         self, role: Side, position: int, device: PaperDraft, cloud: PaperDraft, evidence: tuple[float, float]
     ) -> Decision:
-        """The target of Algorithm 1, with the acceptance that Eq. 5 expects of either side."""
+        """Algorithm 1's target with both expected acceptances (Eq. 5)."""
         eta = eta_fixed(*evidence) / WHOLE
         outcome = self.target(position, device, cloud, eta)
         of_device = eta * device.distribution.of(outcome.token)
@@ -247,10 +241,10 @@ class PaperSampler:
         return Decision(outcome.token, of_cloud / (of_device + of_cloud), expected)
 
     def alone(self, view: object) -> None:
-        """None: what is known of a draft was truncated and sharpened."""
+        """None: drafts are truncated and sharpened."""
 
     def rivals(self, view: PaperDraft) -> tuple[()]:
-        """None: a target that was not drafted is drawn with another random number."""
+        """Empty: another random number draws an undrafted target."""
         return ()
 
     def check_resolve(self, ids: Sequence[int], depth: int) -> None:
@@ -265,7 +259,7 @@ class PaperSampler:
     # --- both sides' drafts
 
     def target(self, position: int, device: PaperDraft, cloud: PaperDraft, eta_device: float) -> PaperOutcome:
-        """The target, by Algorithm 1; at temperature 0 the argmax of the mixture of what was sent."""
+        """The target by Algorithm 1; at temperature 0 the sent mixture's argmax."""
         if self._temperature > 0:
             token = aggregate(
                 device.token,
@@ -291,7 +285,7 @@ class PaperSampler:
 
 
 def make_paper_sampler(role: Side, request: Open, vocabulary: int) -> PaperSampler:
-    """The sampler of `role` for one answer. Raises `ValueError`, one sentence, for options that don't go together."""
+    """Make `role`'s sampler. Raises `ValueError`, one sentence, for incompatible options."""
     if request.likeliest:
         raise ValueError("only the race sampler lists the most probable tokens")
     if request.placement == "mirrored":

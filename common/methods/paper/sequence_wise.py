@@ -1,4 +1,4 @@
-"""Sequence-wise aggregation: each side's own answer is a candidate, and the device chooses."""
+"""Sequence-wise aggregation: the device chooses between both sides' own answers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ from proto.messages import Cancel, Closed, Fetch, Generated, Message, Open, Read
 # --- choice
 # Sequence-wise aggregation (DRDG/SW): the choice between two whole answers.
 #
-# RAG-Sequence (Lewis et al. 2020) with "fast decoding": an answer y has the mass p(y) = Σ_s η^s Π_t p^s(y_t | y_<t), a
-# sum over the sides s that generated y themselves. η is computed from the question alone (Appendix A.1 before the first
-# token).
+# RAG-Sequence (Lewis et al. 2020) with "fast decoding": an answer y has the mass p(y) = Σ_s η^s Π_t p^s(y_t | y_<t),
+# over the sides s that generated y. η depends only on the question (Appendix A.1 before the first token).
 
 
 @dataclass(frozen=True, slots=True)
 class SideAnswer:
-    """One side's answer, the sum of its tokens' log-probabilities, and log h of that side's documents."""
+    """One side's answer, its summed log-probability, and log h of its documents."""
 
     tokens: tuple[int, ...]
     log_probability: float
@@ -46,15 +45,18 @@ class SideAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAnswer:
-    """The chosen answer, and the cloud's share of its mass: 0 or 1 unless both sides generated the same answer."""
+    """The answer with the cloud's share: 0 or 1 unless both agree."""
 
     tokens: tuple[int, ...]
     cloud_share: float
 
 
 def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
-    """The answer with the larger log η + Σ log p, in a tie the device's. The masses of identical answers add up."""
-    of_device = device.evidence + device.log_probability  # log η + Σ log p, up to a constant that both share
+    """The answer with the larger log η + Σ log p; the device's in a tie.
+
+    Identical answers' masses add up.
+    """
+    of_device = device.evidence + device.log_probability  # up to a common constant
     of_cloud = cloud.evidence + cloud.log_probability
     if device.tokens == cloud.tokens:
         return ChosenAnswer(device.tokens, 1.0 / (1.0 + math.exp(min(of_device - of_cloud, 700.0))))
@@ -65,13 +67,13 @@ def choose(device: SideAnswer, cloud: SideAnswer) -> ChosenAnswer:
 
 # --- candidate
 
-SUM_TOLERANCE = 1e-3  # a probability may exceed 1 by the rounding of a sum
+SUM_TOLERANCE = 1e-3  # excess of a probability over 1, by rounding
 
 
 class RecordingDrafting:
-    """Draws as `drafter` does, and notes the log-probability of every token. For answers that one side decides alone.
+    """Draws like `drafter`, and records log-probabilities, for one-sided answers.
 
-    The probability is taken from the mixture before temperature, so it does not depend on how tokens are sampled.
+    They are from before temperature, so independent of the sampling.
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -79,7 +81,6 @@ class RecordingDrafting:
         self._drafter = drafter
 
     def race(self, position: int) -> Race | None:
-        """The race of `drafter` at `position`."""
         return self._drafter.race(position)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
@@ -89,25 +90,24 @@ class RecordingDrafting:
 
 
 def question_evidence(scorer: DocumentScorer, prompt: Prompt) -> float:
-    """log h of a side's documents before the first token, rounded to float32; `NO_EVIDENCE` without documents."""
+    """log h of a side's documents before the first token, as float32; `NO_EVIDENCE` without."""
     if prompt.absent:
         return NO_EVIDENCE
     return evidence_of(scorer.begin(prompt.query, prompt.documents, prompt.similarity).scores([]))
 
 
 def make_side_answer(tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> SideAnswer:
-    """This side's own answer as a candidate; its log-probabilities are rounded to float32 as in `generated`."""
+    """This side's candidate, with float32 log-probabilities as in `generated`."""
     return SideAnswer(tuple(tokens), _sum(np.asarray(log_probabilities[: len(tokens)], dtype="<f4")), evidence)
 
 
 def generated(session: int, tokens: Sequence[int], log_probabilities: Sequence[float], evidence: float) -> Generated:
-    """The message that carries a whole answer."""
     payload = np.asarray(log_probabilities[: len(tokens)], dtype="<f4").tobytes()
     return Generated(session, evidence, tuple(tokens), payload)
 
 
 def read_side_answer(message: Generated, vocabulary: int, most_tokens: int, eos: frozenset[int]) -> SideAnswer:
-    """The other side's answer as a candidate. Raises `ProtocolError` for an answer that no side generates."""
+    """Decode the other candidate. Raises `ProtocolError` for an impossible answer."""
     tokens = message.tokens
     if not 1 <= len(tokens) <= most_tokens or max(tokens) >= vocabulary:
         raise malformed(f"a generated answer must have 1 to {most_tokens} tokens of the vocabulary")
@@ -127,7 +127,6 @@ def _sum(log_probabilities: NDArray[np.float32]) -> float:
 
 
 # --- cloud_half
-# Sequence-wise aggregation, on the cloud, which answers by itself and sends the answer as a whole.
 
 
 class SequenceWiseCloud(CloudAnswer):
@@ -143,7 +142,7 @@ class SequenceWiseCloud(CloudAnswer):
         self._tokens: list[int] = []
 
     def announce(self, message: Message) -> None:
-        """Send nothing: the answer goes out as a whole."""
+        """Send nothing: the whole answer is sent at its end."""
 
     def retrieved(self, rows: PromptRows) -> None:
         self._evidence = question_evidence(self.context.side.scorer, rows.prompt)
@@ -158,26 +157,25 @@ class SequenceWiseCloud(CloudAnswer):
 
 
 # --- device_half
-# Sequence-wise aggregation, on the device, which shows either its own answer or the cloud's.
 
 LATE = "The cloud did not take part: its answer did not come in time."
 
 
 class SequenceWiseDevice(DeviceAnswer):
-    """Implements `DeviceHalf`, and is the observer of the device's own answer.
+    """Implements `DeviceHalf`, and observes the device's own answer.
 
-    Nothing is shown before both answers are known, or the cloud's is given up.
+    It shows nothing before both answers are known, or the cloud's is given up.
     """
 
     def __init__(self, context: DeviceContext) -> None:
         super().__init__(context, frozenset({"device"}), make_paper_sampler, self)
         self._recording = RecordingDrafting(self.drafter)
-        self._evidence = 0.0  # of the device's documents, known after retrieval
+        self._evidence = 0.0  # known after retrieval
         self._tokens: list[int] = []
         self._own: SideAnswer | None = None
         self._cloud: SideAnswer | None = None
         self._awaited = True  # the cloud's answer
-        self._late = False  # it is waited for no longer than the device's own takes
+        self._late = False  # wait no longer than for the own answer
         self._chosen = False
         self._silence = ProgressTimeout()
         self._asked = 0  # times
@@ -250,7 +248,7 @@ class SequenceWiseDevice(DeviceAnswer):
             self._ask()
 
     def tick(self, now: float) -> None:
-        """Give the cloud's answer up when it is late and the device's own is complete."""
+        """Give up on a late cloud once the own answer is complete."""
         most = self.context.request.max_tokens
         limits = self.context.cloud.limits(read=False, prompt_tokens=self.prompt_tokens or 0, tokens=most)
         if self._silence.over(now, 0, self._asked, self._awaited, False, limits):
@@ -285,7 +283,6 @@ class SequenceWiseDevice(DeviceAnswer):
         self._evidence = question_evidence(self.context.side.scorer, rows.prompt)
 
     def _try(self) -> None:
-        """Choose and show an answer, once the device's own is complete and the cloud's is here or given up."""
         with self._lock:
             if self._own is None or self._awaited or self._chosen:
                 return
@@ -299,7 +296,7 @@ class SequenceWiseDevice(DeviceAnswer):
         self.context.ended(None)
 
     def _attribute(self, chosen: ChosenAnswer, of_own: bool) -> None:
-        """Attribute all tokens to the cloud by its share of the answer; the device's shares hold for its own answer."""
+        """Shares of the device's documents apply to its own answer only."""
         outcome = self.answer.record
         if not of_own:
             count = len(chosen.tokens)

@@ -1,1 +1,1 @@
-"""One long document (RAPID): read whole by the verifier and in part by the drafter; or by one model alone."""
+"""One long document: read whole and in part (RAPID), or by one model alone."""

@@ -1,4 +1,4 @@
-"""Both halves: those of an answer from one side's documents, but for what is read."""
+"""Both halves of a one-sided answer about one document."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from common.methods.interface import CloudContext, DeviceContext
 from proto.messages import Closed, Fetch, Open
 
 # --- reading
-# One document of a library as one row.
 
-BETWEEN: Final = "\n"  # chunks; what white space was there, a library does not keep
+BETWEEN: Final = "\n"  # between chunks; the original white space is lost
 
 
 @dataclass(frozen=True, slots=True)
 class WholeDocument:
-    """A document that is read whole."""
+    """A document to read whole."""
 
     rows: PromptRows
     tokens: int  # of the document
-    chunks: Sequence[Hit]  # with their similarity to the question, in the document's order
+    chunks: Sequence[Hit]  # with similarities, in document order
 
 
 def read_document(side: SideRuntime, name: str, request: Open, scope: Scope) -> WholeDocument:
-    """The document `name`, which must be in `scope`. On the retrieval thread.
+    """Read a document within `scope`. On the retrieval thread.
 
-    Raises `AnswerFailed`, or `RequestError` for a document that is not there, or that the context does not hold.
+    Raises `AnswerFailed`, or `RequestError` if it is missing or exceeds the context.
     """
     hits, model = side.passages(name, request.question, scope), side.target
     title, text = hits[0].title if hits else name, BETWEEN.join(hit.text for hit in hits)
     room = model.room(request)
     beginning = text[: max(room, 1) * MOST_CHARACTERS_PER_TOKEN]
     if len(beginning) < len(text) and len(model.document(title, beginning, 1.0).tokens) > room:
-        raise _too_long(title, f"more than {max(room, 0)}", room)  # its other tokens may take seconds to count
+        raise _too_long(title, f"more than {max(room, 0)}", room)  # counting them all may take seconds
     whole = replace(model.document(title, text, 1.0), passing=scope.library is not None)
     if len(whole.tokens) > room:
         raise _too_long(title, str(len(whole.tokens)), room)
@@ -72,7 +71,7 @@ class LongContextDevice(AggregateDevice):
         return read_document(self.context.side, self._document, request, self.context.scope).rows
 
     def report(self, closed: Closed | None) -> MethodReport:
-        """The report, without shares where the cloud has none to tell of the document: all of it is one row."""
+        """Without shares if the cloud sends none: the document is one row."""
         part = super().report(closed)
         return replace(part, attribution=(), unattributed=0) if closed is not None and part.unattributed else part
 

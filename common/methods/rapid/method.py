@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 # --- one document
-# The option that methods about one document share, and the request of `long-context`.
 
 LONGEST_NAME = 512  # characters of a document's title or path
 
@@ -27,7 +26,7 @@ DOCUMENT_NAME = "Title or path of the document that the question is about"
 
 
 def _one_row(value: Aggregation) -> Aggregation:
-    """A row per document is one row, where there is one document."""
+    """One document is one row."""
     return "context" if value == "output" else value
 
 
@@ -35,7 +34,7 @@ OneRow = Annotated[Aggregation, AfterValidator(_one_row)]
 
 
 class LongContextRequest(Request):
-    """A question about one document, which one side reads whole."""
+    """A question about one document, read whole by one side."""
 
     sources: Sources = Field(default="cloud", description="Whose documents to use")
     aggregation: OneRow = Field(default="context", description=AGGREGATION)
@@ -43,7 +42,7 @@ class LongContextRequest(Request):
 
 
 def check_document(method: str, name: str, aggregation: Aggregation) -> None:
-    """Refuse a request about no document, and rows for several. Raises `RequestError`."""
+    """Refuse a missing document, or several rows. Raises `RequestError`."""
     if not name.strip():
         raise RequestError(
             f"Method {method!r} answers from one document: name it by its title or path in long_document.",
@@ -54,7 +53,7 @@ def check_document(method: str, name: str, aggregation: Aggregation) -> None:
 
 
 class LongContext(Speculative):
-    """One side reads one document whole, in one row, and decides every token."""
+    """One side reads a document whole and decides every token."""
 
     name: ClassVar[str] = "long-context"
     request: ClassVar[type[Request]] = LongContextRequest
@@ -105,7 +104,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_texts, json_schema_input_typ
 
 
 class RapidRequest(LatticeRequest):
-    """A question about one long document, which the verifier reads whole and the drafter in part."""
+    """A question about one long document."""
 
     aggregation: OneRow = Field(default="context", description=AGGREGATION)
     draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
@@ -123,13 +122,13 @@ class RapidRequest(LatticeRequest):
     draft_codec: Literal["sparse", "lattice"] = Field(
         default="sparse", description="How the drafter's distributions travel"
     )
-    retrieval_tokens: int | None = Field(  # none: 4096 or a 24th of the document, whichever is more
+    retrieval_tokens: int | None = Field(  # none: 4096 or a 24th of the document, the larger
         default=None, ge=1, le=MOST_RETRIEVED, description="Tokens of the document's passages that the drafter reads"
     )
     retrieval_threshold: float = Field(
         default=0.3, ge=-1.0, le=1.0, allow_inf_nan=False, description="Least similarity of such a passage"
     )
-    # Read by the drafter in place of the document's passages. They do not travel, but what is computed from them does.
+    # Replace the document's passages. They are not sent, but numbers from them are.
     passages: Texts = Field(default=(), exclude=True, repr=False)
     verifier: Literal["cloud", "device"] = Field(
         default="cloud", description="Where the document is, and is read whole"
@@ -142,12 +141,11 @@ class RapidRequest(LatticeRequest):
 
 
 def options_for_verifier(request: RapidRequest) -> str:
-    """The options as they travel: no passages are wanted where the request brings its own."""
+    """The options to send, without passages if the request has its own."""
     return own_options(request.model_copy(update={"retrieval_tokens": 1}) if request.passages else request)
 
 
 def check_rapid(request: RapidRequest) -> None:
-    """Refuse what rapid can't do."""
     check_document(request.method, request.long_document, request.aggregation)
     if request.verifier == "cloud":
         check_draft(request)
@@ -171,7 +169,7 @@ def check_rapid(request: RapidRequest) -> None:
 
 
 class Rapid(DraftVerify):
-    """A long document is read whole by the verifier and in part by the drafter, towards which the verifier is moved."""
+    """The verifier reads a document whole, shifted towards a drafter that reads parts."""
 
     name: ClassVar[str] = "rapid"
     request: ClassVar[type[Request]] = RapidRequest

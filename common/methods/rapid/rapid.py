@@ -77,7 +77,7 @@ class RapidDevice(DraftingDevice):
     """Implements `DeviceHalf`."""
 
     def without_cloud(self, sentence: str) -> None:
-        """Go on with the passages that came; without any the answer fails, as the document is not here."""
+        """Continue with passages; without them the answer fails, as the document is remote."""
         if self.reading:
             self.end(AnswerFailed(sentence))
         else:
@@ -97,21 +97,21 @@ class RapidDevice(DraftingDevice):
 
 
 # --- reading
-# Readings of rapid's two sides: a document whole, and the passages of it that fit the question (RAPID, §2.3).
+# A whole document, and its passages for the question (RAPID, §2.3).
 
-LEAST_RETRIEVED: Final = 4096  # tokens that the drafter reads, where it is left open
-COMPRESSION: Final = 24  # of a document so long that its 24th is more
+LEAST_RETRIEVED: Final = 4096  # default tokens for the drafter
+COMPRESSION: Final = 24  # the drafter reads a 24th of a longer document
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """Implements `PassageReading`: the verifier reads the document, and the drafter its passages in their order."""
+    """Implements `PassageReading`: the document, and its passages in order."""
 
     request: RapidRequest
     most: int = MOST_FETCHED
 
     def find(self, side: SideRuntime, request: Open, scope: Scope) -> Retrieved:
-        """Raises `RequestError` for a document that is not there, or that the model's context does not hold."""
+        """Raises `RequestError` for a document that is missing or exceeds the context."""
         whole = read_document(side, self.request.long_document, request, scope)
         limit = self.request.retrieval_tokens or max(LEAST_RETRIEVED, whole.tokens // COMPRESSION)
         near = [hit for hit in whole.chunks if hit.similarity >= self.request.retrieval_threshold]
@@ -119,8 +119,9 @@ class DocumentReading:
         return Retrieved(whole.rows, choose_passages(side.target.decoder.tokenizer, passages, limit))
 
     def rows(self, model: ModelRuntime, request: Open, passages: Sequence[Passage]) -> PromptRows:
-        """Passages that the drafter's context has no room for are left out, those that fit the question least first;
-        the request's own take the place of the document's, and must fit: raises `RequestError`.
+        """Drop the least similar passages beyond the drafter's context.
+
+        The request's own passages replace the document's, and must fit: raises `RequestError`.
         """
         own = [Passage(self.request.long_document, 1.0, text, passing=True) for text in self.request.passages]
         room = model.room(request)
@@ -140,7 +141,7 @@ class DocumentReading:
 
 
 def choose_passages(tokenizer: Tokenizer, passages: Sequence[Passage], limit: int) -> list[Passage]:
-    """The most similar of `passages` that have `limit` tokens together, in their own order; not more than travel."""
+    """The most similar passages within `limit` tokens and a message, in order."""
     kept: list[int] = []
     left = limit
     for place in sorted(range(len(passages)), key=lambda place: -passages[place].similarity)[:MOST_FETCHED]:
@@ -152,16 +153,15 @@ def choose_passages(tokenizer: Tokenizer, passages: Sequence[Passage], limit: in
 
 
 # --- scheme
-# The mathematics of rapid: proposals are judged by p̂, the verifier's distribution moved towards the drafter's.
+# Proposals are judged by p̂, the verifier's distribution shifted towards the drafter's.
 #
-# For an answer to follow p̂, whatever was proposed, the residual is that of p̂, and the bonus comes from p̂ as well,
-# which takes the drafter's distribution at its position: proposals have one more distribution than tokens. At
-# temperature 0 the shift is that of temperature 1, and what is most probable then is the answer.
+# To follow p̂, residual and bonus come from p̂. The bonus needs the drafter's distribution, so proposals have one more
+# than tokens. At temperature 0 the shift uses temperature 1, and its most probable token is the answer.
 
 
 @dataclass(frozen=True, slots=True)
 class GreedyDrafter:
-    """Implements `Drafter`: proposes what is most probable in the distribution of `drawing`, which travels."""
+    """Implements `Drafter`: proposes the sent distribution's most probable token."""
 
     drawing: SparseDrawing | LatticeDrawing
 
@@ -175,7 +175,7 @@ class GreedyDrafter:
 
 @dataclass(frozen=True, slots=True)
 class RapidProposal(Proposal):
-    """A proposed token; the last one of a proposal has the distribution where a bonus is drawn behind it."""
+    """A proposed token; the last has the bonus position's distribution."""
 
     behind: Distribution | None = None
 
@@ -192,7 +192,7 @@ class RapidJudge:
     decode: Callable[[bytes], list[Distribution]]
     eta: float
     greedy: bool  # the verifier's temperature is 0
-    paper: bool  # residual and bonus as published: what follows is neither p nor p̂
+    paper: bool  # as published: neither p nor p̂
 
     def check(self, message: Propose) -> None:
         self.check_payload(message.payload)
@@ -255,11 +255,11 @@ class RapidScheme:
 
 
 def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> RapidScheme:
-    """The scheme of one answer. Raises `RequestError` for proposals that no message holds."""
+    """Make an answer's scheme. Raises `RequestError` for proposals too large for messages."""
     config = replace(RoundsConfig.of(opening, vocabulary, ahead=False), lookahead=True, defers=False)
     draws = seeded(opening.seed)
     own = draft_temperature(opening, request)
-    # At temperature 0 nothing is drawn by a ratio; what travels then is what the shift needs, at temperature 1.
+    # Temperature 0 draws nothing by ratios; the shift needs temperature 1.
     warmth = (own or 1.0) if opening.temperature == 0 else own
     warp = Warp(warmth, request.top_k, opening.top_p)
     drawing: SparseDrawing | LatticeDrawing
@@ -275,7 +275,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
         check = partial(_claimed, request.index_code, vocabulary, frozenset(resolutions(listed)))
         decode = partial(_of_lattice, request.index_code, vocabulary)
     else:
-        # On one device nothing travels, and messages have their own bound only.
+        # Nothing is sent on one device, but messages have a limit.
         payload = LARGEST_PROPOSAL if request.verifier == "device" else largest_payload(vocabulary)
         config = replace(config, most=most_sparse(request, vocabulary, payload, behind=1))
         sizes = {None: sparse_bytes(request.top_k, vocabulary)}
@@ -289,7 +289,7 @@ def rapid_scheme(opening: Open, request: RapidRequest, vocabulary: int) -> Rapid
 
 
 def _nothing(payload: bytes) -> None:
-    """Refuse nothing: codes are read as quickly as they come."""
+    """Refuse nothing: codes are read quickly."""
 
 
 def _claimed(code: IndexCode, vocabulary: int, resolutions: Collection[int], payload: bytes) -> None:
@@ -307,13 +307,13 @@ def _of_lattice(code: IndexCode, vocabulary: int, payload: bytes) -> list[Distri
 
 
 # --- resident
-# Rapid on one device: the two halves of the network, with a loop-back link between them.
+# Both halves on one device, with a loop-back link.
 
 
 class LoopBack:
-    """Brings messages to a half in the same process, as tasks of its model's thread.
+    """Delivers messages to a half in this process, on its model's thread.
 
-    Neither half may be called under the other one's lock. An exception ends the answer.
+    Neither half may be called under the other's lock. An exception ends the answer.
     """
 
     def __init__(self, model: ModelRuntime, failed: Callable[[Exception], object]) -> None:
@@ -321,8 +321,6 @@ class LoopBack:
         self._failed = failed
 
     def call(self, run: Callable[[], object]) -> None:
-        """Call `run` on the model's thread."""
-
         def guarded() -> None:
             try:
                 run()
@@ -333,7 +331,7 @@ class LoopBack:
 
 
 class ResidentVerifier(VerifyingCloud):
-    """The verifier beside its drafter. Their rows get memory together, and its failure is the answer's."""
+    """The verifier beside its drafter. They claim memory together; its failure ends the answer."""
 
     def __init__(self, device: ResidentRapid, context: CloudContext, scheme: Scheme, reading: PassageReading) -> None:
         opening = replace(device.context.opening, trace=False)  # the drafter's trace has no second side
@@ -353,18 +351,18 @@ class ResidentVerifier(VerifyingCloud):
 
 
 class ResidentRapid(RapidDevice):
-    """Implements `DeviceHalf` for an answer whose verifier is on this device, too. Nothing leaves."""
+    """Implements `DeviceHalf` with a local verifier. No data leaves the device."""
 
     verified_here = True
 
     def __init__(self, context: DeviceContext, scheme: Scheme, verifying: Scheme, reading: PassageReading) -> None:
-        """`scheme` is the drafter's, `verifying` the same for the verifier. Raises `RequestError` without a drafter."""
+        """`verifying` is the verifier's copy of `scheme`. Raises `RequestError` without a drafter."""
         super().__init__(context, scheme, reading)
-        self._claim: Claim | None = None  # of both models' memory
-        self._drafting: PromptRows | None = None  # the drafter's rows
+        self._claim: Claim | None = None  # both models'
+        self._drafting: PromptRows | None = None  # the drafter's
         side = context.side
         self.up, self.down = LoopBack(side.target, self.end), LoopBack(self.model, self.end)
-        # Memory is claimed for both models together, and no place in a table of sessions is taken.
+        # Memory is claimed for both models at once, and no session slot is used.
         surroundings = CloudContext(side, self.peer, self._to_drafter, lambda: 0, self._freed, self._freed)
         self._verifier = ResidentVerifier(self, surroundings, verifying, reading)
 
@@ -376,16 +374,16 @@ class ResidentRapid(RapidDevice):
         super().start(None)
 
     def tick(self, now: float) -> None:
-        """Wait for the verifier however long it takes: it is there."""
+        """Wait for the local verifier without limit."""
 
     def report(self, closed: Closed | None) -> MethodReport:
         record = self.context.record
         return replace(super().report(closed), attribution=((1.0,),) * len(record.token_times))
 
     def claim(self, found: Retrieved) -> PromptRows:
-        """The verifier's rows, which get memory together with the drafter's: either waits for the other.
+        """Claim memory for both models' rows at once, as each waits for the other.
 
-        On the retrieval thread, as what follows from it.
+        Runs on the retrieval thread, as everything after it.
         """
         opening, target = self.context.opening, self.context.side.target
         drafting, reserve = super().rows(list(found.passages)), opening.max_tokens + 1
@@ -419,4 +417,4 @@ class ResidentRapid(RapidDevice):
         return 1
 
     def _freed(self, *_: object) -> None:
-        """There is no table of sessions."""
+        """There are no session slots."""

@@ -1,1 +1,1 @@
-"""Speculative sampling by rejection over the network: dsd, dssd, and quantise-sample-verify."""
+"""Speculative sampling by rejection over the network: dsd, dssd, qsv."""

@@ -33,13 +33,13 @@ class QsvRequest(LatticeRequest):
 
 
 def check_ahead(request: QsvRequest) -> None:
-    """Refuse a policy that chooses resolutions where drafts of several proposals are made at once."""
+    """Refuse a policy that chooses resolutions, when drafting ahead."""
     if request.ahead and request.draft_policy == "ddqn":
         raise RequestError("Drafting ahead needs one resolution, and policy 'ddqn' chooses among them.", "ahead")
 
 
 class Dsd(DraftVerify):
-    """Distributed speculative decoding: the drafter's distributions go up, cut to the tokens that they keep."""
+    """Distributed speculative decoding: truncated draft distributions go up."""
 
     name: ClassVar[str] = "dsd"
     request: ClassVar[type[Request]] = SplitRequest
@@ -51,13 +51,13 @@ class Dsd(DraftVerify):
 
 
 class Dssd(Dsd):
-    """Distributed split speculative decoding: a number per token goes up, a distribution down for a rejected one."""
+    """Distributed split speculative decoding: a number per token up, a rejecting distribution down."""
 
     name: ClassVar[str] = "dssd"
 
 
 class Qsv(Dsd):
-    """Quantise, sample, verify: distributions go up, rounded to a lattice before a token is drawn from them."""
+    """Quantise, sample, verify: distributions go up, rounded to a lattice before drawing."""
 
     name: ClassVar[str] = "qsv"
     request: ClassVar[type[Request]] = QsvRequest

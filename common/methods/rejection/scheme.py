@@ -1,4 +1,4 @@
-"""The judges and schemes of dsd, dssd and qsv, which verify by rejection."""
+"""Judges and schemes of dsd, dssd and qsv, which verify by rejection."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from proto.errors import malformed
 from proto.messages import MOST_PROPOSED, Open, Propose
 
 # --- judges
-# Accepts or replaces proposed tokens; the methods differ in what travels (DSSD, Algorithms 1 and 2; QSV, §3).
+# The payloads differ (DSSD, Algorithms 1 and 2; QSV, §3).
 
 _PROBABILITY: Final = struct.Struct("<d")
 
 
 def judge(draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]) -> Judgement:
-    """The verdict on tokens proposed from `place` on; the token instead of a rejected one is drawn here."""
+    """The verdict on tokens from `place` on, with a drawn replacement or bonus."""
     accepted, behind = count_accepted(draws, place, proposed, targets)
     if accepted == len(proposed):
         drawn = [bonus(target.distribution, draws(behind)) for target in targets[accepted:]]
@@ -64,7 +64,7 @@ def judge(draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], target
 def count_accepted(
     draws: DrawsAt, place: DrawPoint, proposed: Sequence[Proposal], targets: Sequence[TargetView]
 ) -> tuple[int, DrawPoint]:
-    """Number of first tokens that hold, and the place behind these."""
+    """The number of accepted tokens, and the next place."""
     for accepted, (draft, target) in enumerate(zip(proposed, targets, strict=False)):
         if not accepts(draft.token, draft.probability, target.distribution, draws(place)):
             return accepted, place
@@ -73,16 +73,16 @@ def count_accepted(
 
 
 class Quick:
-    """The part of `Judge` of methods whose proposals are read in no time."""
+    """A part of `Judge` for quickly read proposals."""
 
     slow: ClassVar[bool] = False
 
     def check(self, message: Propose) -> None:
-        """Refuse nothing: reading does."""
+        """Refuse nothing: `read` does."""
 
 
 class WholeDistributions:
-    """The part of `Judge` of methods whose proposals have distributions."""
+    """A part of `Judge` for proposed distributions."""
 
     slow: ClassVar[bool] = True
     draws: DrawsAt
@@ -96,7 +96,7 @@ class WholeDistributions:
 
 @dataclass(frozen=True, slots=True)
 class SparseJudge(WholeDistributions, Quick):
-    """Implements `Judge` for proposals with whole distributions."""
+    """Implements `Judge` for whole distributions."""
 
     draws: DrawsAt
     vocabulary: int
@@ -115,7 +115,7 @@ class SparseJudge(WholeDistributions, Quick):
 
 @dataclass(frozen=True, slots=True)
 class ScalarDrafts(Drawing):
-    """Implements `Drafts`: each token with its probability. The device draws in place of a rejected one."""
+    """Implements `Drafts`: tokens with probabilities. The device draws replacements."""
 
     vocabulary: int
 
@@ -133,7 +133,7 @@ class ScalarDrafts(Drawing):
 
 @dataclass(frozen=True, slots=True)
 class ScalarJudge(Quick):
-    """Implements `Judge` for proposals with a probability for each token."""
+    """Implements `Judge` for one probability per token."""
 
     draws: DrawsAt
 
@@ -160,7 +160,7 @@ class ScalarJudge(Quick):
 
 @dataclass(frozen=True, slots=True)
 class LatticeJudge(WholeDistributions):
-    """Implements `Judge` for proposals with lattice distributions, of one of the `resolutions`."""
+    """Implements `Judge` for lattice distributions of `resolutions`."""
 
     draws: DrawsAt
     vocabulary: int
@@ -184,13 +184,12 @@ class LatticeJudge(WholeDistributions):
                 proposals.append(from_support(token, distribution))
             else:
                 token = message.tokens[place]
-                # One without a unit was drawn before the rounding: it is as if q of it were nearly 0.
+                # Drawn before the rounding: as if its q were nearly 0.
                 proposals.append(Proposal(token, distribution.of(token) or np.finfo(np.float64).tiny, distribution))
         return proposals
 
 
 # --- scheme
-# The mathematics of dsd, dssd and qsv, put together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +209,14 @@ class RejectionScheme:
 
 
 def rejection_scheme(opening: Open, request: SplitRequest | QsvRequest, vocabulary: int) -> RejectionScheme:
-    """The scheme of one answer of method `opening.method`.
-
-    Raises `RequestError` for proposals that no message holds.
-    """
+    """Make an answer's scheme. Raises `RequestError` for proposals too large for messages."""
     config = RoundsConfig.of(opening, vocabulary, request.ahead)
     draws = seeded(opening.seed)
     verifying = Warp(opening.temperature, request.top_k, opening.top_p)
     drafting = Warp(draft_temperature(opening, request), request.top_k, opening.top_p)
     if isinstance(request, QsvRequest):
         sizes, exact = lattice_bytes(request, vocabulary), request.order == "quantise-sample"
-        if request.ahead:  # drafts of several proposals are made at once, with one resolution
+        if request.ahead:  # its proposals share one resolution
             first = first_resolution(sizes)
             sizes = {first: sizes[first]}
         config = replace(config, most=most_units(request, finest(sizes)))
