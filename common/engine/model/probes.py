@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _LayoutProbe(Cache):
-    """A cache that keeps nothing but the shapes it was given."""
+    """A cache that records only shapes."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -48,7 +48,7 @@ class _LayoutProbe(Cache):
         return query_length, 0
 
     def note_window(self, layer: int, window: int | None) -> None:
-        """Take down what a layer that reads the keys of `layer` sees of them."""
+        """Records the window of a layer that reads the keys of `layer`."""
         if window == OTHERWISE:
             raise ModelError(
                 "a layer's tokens see neither all earlier tokens nor a window of the last ones (attention in chunks or"
@@ -60,7 +60,7 @@ class _LayoutProbe(Cache):
 
 @dataclass(frozen=True, slots=True)
 class _ProbedStates:
-    """Stands for a layer's keys and values in a pass of one token, whose attention is its own value."""
+    """A layer's states in a pass of one token, whose attention is its own value."""
 
     probe: _LayoutProbe
     layer: int
@@ -79,7 +79,10 @@ class _ProbedStates:
 
 @torch.inference_mode()
 def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> Layout:
-    """Layout of the KV cache, seen from `run`: a pass over tokens `[1, 1]` at position 0. Raises `ModelError`."""
+    """Layout of the KV cache, from a pass of one token `[1, 1]` at position 0.
+
+    Raises `ModelError`.
+    """
     probe, layers, name = _LayoutProbe(), len(loaded.layers), type(loaded.model).__name__
     try:
         with attention_of(loaded.model, PROBED_ATTENTION):
@@ -103,24 +106,24 @@ def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> 
 
 
 # --- agreement
-# A check at load time that a model computes in packed passes what it computes without a cache.
+# A load-time check that packed passes compute the same as passes without a cache.
 
-# Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, bfloat16
-# rounds every activation to 8 bits; a model that ignores positions or masks is off by far more.
+# Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, and bfloat16 rounds
+# every activation to 8 bits. A model that ignores positions or masks is off by far more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 
 _AFFORDABLE = 2e10  # parameters times tokens of a pass: a second or two on a few cores
 
 
 def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
-    """Compare rows of unequal length, a rollback and a joint pass with fresh passes over a few tokens.
+    """Compares rows of unequal length, a rollback and a joint pass with fresh passes.
 
-    Some architectures compute positions or masks of their own (ALiBi, prefix models) and would be wrong
-    without saying so. Raises `ModelError` for them.
+    Some architectures compute their own positions or masks (ALiBi, prefix models) and would be silently wrong. Raises
+    `ModelError` for them.
 
-    One row is twice as long as the shortest `window` that is declared (0: none), where a pass over so many tokens takes
-    no time. Where it does, the window's length rests on `reach.py`, which has looked at both its edges in the mask that
-    the class makes. With `sparing` there are half as many passes, none of them joint.
+    One row is twice as long as the shortest declared `window` (0: none), if such a pass is fast. Otherwise the window
+    rests on `reach_mask`, which checks both edges in the class's mask. `sparing` halves the passes and omits the joint
+    one.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
     documents, query = [_over_window(decoder, window) + ids[:5], [] if sparing else ids[5:7]], ids[7:9]
@@ -151,15 +154,15 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
 
 @contextmanager
 def leading_layers(loaded: LoadedModel, layout: Layout) -> Iterator[None]:
-    """Passes through the first layers only, as many as have one of each kind among them, and 2 at least: what one layer
-    makes of wrong positions may be within the tolerance. A class that does not ask its configuration for their number
-    takes all.
+    """Limits passes to the first layers: one of each kind, and at least 2.
 
-    A streamed model is read from disk in every pass; its class is what is checked, and the same as a resident one's.
+    The error of one layer with wrong positions may be within the tolerance. A class that ignores its configuration's
+    number of layers runs all. A streamed model is read from disk in every pass; this check concerns its class, the same
+    as a resident model's.
     """
     config: Any = loaded.model.config.get_text_config()
     whole = config.num_hidden_layers
-    if len(layout.layers) == whole:  # else the last ones read what earlier ones keep
+    if len(layout.layers) == whole:  # else the last layers read states of earlier ones
         kinds = [
             (shape, *map(type, layer.modules())) for shape, layer in zip(layout.layers, loaded.layers, strict=True)
         ]
@@ -178,7 +181,7 @@ def _fresh(decoder: Decoder, tokens: list[int]) -> Tensor:
 
 
 def _over_window(decoder: Decoder, window: int) -> list[int]:
-    """Tokens that fill the window twice; none without one, or where that is too many."""
+    """Tokens that fill the window twice; empty without a window, or if that is too many."""
     count = min(2 * window, decoder.max_context - 16)
     if count * decoder.parameters > _AFFORDABLE:
         return []
@@ -186,18 +189,18 @@ def _over_window(decoder: Decoder, window: int) -> list[int]:
 
 
 # --- same_bits
-# A check at load time whether a token's numbers are the same bits, whatever it is computed with.
+# A load-time check that a token's bits are the same, whatever is computed with it.
 
-_TOKENS: Final = 96  # more than a tile of keys, and a row or two of products more than a multiple of them
+_TOKENS: Final = 96  # more than a tile of keys, and a row or two more than a multiple of products
 _FEW_TOKENS: Final = 24
 _SAME_BITS_AFFORDABLE: Final = 2e10  # parameters times tokens of a pass: a second or two on a few cores
-_LAST: Final = 8  # tokens that are computed in several ways
+_LAST: Final = 8  # tokens computed in several ways
 
 
 def find_exactness(decoder: Decoder, sparing: bool) -> Exactness:
-    """Compute some tokens in every way in which passes do, and compare all bits of their logits.
+    """Computes some tokens in all kinds of passes and compares the bits of their logits.
 
-    With `sparing`, in few passes.
+    `sparing` needs few passes.
     """
     if all(_same(decoder, sparing)):
         return "bit-exact"
@@ -236,7 +239,7 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
         others = [Feed(after_head(), tail[:length]) for length in (1, 2, len(tail))]
         steps = decoder.forward([others[1], Feed(several, tail[:1]), others[2], others[0]])
         yield torch.equal(expected[[1, 0, 0, 0, len(tail) - 1, 0]], steps)
-        # Every second token of the tree is another one beside the tail's.
+        # Every second token of the tree is an alternative to the tail's.
         branched = [token for each in tail for token in ((each + 1) % decoder.vocabulary, each)]
         parents = [2 * (place // 2) - 1 if place > 1 else ROOT for place in range(len(branched))]
         read = decoder.forward([Feed(after_head(), branched, len(branched), parents)])
@@ -247,33 +250,34 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
 
 
 # --- rotation
-# Moves a document's keys and values to another place of the row: rotary positions turn them by a known angle a token.
+# Moves a document's keys and values in its row: rotary positions turn them by a known angle per token.
 #
-# A pass at loading says how a model turns its keys, if it does; nothing is taken from its class.
+# A pass at loading shows whether and how a model turns its keys. Nothing is assumed from its class.
 
-# For each layer the turns of its keys and of its values: which of the model's frequencies, and if pairs interleave.
+# Per layer, the turns of keys and values: index of the model's frequencies, and whether pairs interleave.
 Turns = list[list[tuple[int, bool]]]
 Run = Callable[[Tensor, Cache, Tensor], object]  # a plain pass over tokens `[1, n]` at positions `[1, n]`
 
-# Norm of what a turned key lacks to the one computed at that place, as a share: rounding, in all layers below.
+# Largest norm of the difference between a turned and a computed key, as a share: rounding in all layers below.
 ROTATION_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 _ROTATION_TOKENS: Final = 8
-_MOVES: Final = (3, 61)  # tokens; by multiples of a whole turn nothing would be seen
-# Frequencies that depend on the length of what is read.
+_MOVES: Final = (3, 61)  # tokens; multiples of a whole turn would show nothing
+# Frequencies that depend on the length of the text.
 _CHANGING: Final = frozenset({"dynamic", "longrope"})
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRotation:
-    """The turn of a layer's keys (of latent attention: its values) from one position to the next: the first `2 n`
-    dimensions in pairs, [n] angles; none where they know no positions.
+    """The turn of a layer's keys (latent attention: values) from one position to the next.
+
+    Turns the first `2 n` dimensions in pairs, by [n] angles; none without positions.
     """
 
     angles: Tensor  # float64, radians
-    interleaved: bool  # neighbours are pairs; else the first half with the second
+    interleaved: bool  # neighbours are pairs; else halves
 
     def turned(self, keys: Tensor, by: int) -> Tensor:
-        """`keys` `[..., tokens, dim]` as they are `by` tokens further on."""
+        """`keys` `[..., tokens, dim]`, moved `by` tokens on."""
         if not len(self.angles):
             return keys
         cos, sin = (by * self.angles).cos().float(), (by * self.angles).sin().float()
@@ -290,23 +294,23 @@ class LayerRotation:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The turns of keys and of values, by layer."""
+    """The turns of keys and values, by layer."""
 
     layers: tuple[tuple[LayerRotation, LayerRotation], ...]
 
     @torch.inference_mode()
     def moved(self, states: DocumentStates, by: int) -> DocumentStates:
-        """`states` as if their tokens stood `by` tokens further on."""
+        """`states` moved `by` tokens on."""
         pairs = zip(self.layers, states, strict=True)
         return tuple((turn.turned(keys, by), others.turned(values, by)) for (turn, others), (keys, values) in pairs)
 
 
 @torch.inference_mode()
 def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
-    """The turns of `loaded`, from passes that `run` makes.
+    """The turns of `loaded`, from passes that `run` makes, or None.
 
-    None where its positions can't be moved, or where that is not known: they are learned, or change with the length, or
-    a pass would read its weights from disk.
+    None means that positions can't be moved or that this is unknown. Positions may be learned or change with the
+    length, and a streamed model is not probed.
     """
     if loaded.streamed is not None or not has_fixed_turns(loaded):
         return None
@@ -331,7 +335,7 @@ def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
 
 
 def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
-    """The rotation that consists of `turns`; None without any."""
+    """The rotation made of `turns`, or None."""
     if turns is None:
         return None
     known = list(_angles(loaded))
@@ -340,7 +344,7 @@ def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
 
 
 class _KeptStates(Cache):
-    """A cache that keeps what one pass gives it."""
+    """A cache that keeps one pass's states."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -360,7 +364,7 @@ class _KeptStates(Cache):
 
 
 def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -> tuple[int, bool] | None:
-    """The turn that makes what the model has further on of what it has at the beginning, the first of `read`."""
+    """Finds the turn from the first of `read` to the states further on."""
     here, *there = read
     for (place, angles), interleaved in product(enumerate(known), (False, True)):
         turn = LayerRotation(angles, interleaved)
@@ -376,9 +380,7 @@ def _near(turned: Tensor, keys: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
-    """Frequencies that the model's modules hold, several where kinds of layers have their own; and none, for layers
-    without positions.
-    """
+    """Yields no frequencies, for layers without positions, then those of the model's modules."""
     yield torch.zeros(0, dtype=torch.float64, device=loaded.torch_device)
     for name, buffer in loaded.model.named_buffers():
         if name.endswith("inv_freq") and "original" not in name and buffer.ndim == 1:
@@ -386,12 +388,12 @@ def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
 
 
 def has_fixed_turns(loaded: LoadedModel) -> bool:
-    """Whether no frequency depends on the length of what is read."""
+    """Whether no frequency depends on the length of the text."""
     return not _CHANGING & set(_kinds(loaded))
 
 
 def _kinds(loaded: LoadedModel) -> Iterator[str]:
-    """Kinds of rotary positions in the configuration, one or one for each kind of layer."""
+    """Kinds of rotary positions in the configuration: one, or one per kind of layer."""
     config: Any = loaded.model.config.get_text_config()
     told = getattr(config, "rope_parameters", None) or {}
     for each in (told, *(part for part in told.values() if isinstance(part, dict))):
