@@ -1,4 +1,4 @@
-"""Document weights from retrieval similarity (DRAGON §4.1): constant, or with what each document tells the model."""
+"""Document weights from retrieval similarity (DRAGON §4.1), constant or with information gain."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class StaticScorer:
         return f"static:{float(self.scale)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run for `documents` with their retrieval cosine `similarity` [docs].
+        """A run for `documents` with retrieval cosine `similarity` [docs].
 
-        Raises ValueError unless there is one finite similarity for each document.
+        Raises ValueError unless there is one finite similarity per document.
         """
         values = np.asarray(similarity, dtype=np.float64).reshape(-1)
         if len(values) != len(documents):
@@ -42,34 +42,34 @@ class StaticScorer:
         return StaticRun(weights)
 
     def close(self) -> None:
-        """Do nothing: the scorer holds nothing."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticRun:
-    """The weights [docs] of one answer, which never change."""
+    """The constant weights [docs] of one answer."""
 
     weights: NDArray[np.float64]
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """The weights, whatever the answer so far; not to be written to."""
+        """The weights, read-only."""
         return self.weights
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """True: they always are."""
+        """True: scores are always ready."""
         return True
 
 
 # --- contrast
-# Document weights from retrieval similarity and from what each document tells the model at every position.
+# Document weights from retrieval similarity, and from each document's information at every position.
 
 
 @dataclass(frozen=True, slots=True)
 class ContrastScorer:
-    """R(d, x_<t) = scale · similarity(query, d) + gain · KL(p_d ‖ p); the engine adds the second part.
+    """R(d, x_<t) = scale · similarity(query, d) + gain · KL(p_d ‖ p). The engine adds the second part.
 
-    p is the model's prediction for a row without a document, which is one more row for each answer. Needs no training
-    and no second model. Raises ValueError for a bad scale or gain.
+    p is the model's prediction without documents, from one more row per answer. Needs no training and no second model.
+    Raises ValueError for a bad scale or gain.
     """
 
     scale: float
@@ -86,11 +86,11 @@ class ContrastScorer:
         return f"contrast:{float(self.scale)!r}:{float(self.gain)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run for `documents` with their retrieval cosine `similarity` [docs]: the part that is known beforehand.
+        """A run with the first part, from retrieval cosine `similarity` [docs].
 
-        Raises ValueError unless there is one finite similarity for each document.
+        Raises ValueError unless there is one finite similarity per document.
         """
         return StaticScorer(self.scale).begin(query, documents, similarity)
 
     def close(self) -> None:
-        """Do nothing: the scorer holds nothing."""
+        """Does nothing."""
