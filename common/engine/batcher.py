@@ -1,6 +1,6 @@
-"""Chooses the feeds of a forward pass: steps first, then prompt chunks, fair between tenants.
+"""Chooses a pass's feeds: steps, then prompt chunks, fair between tenants. Pure.
 
-Pure. Prompt tokens make a pass longer, and its steps wait. A budget from measured times bounds these tokens.
+Prompt tokens lengthen a pass while its steps wait. A budget from measured times bounds them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SMALLEST: Final = 8  # tokens per row of a chunk, unless less is left or the bud
 
 
 def due(feed: Feed) -> bool:
-    """Whether a feed belongs to every pass: a reader waits for it, and it is short."""
+    """Whether a feed is short and awaited, and so belongs to every pass."""
     if not feed.whole:
         return False
     before = len(feed.tokens) - _together(feed)
@@ -25,14 +25,14 @@ def due(feed: Feed) -> bool:
 
 
 def is_step(feed: Feed) -> bool:
-    """Whether a feed is a decode step or verifies a proposal, not a prompt or a catch-up."""
+    """Whether a feed is a decode step or verifies a proposal."""
     if not (feed.whole and feed.job.running):
         return False
     return len(feed.tokens) == 1 or (feed.logits > 1 and len(feed.tokens) - feed.logits < SHORT)
 
 
 def _together(feed: Feed) -> int:
-    """Number of last tokens that one pass must feed together: their distributions are wanted."""
+    """Last tokens that need one common pass."""
     return max(feed.logits, 1)
 
 
@@ -50,8 +50,8 @@ class Batcher:
     def plan(self, feeds: Sequence[Feed], budget: int) -> list[Feed]:
         """Returns the feeds of one pass, cut to fit.
 
-        They have at most `budget` tokens besides the due steps. A tenant's first feeds come first. The result is never
-        empty if `feeds` is not.
+        At most `budget` tokens join the due steps. A tenant's first feeds come first. The result is only empty without
+        feeds.
         """
         chosen = {index: len(feed.tokens) for index, feed in enumerate(feeds) if due(feed)}
         waiting: dict[Hashable, deque[int]] = {}
@@ -77,7 +77,7 @@ class Batcher:
         return in_order([feeds[index] for index in chosen])
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
-        """Puts new tenants at the end of the turn. A tenant with nothing to feed loses its deficit."""
+        """A tenant with nothing to feed loses its deficit."""
         self._turn = deque(tenant for tenant in self._turn if tenant in waiting)
         self._turn.extend(tenant for tenant in waiting if tenant not in self._owed)
         self._owed = {tenant: self._owed.get(tenant, 0) for tenant in self._turn}
@@ -91,7 +91,7 @@ class Batcher:
         left: int,
         chosen: dict[int, int],
     ) -> int:
-        """Gives `tenant` its turn. Returns its tokens. Empties `mine` if nothing more fits into this pass."""
+        """Returns the tenant's tokens. Empties `mine` if nothing more fits into this pass."""
         spent = 0
         while mine:
             index = mine[0]
@@ -114,28 +114,28 @@ class Batcher:
 
 
 def _smallest(feed: Feed, budget: int) -> int:
-    """Tokens per row of the smallest chunk. It fits the budget, so that prompts of many rows are read, too."""
+    """Tokens per row of the smallest chunk, within the budget, so that prompts of many rows progress."""
     return _up_to(feed, min(len(feed.tokens), SMALLEST, max(1, budget // len(feed.rows))))
 
 
 def in_order(feeds: Sequence[Feed]) -> list[Feed]:
-    """Drops every feed that follows a feed which the pass does not finish."""
+    """Drops every feed that follows an unfinished feed."""
     whole = {id(feed) for feed in feeds if feed.whole}
     return [feed for feed in feeds if whole.issuperset(map(id, feed.behind))]
 
 
 # --- budget
-# Bounds the tokens that a pass feeds besides steps, and the steps beyond equal parts.
+# Bounds of prompt tokens, and of steps beyond equal parts.
 
-STRETCH: Final = 0.6  # share of a step by which prompts may lengthen a pass with running answers
+STRETCH: Final = 0.6  # share of a step by which prompts may lengthen a pass with answers
 ALONE_STEPS: Final = 8.0  # steps that a pass may take while no answer is running
 FEWEST: Final = 16  # tokens; prompts progress however fast the steps are
 MOST: Final = 2048
-_NEW: Final = 0.2  # weight of a new measurement
+_NEW: Final = 0.2
 _NEW_STEP: Final = 0.05  # weight of a pass in the line of pass time over step tokens
 _REMEMBERED: Final = 64  # passes until the measured cost of a further token begins to fade
 _FORGOTTEN: Final = 0.02  # weight of the initial guess in each pass from then on
-_ALIKE: Final = 1.0  # variance of step tokens below which passes do not show the cost of a token
+_ALIKE: Final = 1.0  # variance of step tokens below which their cost is unknown
 _FREE: Final = 0.1  # share of a pass by which steps beyond equal parts may lengthen it
 _UNMEASURED_RATIO: Final = 20.0  # prompt tokens per step time, before any measurement
 
@@ -154,8 +154,8 @@ class PassTimes:
     def observe(self, seconds: float, steps: bool, tokens: int, further: int = 0, stepped: int = 0) -> None:
         """Notes a pass of `seconds`, with or without single `steps`.
 
-        `tokens`: prompt tokens. `further`: tokens of running answers beyond the first of each row. `stepped`: tokens of
-        all steps, in all rows.
+        `tokens`: prompt tokens. `further`: step tokens beyond the first of each row. `stepped`: all step tokens, in all
+        rows.
         """
         if seconds <= 0:
             return
@@ -163,7 +163,7 @@ class PassTimes:
             self._line.observe(stepped, seconds)
         if not tokens:
             if further:
-                # A token that costs a full step is worth nothing. A higher measurement is an accident.
+                # A token that costs a full step is worth nothing; a higher measurement is an accident.
                 self.row += _NEW * (min(max(seconds - self.step, 0.0) / further, self.step) - self.row)
                 self._single = 0
             elif steps:
@@ -192,7 +192,7 @@ class PassTimes:
 
 
 class _StepLine:
-    """Least squares with forgetting: seconds of a pass over its step tokens in all rows."""
+    """Least squares with forgetting: seconds of a pass over its step tokens."""
 
     def __init__(self) -> None:
         self._tokens = self._seconds = self._variance = self._covariance = 0.0
@@ -217,7 +217,7 @@ class _StepLine:
         self._covariance = (1 - _NEW_STEP) * (self._covariance + _NEW_STEP * more * longer)
 
     def spare(self, tokens: int) -> int:
-        """Tokens that lengthen a pass of `tokens` by a share of `_FREE`, at most `MOST`."""
+        """Tokens that lengthen a pass by a share of `_FREE`, at most `MOST`."""
         slope = self.slope
         whole = max(self._seconds + slope * (tokens - self._tokens), slope * tokens)
         if not self._tokens:
@@ -226,18 +226,18 @@ class _StepLine:
 
 
 # --- peer_shares
-# Shares of forward passes among tenants: a tenant with many answers does not slow down a tenant with few.
+# Shares of passes: a tenant with many answers does not slow down a tenant with few.
 #
-# A pass takes longer the more it feeds. If several tenants have steps, each gets as many as the tenant with the fewest.
-# It gets more only where that costs almost nothing. A tenant with several answers and much recent work is held back
-# while another tenant wants anything, except for a small part of the time.
+# A pass takes longer the more it feeds. Each tenant gets as many steps as the tenant with the fewest, and more only
+# where that costs almost nothing. A tenant with several answers and much recent work is held back while another tenant
+# wants anything, except for a small part of the time.
 #
-# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here the
-# counters are the seconds by which passes take longer for a tenant, and they fade. So a tenant with constant requests
-# does not slow down an occasional one.
+# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). These
+# counters are the seconds by which passes take longer for a tenant, and they fade. So constant requests do not slow
+# down an occasional tenant.
 
 REST: Final = 0.05  # seconds for held tenants per second of others
-_FADES: Final = 0.002  # weight of a pass in a tenant's use: about a hundred passes count, an answer or two
+_FADES: Final = 0.002  # weight of a pass in a tenant's use: about a hundred passes count
 _GONE: Final = 1e-4  # share of all seconds below which an idle tenant is forgotten
 
 
@@ -252,16 +252,16 @@ class Costs(Protocol):
 
 
 class TenantShares:
-    """Tracks the tenants' shares of the passes, and decides whom to hold back."""
+    """Tenants' shares of the passes, and the tenants to hold back."""
 
     def __init__(self) -> None:
         self._had: dict[Hashable, float] = {}  # each tenant's share of recent passes' extra seconds
-        self._behind: Set[Hashable] = frozenset()  # tenants that have had too much
+        self._behind: Set[Hashable] = frozenset()
         self._rest = 0.0  # seconds that they may have now; at 0 and below they are held back
         self._next: dict[Hashable, int] = {}  # index of a tenant's next step, if it has too many
 
     def held(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Returns the tenants to hold back in the next pass, if any other tenant wants something.
+        """Returns the tenants to hold back in the next pass, if another wants something.
 
         `asking` counts the answers of each tenant.
         """
@@ -299,10 +299,10 @@ class TenantShares:
         self._next = {tenant: place for tenant, place in self._next.items() if tenant in self._had}
 
     def _find_behind(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Returns the tenants that have more answers than others and have had too much.
+        """Returns the tenants with more answers than others and too large a share.
 
-        Too much is more than half way from an equal share to the largest share. So a tenant that wants little is never
-        among them.
+        Too large is more than half way from an equal share to the largest. So a tenant that wants little is never among
+        them.
         """
         fewest = min(asking.values())
         level = (1 / len(asking.keys() | self._had.keys()) + max(self._had.values(), default=0.0)) / 2
@@ -331,7 +331,7 @@ class TenantShares:
 
 
 def _level(wanted: Sequence[int], spare: Callable[[int], int]) -> int:
-    """Most tokens per tenant in a pass: the smallest wish plus an equal part of the free tokens."""
+    """Most tokens per tenant: the smallest wish plus an equal part of the free tokens."""
     level = min(wanted)
     left = spare(level * len(wanted))
     more = sorted(each for each in wanted if each > level)

@@ -22,11 +22,9 @@ _TOGETHER: Final = 2**20
 
 
 class ListedView(View, Protocol):
-    """A local view that lists its tokens."""
-
     @property
     def listed(self) -> NDArray[np.integer]:
-        """Ids [n] of these tokens, increasing."""
+        """Ids [n], increasing."""
         ...
 
 
@@ -54,10 +52,10 @@ class Joint(Protocol):
         evidence: tuple[float, float],
         without: torch.Tensor | None = None,
     ) -> tuple[View, KeptMixture]:
-        """Returns the target from `mixtures` `[2, vocab]`, and its attribution to the documents.
+        """Returns the target from `mixtures` `[2, vocab]`, and its attribution.
 
-        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
-        `evidence` is log h, `NO_EVIDENCE` for a side without documents. `without` is the argument of `attribute`.
+        All pairs are (device, cloud). Each mixture was made from `rows` `[docs, vocab]` with `weights`. `evidence` is
+        log h, `NO_EVIDENCE` for a side without documents. `without` is that of `attribute`.
         """
         ...
 
@@ -75,20 +73,19 @@ class Sample:
     absent: bool = False  # no document took part: the evidence is "none"
     fetched: int = 0  # number of documents, the last ones, from the other side
     joint: Joint | None = None  # decides if there are fetched documents
-    gain: float | None = None  # score per nat by which a document changes the last row, which has no document
+    gain: float | None = None  # score per nat by which a document changes the last row, which has none
     adjustment: Adjustment | None = None
     without: torch.Tensor | None = None  # distribution [vocab] without documents, once known
 
     @property
     def rows(self) -> int:
-        """Rows of logits."""
         return len(self.scores) + (self.gain is not None)
 
 
 def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[SideDraft | Exception]:
     """Draws `samples` from consecutive rows of `logits` `[docs of all, vocab]`.
 
-    An answer that fails yields its exception in its slot and affects no other answer.
+    A failed answer yields its exception and affects no other.
     """
     results: list[SideDraft | Exception] = []
     for start, block in _blocks(samples, logits.shape[1]):
@@ -100,14 +97,13 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
             if len(block) == 1:
                 results.append(error)
                 continue
-        for sample in block:  # outside of `except`, so that the error and the memory it refers to are freed
+        for sample in block:  # after `except`, which frees the error and its memory
             results += draw(logits[start : start + sample.rows], [sample], kernel)
             start += sample.rows
     return results
 
 
 def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, list[Sample]]]:
-    """Yields the first row of each block, and the samples processed together."""
     first, row, block = 0, 0, list[Sample]()
     for sample in samples:
         count = sample.rows
@@ -121,7 +117,7 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
 
 
 def _informed(sample: Sample, logits: torch.Tensor, rows: torch.Tensor) -> tuple[Sample, torch.Tensor]:
-    """Adds the information against the row without documents to the scores, and removes that row."""
+    """Adds the information to the scores and removes the row without documents."""
     if sample.gain is None:
         return sample, rows
     scores = sample.scores + sample.gain * information(logits, rows)
@@ -153,14 +149,14 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
         return [_one(samples[0], parts[0], mixtures, rows[0], found.get(0))]
     drawn: list[SideDraft | Exception] = []
     for index, sample in enumerate(samples):
-        # A view keeps its mixture alive. The copy frees the mixtures of the other answers.
+        # A view keeps its mixture. The copy frees the others.
         own = mixtures[firsts[index] : firsts[index + 1]].clone()
         drawn.append(_one(sample, parts[index], own, rows[index], found.get(index)))
     return drawn
 
 
 def _parts(sample: Sample) -> list[Weights]:
-    """Weights of this side's own documents, and of the fetched ones if these are mixed separately."""
+    """Mixes fetched documents separately if a `joint` decides."""
     own = len(sample.scores) - sample.fetched
     if sample.joint is None or not sample.fetched:
         return [weigh(sample.scores)]
@@ -168,7 +164,7 @@ def _parts(sample: Sample) -> list[Weights]:
 
 
 def _adjusted(mixtures: torch.Tensor, parts: Sequence[Weights], adjustment: Adjustment) -> list[Weights]:
-    """Adjusts `mixtures` `[parts, vocab]` in place. Returns the weights with their new evidence."""
+    """Adjusts `mixtures` `[parts, vocab]` in place. Returns weights with new evidence."""
     changed = []
     for mixture, weights in zip(mixtures, parts, strict=True):
         adjusted, gained = adjust(mixture, adjustment)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_COMING_BACK = 0.01  # seconds in which a thread with more work comes back, on a busy machine
+_COMING_BACK = 0.01  # seconds within which a busy thread comes back
 
 
 class Gate:

@@ -23,8 +23,6 @@ from common.processors.processor import Processor
 
 
 class ScoringRun(Protocol):
-    """The weights of one side's documents during one answer."""
-
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
         """R(d, x_<t) of every document, [docs].
 
@@ -33,16 +31,16 @@ class ScoringRun(Protocol):
         ...
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """Whether `scores` would return at once. If not, computes the scores and then calls `wake`."""
+        """Whether `scores` would return at once. If not, computes them and then calls `wake`."""
         ...
 
 
 class DocumentScorer(Protocol):
-    """Starts scoring runs. Both sides must use the same scorer: their evidences are compared."""
+    """Starts scoring runs. Both sides need the same scorer: their evidences are compared."""
 
     @property
     def identity(self) -> str:
-        """Names the scorer and every setting that changes its numbers. The handshake compares it."""
+        """Names the scorer and every setting of its numbers. The handshake compares it."""
         ...
 
     @property
@@ -57,7 +55,7 @@ class DocumentScorer(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees the scorer's resources. Its runs must not be used afterwards."""
+        """Frees the scorer. Its runs must not be used afterwards."""
         ...
 
 
@@ -67,10 +65,9 @@ class DocumentScorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Several documents in one row, each computed by itself.
+    """Several documents in one row, each computed by itself and thus reusable in any row.
 
-    Their stored keys and values therefore fit any row. All begin with the same `begin` tokens, and the row has these
-    once.
+    All begin with the same `begin` tokens, once in the row.
     """
 
     documents: tuple[tuple[int, ...], ...]  # in the row's order
@@ -78,37 +75,33 @@ class Blocks:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The row's document part."""
         first, *others = self.documents
         return first + tuple(token for document in others for token in document[self.begin :])
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids of the documents and the query that one side reads before it answers."""
+    """Token ids of documents and query that one side reads before it answers."""
 
-    documents: tuple[tuple[int, ...], ...]  # token ids of the rows' document parts; one empty row without documents
-    query: tuple[int, ...]  # token ids of the query part
+    documents: tuple[tuple[int, ...], ...]  # the rows' document parts; one empty row without documents
+    query: tuple[int, ...]
     similarity: tuple[float, ...]  # retrieval cosine of each document
     absent: bool = False  # no document took part: the evidence is "none"
-    fetched: int = 0  # number of rows, the last ones, fetched from the other side and weighted as in its mixture
-    states: Mapping[tuple[int, ...], DocumentStates] = field(
-        default_factory=dict
-    )  # received with the prompt, by document
+    fetched: int = 0  # the last rows, fetched from the other side and weighted as in its mixture
+    states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # received with the prompt
     empty_row: tuple[int, ...] | None = None  # the document part of the last row, which has no document
     ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents of this answer only, never cached
-    blocks: Mapping[int, Blocks] = field(default_factory=dict)  # the documents of composed rows, by row
+    blocks: Mapping[int, Blocks] = field(default_factory=dict)  # documents of composed rows, by row
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The document part of every row."""
         return self.documents if self.empty_row is None else (*self.documents, self.empty_row)
 
 
 class DocumentParts:
     """Reads the documents of one answer into the beginnings of its `rows`.
 
-    Copies known documents. Reads each other document by itself at the start of a row and caches it.
+    Copies known documents. Reads others alone at the start of a row and caches them.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
@@ -128,17 +121,15 @@ class DocumentParts:
 
     @property
     def unread(self) -> bool:
-        """Whether documents are still to be read."""
         return bool(self._unread)
 
     def feeds(self) -> list[Feed]:
-        """The unread rest of each document."""
         return [Feed(rows, document[rows.fed :], logits=0) for document, rows in self._reading.values()]
 
     def expect(self) -> bool:
-        """Makes room for the documents being read, so that the same pass can feed the query.
+        """Makes room for the documents being read, so that their pass can feed the query.
 
-        Returns False unless only these documents are missing, each as the whole document part of its row.
+        Returns False unless only these are missing, each as its row's whole document part.
         """
         now = {row: (document,) for row, (document, _) in self._reading.items()}
         if now != {row: blocks.documents for row, blocks in self._unread.items()}:
@@ -160,7 +151,7 @@ class DocumentParts:
                 return
 
     def _go_on(self) -> None:
-        """Completes rows whose documents are all known. Each other row reads one document that no row reads yet."""
+        """Completes rows whose documents are known. Each other row reads a document that no row reads yet."""
         for row, blocks in list(self._unread.items()):
             missing = [document for document in blocks.documents if document not in self._states]
             if not missing:
@@ -189,8 +180,8 @@ class DocumentParts:
 class AnswerRows:
     """The rows `[document][query][path][tree]` of one answer.
 
-    For the thread that owns the decoder. `feed` compares the rows with the wanted content. It keeps the tree path that
-    the answer took, and the nodes after it that the wanted tree has, too.
+    For the decoder's thread. `feed` keeps the tree path that the answer took, and the following nodes that the wanted
+    tree shares.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
@@ -207,13 +198,12 @@ class AnswerRows:
 
     @property
     def reading(self) -> bool:
-        """Whether documents are still to be read."""
         return self._documents.unread
 
     def feeds(self, wanted: TreeWork) -> list[Feed]:
-        """Tokens to feed next. The last `count` of `[query][path][tree]` give logits in the end.
+        """Tokens to feed next, until the last `count` of `[query][path][tree]` give logits.
 
-        Documents are fed before the query, except that a streamed model feeds both in one pass.
+        Documents come before the query; a streamed model feeds both in one pass.
         """
         if not self.reading:
             return [self._feed(wanted)]
@@ -247,7 +237,6 @@ class AnswerRows:
         self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
 
     def _keep(self, chain: Sequence[int], wanted: TreeWork) -> None:
-        """Drops unwanted tokens from the rows and moves the rest together."""
         if not self._tokens and len(self._chain) > len(chain) and self._chain[: len(chain)] == chain:
             # Tokens that were read as a chain continue as a tree.
             self._tokens = self._chain[len(chain) :]
@@ -282,7 +271,7 @@ class AnswerRows:
         return next((place for place, pair in pairs if pair == (token, node)), None)
 
     def _truncate(self, length: int) -> None:
-        """Drops the last tokens, so that the rows have at most `length` after their documents."""
+        """Leaves at most `length` tokens after the documents."""
         nodes = max(0, length - len(self._chain))
         del self._tokens[nodes:], self._parents[nodes:], self._chain[length:]
         self.rows.fed = len(self._chain) + len(self._tokens)
@@ -302,9 +291,7 @@ class Client(Protocol[Asked]):
     """
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more is wanted."""
-        ...
+    def over(self) -> bool: ...
 
     @property
     def resting(self) -> bool:
@@ -333,9 +320,7 @@ class Client(Protocol[Asked]):
         """Called when the pass that began at `started` (monotonic nanoseconds) was abandoned."""
         ...
 
-    def end(self, failure: Exception) -> None:
-        """Ends the answer because of `failure`."""
-        ...
+    def end(self, failure: Exception) -> None: ...
 
 
 def tell_nobody(told: object) -> None:
@@ -344,12 +329,10 @@ def tell_nobody(told: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest(Generic[Asked]):
-    """One model's part in an answer, as a method requests it."""
-
     client: Client[Asked]
     drafter: Drafter
     measured: Measured = lambda context, seconds: None
-    tenant: Hashable = None  # owner of the answer; tenants share the model fairly. None: this daemon's own user
+    tenant: Hashable = None  # the answer's owner; tenants share the model fairly. None: this daemon's user
     waited: Callable[[float], object] = tell_nobody  # called with the seconds waited for memory
     joint: Joint | None = None  # decides if there are fetched documents
 
@@ -364,12 +347,12 @@ class Job(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether the answer has begun: a reader waits for the next token, not the first."""
+        """Whether the answer has begun."""
         ...
 
     @property
     def useless(self) -> bool:
-        """Whether the last feeds need no computation any more. Must be fast: polled between layers."""
+        """Whether the last feeds are not needed any more. Must be fast: polled between layers."""
         ...
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
@@ -381,9 +364,7 @@ class Job(Protocol):
         ...
 
     @property
-    def context(self) -> int:
-        """Tokens in its longest row."""
-        ...
+    def context(self) -> int: ...
 
     def samples(self) -> Sequence[Sample]:
         """The drafts to draw from the logits of the last feed, one per distribution.
@@ -400,9 +381,7 @@ class Job(Protocol):
 
     def fail(self, error: Exception) -> None: ...
 
-    def close(self) -> None:
-        """Frees the job's memory."""
-        ...
+    def close(self) -> None: ...
 
 
 class AnswerJob(Generic[Wanted]):
@@ -420,7 +399,7 @@ class AnswerJob(Generic[Wanted]):
     ) -> None:
         """`reserve`: most tokens of the answer. `told` turns an error into the user's message.
 
-        `part` is this job's share of a claim of KV memory for several jobs. None: the job claims its own memory.
+        `part` is this job's share of a common claim of KV memory. None: the job makes its own claim.
         """
         self.tenant = request.tenant
         self.request = request
@@ -449,7 +428,7 @@ class AnswerJob(Generic[Wanted]):
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
         """The unread documents, or else the tokens for the wanted distributions.
 
-        Empty while there is no memory. A slow scorer delays the last tokens of a path only.
+        Empty without memory. A slow scorer delays only the last tokens of a path.
         """
         self._work = None
         wanted = self.client.work()
@@ -464,9 +443,9 @@ class AnswerJob(Generic[Wanted]):
                 return ()
             self._rows = AnswerRows(decoder, self.prompt, room)
         *documents, feed = self._rows.feeds(wanted)
-        if feed.rows is not self._rows.rows:  # of a document, too
+        if feed.rows is not self._rows.rows:
             return [*documents, feed]
-        # Scores after a tree's own tokens are awaited where they are needed: branches request many at once.
+        # Scores within the tree are awaited later: branches request many at once.
         if not scoring.ready(list(wanted.path), wake):
             before = () if wanted.tokens or documents else feed.tokens[: -wanted.count]
             return [*documents, Feed(feed.rows, before, logits=0)] if before else documents
@@ -515,9 +494,8 @@ class AnswerJob(Generic[Wanted]):
             self._part = None
 
     def _room(self, decoder: Decoder, wake: Callable[[], None]) -> Rows | None:
-        """Returns empty rows for the prompt and the answer, or None while other answers have the memory.
-
-        Raises as `Decoder.need`, `Claim` and `Reservation.rows` do.
+        """Returns None while other answers have the memory. Raises as `Decoder.need`, `Claim` and `Reservation.rows`
+        do.
         """
         if self._part is None:
             self._part = Claim([decoder.need(self.prompt.parts, self.prompt.query, self._reserve)]).parts[0]
@@ -527,7 +505,7 @@ class AnswerJob(Generic[Wanted]):
         return rows
 
     def _scored(self) -> ScoringRun:
-        """Scoring begins before the prompt is read, so that a slow scorer works meanwhile."""
+        """Begins before the prompt is read, so that a slow scorer works meanwhile."""
         if self._scoring is None:
             prompt = self.prompt
             self._scoring = self._scorer.begin(prompt.query, prompt.documents, prompt.similarity)
@@ -544,11 +522,10 @@ class AnswerJob(Generic[Wanted]):
 
 
 # --- document_job
-# A document that is read ahead, as a job of the engine. For the engine's thread.
 
 
 class DocumentJob:
-    """Computes the keys and values of one document alone."""
+    """Computes one document's keys and values ahead of its use."""
 
     def __init__(
         self,
@@ -558,7 +535,7 @@ class DocumentJob:
         failed: Callable[[Exception], None],
         over: Callable[[], bool],
     ) -> None:
-        """`done` or `failed` is called on the engine's thread, unless the job is `over` before."""
+        """Calls `done` or `failed` on the engine's thread, unless `over` before."""
         self.tenant = tenant
         self._document = tuple(document)
         self._part: Reservation | None = None  # of KV memory
@@ -608,7 +585,7 @@ class DocumentJob:
         return 0 if self._rows is None else self._rows.context
 
     def samples(self) -> Sequence[Sample]:
-        return ()  # no logits are asked for
+        return ()
 
     def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Never called: nothing is drawn."""

@@ -1,7 +1,7 @@
 """The thread that owns the model (DRAGON §3: Decoder).
 
-Each turn collects the jobs' feeds, lets the batcher choose, runs one forward pass, and draws and delivers the drafts. A
-pass stops between two layers when all of its jobs are useless.
+Each turn collects the jobs' feeds, lets the batcher choose, runs one pass, and delivers the drafts. A pass stops
+between two layers when all of its jobs are useless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from common.process.threads import Accounts, ByTurns, Died, TokenBucket, vital_t
 from common.sampling.race import RaceKernel
 
 # --- emulation
-# Emulation of slower hardware, for experiments.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,11 @@ class MinimumTimes:
     prompt: float = 0.0  # more per token of prompts
 
     def seconds(self, context: int, tokens: int) -> float:
-        """Duration of a pass with steps at `context` tokens (0: no steps) and `tokens` prompt tokens."""
+        """Seconds of a pass with steps at `context` tokens (0: none) and `tokens` prompt tokens."""
         return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
 
     def line(self, measured: DecodeLine) -> DecodeLine:
-        """The decode line that profiling this hardware would find. `measured` is the machine's own."""
+        """The decode line that profiling this hardware would find; `measured` is the machine's."""
         return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)
 
 
@@ -58,9 +57,9 @@ class WorkDone:
     """Passes and tokens computed, and the wasted part. Tokens count once per row."""
 
     passes: int = 0  # complete passes
-    given_up: int = 0  # passes that ended between two layers
+    given_up: int = 0  # passes stopped between two layers
     rows: int = 0  # in all passes
-    tokens: int = 0  # fed in all passes
+    tokens: int = 0
     seconds: float = 0.0  # of all passes
     stale: int = 0  # tokens fed for jobs that were useless when the pass ended
 
@@ -73,7 +72,7 @@ class WorkDone:
 
 
 # --- tasks
-# Work of the model's thread between two passes. Each peer has its turns and a share of the time.
+# Work between two passes. Each peer has its turns and a share of the time.
 
 Task = Callable[[], None]
 
@@ -87,8 +86,8 @@ SLICE: Final = 0.005  # seconds of a round; the next task then waits for the nex
 class Tasks:
     """Waiting tasks, run between two passes.
 
-    A tenant with an overdrawn account waits. All tenants wait while their common account is overdrawn. The tenant None
-    is the daemon itself and never waits.
+    A tenant with an overdrawn account waits, and all tenants do while their common account is overdrawn. The tenant
+    None is the daemon itself and never waits.
     """
 
     def __init__(self) -> None:
@@ -118,7 +117,7 @@ class Tasks:
         return bool(due)
 
     def _run(self, tenant: Hashable, most: float) -> tuple[float, float]:
-        """Runs the tenant's tasks for `most` seconds. Returns the seconds spent and the end time."""
+        """Returns the seconds spent and the end time."""
         began = ended = time.monotonic()
         while ended - began < most and (task := self._take(tenant)) is not None:
             task()
@@ -187,7 +186,6 @@ class Worker:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Works on `job` until it is over."""
         self._new.append(job)
         self._wake.set()
 
@@ -205,7 +203,7 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no job now. From any thread."""
+        """From any thread."""
         return not self._jobs and not self._new
 
     @property
@@ -271,7 +269,7 @@ class Worker:
         self._running = sum(job.running for job in self._jobs)
 
     def _wanted(self) -> tuple[list[Feed], Set[Hashable]]:
-        """Returns the feeds that are possible now, and the tenants held back in this turn."""
+        """Returns the possible feeds and the tenants held back in this turn."""
         asking = Counter(job.tenant for job in self._jobs)
         while asking:
             held = self._shares.held(asking)
@@ -319,7 +317,7 @@ class Worker:
                 _blame(feeds[0].job, error)
                 return
             failure = type(error).__name__
-        if failure:  # outside of `except`, so that the error and the memory it refers to are freed
+        if failure:  # after `except`, which frees the error and its memory
             self._isolate(feeds, failure)
             return
         for feed in feeds:
@@ -333,7 +331,7 @@ class Worker:
         stepped = sum(feed.size for feed in steps)
         further = stepped - sum(len(feed.rows) for feed in steps)
         prompts = sum(feed.size for feed in feeds) - stepped
-        # On slower hardware, too, further tokens of steps cost as much as prompt tokens.
+        # Further tokens of steps cost as much as prompt tokens.
         if not self._wait_out(steps, prompts + further, clock, useless):
             _give_up(feeds, started)
             return
@@ -349,7 +347,7 @@ class Worker:
             self._release()
 
     def _release(self) -> None:
-        """Writes new documents' keys and values to disk at a time when no answer waits."""
+        """Writes new documents' states to disk while no answer waits."""
         if self.decoder.document_cache.unwritten:
             self.decoder.document_cache.release()
 
@@ -360,7 +358,7 @@ class Worker:
         self.done.stale += sum(feed.size for feed in feeds if feed.job.useless)
 
     def _isolate(self, feeds: Sequence[Feed], failure: str) -> None:
-        """Runs the feeds of a failed pass one by one, so that only the failing job ends."""
+        """Only the failing job must end."""
         log.warning("a pass over %d items failed with %s; they are run one by one", len(feeds), failure)
         for feed in feeds:
             if not feed.job.over:
@@ -409,10 +407,7 @@ class Worker:
         return [draft for part, each in alone for draft in self._results(logits, [part], [each])]
 
     def _wait_out(self, steps: Sequence[Feed], tokens: int, started: float, useless: Callable[[], bool]) -> bool:
-        """Waits until slower hardware would finish `steps` and `tokens` prompt tokens.
-
-        Returns False if the pass was abandoned meanwhile.
-        """
+        """Emulates slower hardware. Returns False if the pass was abandoned meanwhile."""
         if self._minimum is None:
             return True
         least = self._minimum.seconds(max((feed.job.context for feed in steps), default=0), tokens)

@@ -1,4 +1,4 @@
-"""A model larger than memory: leading layers stay, the others are read in every pass."""
+"""A model larger than memory: leading layers stay, every pass reads the others."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.files import StoredTensor, read_header
 
 # --- plan
-# Division of a model within a memory budget: resident layers and streamed layers. Pure.
+# What stays in memory and what is streamed. Pure.
 #
-# Every pass reads all layers in the same order, so a cache of recently used layers never hits. The leading layers stay
-# instead, as many as fit. Every pass reads the others into two buffers: one fills while the other computes (EdgeLLM
-# §III-D).
+# Every pass reads all layers in the same order, so a cache of recent layers never hits. As many leading layers as fit
+# stay instead. The others go through two buffers: one fills while the other computes (EdgeLLM §III-D).
 
 BUFFERS = 2
 CHUNK_BYTES = 2**20  # bytes per read from a file
@@ -39,8 +38,8 @@ ALIGNMENT = 64  # bytes: a cache line, enough for vector instructions
 class Streaming:
     """Memory budget of a streamed model, in bytes.
 
-    `reserved_bytes` of the budget are kept for other uses, such as a draft model. For experiments, `bytes_per_second`
-    limits the reading speed; without `read_ahead` a layer is read only when it is needed.
+    `reserved_bytes` are for other uses, such as a draft model. For experiments, `bytes_per_second` limits the reading
+    speed, and without `read_ahead` a layer is read only when needed.
     """
 
     budget_bytes: int
@@ -66,15 +65,14 @@ class Residence:
 
 
 def aligned(size: int) -> int:
-    """Bytes that a tensor of `size` bytes takes in a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def residence(ends: int, layers: Sequence[int], budget: int, reserved: int) -> Residence:
     """Finds the most resident layers that fit. All sizes are in bytes.
 
-    `ends`: embeddings, output layer and norms. `reserved`: memory for anything but the model. Raises `ModelError` with
-    the smallest budget that works.
+    `ends`: embeddings, output layer and norms. `reserved`: everything but the model. Raises `ModelError` with the
+    smallest budget that works.
     """
     needs = [ends + reserved + _layer_bytes(layers, resident) for resident in range(len(layers) + 1)]
     for resident in range(len(layers), -1, -1):
@@ -94,8 +92,8 @@ def _layer_bytes(layers: Sequence[int], resident: int) -> int:
 # --- file
 # Tensors in safetensors files, read on request and never cached.
 #
-# Reads bypass the page cache where the file system can (O_DIRECT) and leave nothing in it elsewhere. Otherwise memory
-# beyond the budget would make a model look faster than the disk. Files are never mapped.
+# Reads bypass the page cache (O_DIRECT), or leave nothing in it. Memory beyond the budget would make a model look
+# faster than the disk. Files are never mapped.
 
 BLOCK_BYTES = 4096  # O_DIRECT needs offsets and addresses that are multiples of this
 
@@ -106,7 +104,7 @@ Proceed = Callable[[int], bool]  # called with the bytes of every read; False st
 
 @dataclass(frozen=True, slots=True)
 class TensorLocation:
-    """Location of a tensor: bytes `first` to before `last` of file number `file`."""
+    """A tensor: bytes `first` to before `last` of file number `file`."""
 
     file: int
     first: int
@@ -117,10 +115,8 @@ class TensorLocation:
 
 @dataclass(slots=True)
 class ReadCounters:
-    """Counts of system reads."""
-
     reads: int = 0
-    bytes: int = 0  # whole blocks: up to one block more at each end of a run of tensors
+    bytes: int = 0  # whole blocks: up to one more at each end of a run
 
 
 Wanted = Sequence[
@@ -135,7 +131,7 @@ class WeightFiles:
         """Opens the files and reads their headers. Raises `ModelError` for damaged files."""
         self.places: dict[str, TensorLocation] = {}  # tensors of float types; others can't be read
         self.counters = ReadCounters()
-        self.direct = True  # whether all reads bypass the page cache
+        self.direct = True
         self._sums: dict[tuple[int, int, int], int] = {}  # checksums by file, first byte and byte count
         self._paths = paths
         self._open: list[int] = []
@@ -153,14 +149,13 @@ class WeightFiles:
             raise
 
     def close(self) -> None:
-        """Closes the files."""
         while self._open:
             os.close(self._open.pop())
 
     def read(self, wanted: Wanted, proceed: Proceed = lambda size: True) -> bool:
-        """Reads tensors and converts them to the wanted type. Returns False if `proceed` stopped it.
+        """Reads tensors, converted to the wanted type. Returns False if `proceed` stopped it.
 
-        Raises `ModelError` for a file that became shorter, changed or can't be read any more.
+        Raises `ModelError` for a file that changed or can't be read any more.
         """
         return all(self._read_run(run, proceed) for run in runs(wanted))
 
@@ -246,7 +241,7 @@ def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
 
 
 def _copy(chunk: Tensor, start: int, stop: int, place: TensorLocation, target: Tensor) -> None:
-    """Copies the tensor's part of a chunk `[bytes]` that covers file bytes `start` to before `stop`."""
+    """Copies the tensor's part of a chunk `[bytes]` of the file from byte `start` on."""
     first, last = max(start, place.first), min(stop, place.last)
     if first >= last:
         return
@@ -266,7 +261,7 @@ def _file_place(path: Path, number: int, name: str, tensor: StoredTensor) -> Ten
 
 
 # --- store
-# Layers that every pass reads again, into two buffers that a thread keeps full.
+# Streamed layers, in two buffers that a thread keeps full.
 
 Interrupt = Callable[[], bool]
 Waiting = Callable[[], bool]  # does useful work for a moment; False if there is none
@@ -276,9 +271,7 @@ _PATIENCE = 0.005  # seconds between two checks of an interrupt while idle
 
 @dataclass(slots=True)
 class StreamingCounters:
-    """Costs of streaming so far."""
-
-    layers: int = 0  # read to the end
+    layers: int = 0
     dropped: int = 0  # of them, layers that an abandoned pass left unused
     waited: float = 0.0  # seconds in which a pass only waited for a layer
 
@@ -318,8 +311,8 @@ class WeightStore:
     def take(self, layer: int, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> int:
         """Returns the number of the buffer with `layer`, held until `give_back`.
 
-        Until the layer is read, calls `waiting` until it returns False. Raises `Preempted` if `interrupt()` is true
-        meanwhile, and `ModelError` if the layer can't be read.
+        Until the layer is read, calls `waiting` while it returns True. Raises `Preempted` if `interrupt()` is true, and
+        `ModelError` if the layer can't be read.
         """
         started, useful = time.perf_counter(), 0.0
         with self._changed:
@@ -341,7 +334,6 @@ class WeightStore:
         return buffer
 
     def give_back(self) -> None:
-        """Releases the held buffer for the next read."""
         with self._changed:
             if self._held is not None:
                 self._free.append(self._held)
@@ -355,7 +347,6 @@ class WeightStore:
             self._seek(0)
 
     def close(self) -> None:
-        """Ends the thread and closes the files."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -363,7 +354,7 @@ class WeightStore:
         self._files.close()
 
     def _taken(self, patience: float | None) -> int | None:
-        """Returns the next layer's buffer, or None if it is not read within `patience` seconds."""
+        """Returns None if the next layer is not read within `patience` seconds."""
         with self._changed:
             if patience is not None:
                 self._changed.wait_for(lambda: self._full or self._failure, patience)
@@ -374,7 +365,7 @@ class WeightStore:
                 return self._held
             if self._failure is not None:
                 failure, self._failure = self._failure, None
-                self._changed.notify_all()  # the next pass tries again
+                self._changed.notify_all()
                 raise failure
             return None
 
@@ -415,7 +406,7 @@ class WeightStore:
         return bool(self._free) and self._failure is None and asked
 
     def _read(self, layer: int, buffer: int, course: int) -> tuple[bool, Exception | None]:
-        # A chunk that took too long shortens the wait of the next ones, so that a layer takes its intended time.
+        # A late chunk shortens the wait of the next ones, so that a layer takes its intended time.
         self._free_at = max(self._free_at, time.perf_counter())
         try:
             return self._files.read(self._layers[layer][buffer], lambda size: self._go_on(size, course)), None
@@ -423,7 +414,7 @@ class WeightStore:
             return False, error
 
     def _go_on(self, size: int, course: int) -> bool:
-        """Waits as long as a slower disk would for `size` bytes. Returns False if the layer is not wanted any more."""
+        """Waits like a slower disk. Returns False if the layer is not wanted any more."""
         self._free_at += size * self._seconds_per_byte
         if (left := self._free_at - time.perf_counter()) > 0:
             with self._changed:
@@ -433,13 +424,13 @@ class WeightStore:
 
 # --- streaming
 
-# Numbers per weight tensor that enter a model's identity: enough to tell two checkpoints apart, and fast to read.
+# Numbers per tensor in a model's identity: enough to tell checkpoints apart, and fast to read.
 _IDENTITY_SAMPLE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A parameter to fill, with every module that uses it and its attribute name there."""
+    """A parameter to fill, with its modules and attribute names."""
 
     empty: nn.Parameter
     users: tuple[tuple[nn.Module, str], ...]
@@ -455,13 +446,13 @@ class _Weight:
             module._parameters[attribute] = parameter
 
 
-_Views = Sequence[nn.Parameter]  # a layer's parameters in a buffer
+_Views = Sequence[nn.Parameter]
 
 
 class StreamedLayers:
     """The layers from `first` on, which borrow a buffer while they run.
 
-    For the thread that runs the model.
+    For the model's thread.
     """
 
     def __init__(
@@ -486,12 +477,11 @@ class StreamedLayers:
 
     @property
     def read(self) -> ReadCounters:
-        """Counts of all reads from the files, including the resident weights."""
+        """Counts of all reads, including the resident weights."""
         return self._files.counters
 
     @property
     def direct(self) -> bool:
-        """Whether reading bypasses the system's page cache."""
         return self._files.direct
 
     def enter(self, layer: int, interrupt: Interrupt | None, waiting: Waiting | None) -> None:
@@ -505,7 +495,6 @@ class StreamedLayers:
             self._sample(streamed, views)
 
     def leave(self) -> None:
-        """Removes the weights from the current layer."""
         for weight in self._inside:
             weight.put(weight.empty)
         self._inside = ()
@@ -519,7 +508,7 @@ class StreamedLayers:
     def samples(self) -> Mapping[str, bytes]:
         """Samples of every streamed weight, for the model's identity.
 
-        Reads the layers that no pass has used yet.
+        Reads the layers that no pass has used.
         """
         for layer in range(len(self._layers)):
             if layer not in self._sampled:
@@ -532,12 +521,10 @@ class StreamedLayers:
         self._sampled[layer] = {weight.name: weight_sample(view) for weight, view in zip(weights, views, strict=True)}
 
     def close(self) -> None:
-        """Ends the reading thread."""
         self._store.close()
 
 
 def weight_sample(weight: Tensor) -> bytes:
-    """Evenly spaced numbers of a weight."""
     flat = weight.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // _IDENTITY_SAMPLE)].float().cpu().numpy().tobytes()
 
@@ -556,10 +543,10 @@ def make_empty(config: PreTrainedConfig, dtype: torch.dtype, attention: str) -> 
 def fill(
     model: PreTrainedModel, layers: Sequence[nn.Module], paths: Sequence[Path], streaming: Streaming
 ) -> StreamedLayers | None:
-    """Loads the resident weights of an empty model and prepares streaming of the others.
+    """Loads an empty model's resident weights and prepares streaming of the others.
 
-    Returns None if all `layers` stay. Raises `ModelError` for a budget that is too small, and for files that can't be
-    read or lack a weight.
+    Returns None if all `layers` stay. Raises `ModelError` for a budget that is too small, and for unreadable files or a
+    missing weight.
     """
     files, folder = WeightFiles(paths), paths[0].parent
     try:
@@ -603,7 +590,7 @@ def _fill(
 def _weights(
     model: PreTrainedModel, layers: Sequence[nn.Module], places: Mapping[str, TensorLocation], folder: Path
 ) -> tuple[list[_Weight], list[list[_Weight]]]:
-    """Returns the weights outside of the layers or shared by several layers, and the weights of each layer."""
+    """Returns outer and shared weights, then each layer's."""
     layer_of = {id(part): index for index, layer in enumerate(layers) for part in layer.modules()}
     users: dict[int, list[tuple[nn.Module, str, str]]] = {}
     for prefix, module in model.named_modules():
@@ -651,7 +638,7 @@ def _materialise(weights: Sequence[_Weight], files: WeightFiles) -> None:
 
 
 def _in_buffers(layers: Sequence[Sequence[_Weight]], size: int) -> tuple[list[list[_Views]], list[list[Wanted]]]:
-    """Returns, for each layer and buffer, the parameters as views of the buffer, and the tensors to read into them."""
+    """Returns, by layer and buffer, the parameters as views and the tensors to read."""
     buffers = [torch.empty(size, dtype=torch.uint8) for _ in range(BUFFERS)]
     views: list[list[_Views]] = [[_views(weights, buffer) for buffer in buffers] for weights in layers]
     wanted: list[list[Wanted]] = [

@@ -1,6 +1,6 @@
-"""Tool calls as a format of answers: a grammar that is a function of the request.
+"""Tool calls as a format of answers: text, calls, or either, by a grammar.
 
-An answer is text, calls, or either.
+The grammar is a function of the request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMED: Final = ("properties", *_DEFINED)  # schemas by name
 _ANNOTATIONS: Final = ("title", "description", "$comment")
 _VALUES: Final = ("enum", "const", "default", "examples", "required", "dependentRequired")  # not schemas
 _BY_NAME: Final = (*_NAMED, "patternProperties", "dependentSchemas")
-_PARTS: Final = ("items", "anyOf", "oneOf", "prefixItems")  # a schema, or alternatives of which one applies
+_PARTS: Final = ("items", "anyOf", "oneOf", "prefixItems")  # a schema, or alternatives
 _CONTENTS: Final = frozenset({"properties", "patternProperties", "items", "prefixItems"})
 
 
@@ -70,14 +70,13 @@ def _references(schema: Any, together: bool) -> Iterator[str]:
 
 
 def _hold_together(schema: dict[str, Any]) -> bool:
-    """Whether several parts of the schema describe one object or array. A choice's alternatives count as one."""
+    """Whether several parts of the schema describe one object or array. A choice's alternatives count as one part."""
     own = any(schema.get(keyword) for keyword in (*_CONTENTS, "required"))
     choices = sum(any(map(_speaks, _listed(schema, keyword))) for keyword in ("anyOf", "oneOf"))
     return own + ("$ref" in schema) + choices + len(_listed(schema, "allOf")) > 1
 
 
 def _speaks(part: Any) -> bool:
-    """Whether a part says more than required members."""
     return isinstance(part, dict) and bool(part.keys() & (_CONTENTS | _IN_PLACE))
 
 
@@ -133,7 +132,7 @@ class CallShape(_Value):
 
     @property
     def trigger(self) -> str | int:
-        """The text or token that marks a call; empty if a call begins the answer."""
+        """The text or token that marks a call; empty if calls begin answers."""
         if not self.opening:
             return ""
         first = self.opening[0]

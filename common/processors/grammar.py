@@ -29,12 +29,8 @@ _LEFT: Final = "doesn't satisfy the grammar"  # its error for a token; other err
 
 
 class Described(Protocol):
-    """A tokenizer with a description."""
-
     @property
-    def description(self) -> str:
-        """Its `tokenizer.json`."""
-        ...
+    def description(self) -> str: ...
 
 
 class Grammars:

@@ -44,9 +44,10 @@ class Adjustment:
 
 
 def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
-    """One side's adjusted float32 mixture [vocab] with sum 1, and log Z for its evidence.
+    """One side's adjusted float32 mixture [vocab], and log Z for its evidence.
 
-    Z ignores the cuts of `top_p` and `cut`: truncation is each side's own, as in the paper's sampler (§4.1).
+    The mixture has sum 1. Z ignores the cuts of `top_p` and `cut`: truncation is each side's own, as in the paper's
+    sampler (§4.1).
     """
     place = mixture.device
     weights = mixture.to(torch.float64, copy=True)
@@ -94,7 +95,6 @@ def _kept_by_accelerator(weights: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def _only(weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """The distribution [vocab] restricted to the tokens `ids` [n]."""
     kept = torch.zeros_like(weights)
     kept[ids] = weights[ids]
     return kept / kept.sum()

@@ -56,7 +56,7 @@ def json_grammar(schema: str) -> str:
 
 
 def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
-    """Finds a fault of `grammar`, in half a sentence; None if it compiles at little cost.
+    """Finds a fault of `grammar`, half a sentence; None if it compiles cheaply.
 
     Raises `TrialFailed` without a result, and `Unwanted`, which ends the trial, once `wanted` returns False.
     """
@@ -96,7 +96,6 @@ def _write(given: bytes, file: IO[bytes]) -> None:
 
 
 def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes:
-    """Returns the process's whole output."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -108,7 +107,7 @@ def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes
 
 
 def main() -> None:
-    """Reads a grammar from stdin and writes its fault to stdout, in JSON."""
+    """Reads a grammar from stdin and writes its fault to stdout as JSON."""
     limit(MEMORY)
     allow_seconds(SECONDS)
     from llguidance import LLMatcher

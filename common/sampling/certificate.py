@@ -1,4 +1,4 @@
-"""A view of one side's race, the outcome of an aggregation, and the winner's certificate."""
+"""A view of one side's race, the outcome of an aggregation, and its certificate."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RaceView:
 
     @property
     def listed(self) -> NDArray[np.integer]:
-        """Ids of the listed tokens, increasing."""
+        """Ids, increasing."""
         return self.entries.ids
 
 
@@ -68,8 +68,6 @@ class JointToken:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The target token of a position."""
-
     token: int
     cloud_share: float | None = None  # the cloud's share in the token's probability
     expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), if the sampler has them
@@ -104,8 +102,8 @@ _LEAST: Final = 2.0**-33  # code 0 means less than this
 def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, token: int, count: int) -> Logprobs:
     """Log-probabilities of `token` and the `count` most probable tokens in two views' mixture.
 
-    A view of None has no weight; otherwise `eta_device` is `eta_fixed`'s. Unlisted tokens count as 0: they are less
-    probable than any token listed as probable.
+    A view of None has no weight; `eta_device` is `eta_fixed`'s. Unlisted tokens count as 0: they are less probable than
+    any token listed as probable.
     """
     mixture: dict[int, float] = {}
     for view, weight in ((device, eta_device if cloud else WHOLE), (cloud, WHOLE - eta_device if device else WHOLE)):

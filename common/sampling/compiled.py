@@ -24,8 +24,8 @@ from proto.codes import LARGEST, STEPS_PER_OCTAVE, extend
 def compiled(function: Callable[..., Any], *, without_gil: bool = False) -> Any:
     """Compiles `function` at its first call, and caches it for later processes if possible.
 
-    Compiled code computes the same bits everywhere: IEEE operations in source order, none fused or reordered. With
-    `without_gil` other threads run meanwhile.
+    The bits are equal everywhere: IEEE operations in source order, none fused or reordered. With `without_gil` other
+    threads run meanwhile.
     """
     try:
         return numba.njit(cache=True, nogil=without_gil)(function)
@@ -42,13 +42,13 @@ _FIRST_FACTOR: Final = np.uint64(FIRST_FACTOR)
 SECOND_FACTOR: Final = 0x94D049BB133111EB
 _SECOND_FACTOR: Final = np.uint64(SECOND_FACTOR)
 _MANTISSA_BITS: Final = np.int64(52)
-_ONE_BITS: Final = np.uint64(0x3FF << 52)  # the bits of 1.0
-_SQRT_HALF_BITS: Final = np.int64(0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2)
+_ONE_BITS: Final = np.uint64(0x3FF << 52)
+_SQRT_HALF_BITS: Final = np.int64(0x3FE6A09E667F3BCD)
 # 1 + m 2**-52 minus this is (2m + 1) 2**-53: never 0, never 1, and exact
 _UNIT_OFFSET: Final = 1.0 - 2.0**-53
 _LN2: Final = 0.6931471805599453
-# log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...) with s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)): six terms
-# leave a relative error below 6e-11, a thousandth of the later rounding to float32
+# log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...), s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)). Six terms
+# leave a relative error below 6e-11, a thousandth of the later float32 rounding.
 _ARTANH: Final = tuple(2.0 / (2 * k + 1) for k in range(6))
 _INVERSE_LN2: Final = 1.4426950408889634
 # exp r = 1 + r + r^2/2 + ... for |r| <= ln(2)/2: ten terms leave a relative error below 1e-11
@@ -244,7 +244,7 @@ def _fastest(
         part = bounds[start : start + groups]
         for place in range(len(part)):
             highest[place] = part[place] if part[place] > highest[place] else highest[place]
-    # The probably fastest tokens. As many of them as wanted give a bound for all others.
+    # The probably fastest tokens. As many of them as wanted bound all others.
     first = np.float32(kth(highest.astype(np.float64), depth))
     ids = members(bounds, highest, first, np.float32(math.inf))
     speeds = speeds_of(mixture, ids, key, temperature, table)
@@ -311,7 +311,7 @@ logarithms: Callable[[NDArray[np.float64]], None] = compiled(_logarithms)
 """ln of positive, normal float64 numbers, in place."""
 
 exponentials: Callable[[NDArray[np.uint64], NDArray[np.int64], NDArray[np.float32]], None] = compiled(_exponentials)
-"""Exp(1) noise of tokens `ids` [n] with position keys [n], written to the third array [n]."""
+"""Exp(1) noise of tokens `ids` [n] with keys [n], written to the third array [n]."""
 
 powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]], None] = compiled(_powers)
 """noise ** temperature, element by element, as exp(temperature · ln noise); unchanged at 1."""
@@ -322,7 +322,7 @@ nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compi
 """`proto.codes.nearest` of probabilities [n], written to the second array [n]."""
 
 race_speeds: Callable[..., NDArray[np.float64]] = compiled(_speeds)
-"""p̂ / E**temperature of tokens `ids` [n] with codes [n] at a position's key. `table` decodes codes."""
+"""p̂ / E**temperature of tokens `ids` [n] with codes [n]. `table` decodes codes."""
 
 joined = compiled(_joined)
 members = compiled(_members)
@@ -330,37 +330,36 @@ speeds_of = compiled(_speeds_of)
 kth = compiled(_kth)
 
 fastest_tokens: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] = compiled(_fastest)
-"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], unordered, with exact speeds.
+"""The `depth` fastest tokens of a race on a mixture [vocab] and all ties.
 
-Includes ties with the slowest. `table` decodes codes; `memory` is float32, twice the vocabulary.
+Unordered, with exact positive speeds. `table` decodes codes; `memory` is float32, twice the vocabulary.
 """
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)
-"""Σ share · row of `rows` [docs, vocab] and shares [docs], document by document, written to the third array [vocab]."""
+"""Σ share · row of `rows` [docs, vocab] and shares [docs], in order, to the third array [vocab]."""
 
 divergence: Callable[..., float] = compiled(_divergence)
-"""KL of a distribution [vocab] with its logits [vocab], from the one with the other logits [vocab], all float32.
+"""KL of a distribution [vocab] with its logits from the one with the other logits.
 
-The offset is the difference of their ln Σ exp logit.
+All are float32 [vocab]. The offset is the difference of their ln Σ exp logit.
 """
 
 softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compiled(_softmax_of)
-"""logsumexp of scores [docs], with their softmax written to the second array; NaN if one isn't finite."""
+"""logsumexp of scores [docs], NaN if one isn't finite; the softmax fills the second array."""
 
 
 # --- noise
 # Counter-based randomness, equal on every machine: no random number is ever exchanged.
 #
-# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), to the power of the temperature. Only the few
-# candidates for the fastest tokens need it; `VocabularyNoise` finds these. `uniform` serves the paper's sampler,
-# drafting and verifying.
+# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), to the power of the temperature.
+# `VocabularyNoise` finds the few candidates that need it. `uniform` serves the paper's sampler, drafting and verifying.
 #
 # Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with the
-# constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`. So a position's noise is a stretch of a
-# splitmix64 sequence from the position's key on.
+# constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`: a position's noise is a stretch of a
+# splitmix64 sequence.
 #
 # Logarithm and exponential are this project's own, from IEEE additions, multiplications and one division. Libraries
-# differ in the last bit between machines, and a race must not.
+# differ in the last bit between machines.
 
 _WORD: Final = (1 << 64) - 1
 _POSITION_FACTOR: Final = 0xD1342543DE82EF95  # odd, so distinct positions keep distinct counters
@@ -368,7 +367,7 @@ _UNIFORM_DOMAIN: Final = 0x5851F42D4C957F2D  # keeps the uniforms of a seed apar
 
 
 class Purpose(IntEnum):
-    """Purpose of a uniform draw, keyed by side, so that the place of computation has no influence."""
+    """Purpose of a uniform draw, keyed by side, not by the computing machine."""
 
     DRAFT_DEVICE = 1
     DRAFT_CLOUD = 2
@@ -443,12 +442,12 @@ def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64])
 class VocabularyNoise:
     """A lower bound of every token's log2 E, on a torch device.
 
-    Few tokens decide a race, and the logarithm is most of the noise's cost. So the whole vocabulary is hashed in
-    integers, with a bound instead of the logarithm:
+    Few tokens decide a race, and the logarithm is most of the cost. So the vocabulary is hashed in integers, with a
+    bound instead of the logarithm:
 
         E = -ln u >= 1 - u,    log2(1 - u) >= the bits of 1 - u as a fixed-point number
 
-    The bound is tight for fast tokens, with u near 1. Their E is then `exponential`'s.
+    It is tight for fast tokens, with u near 1. Their E is then `exponential`'s.
     """
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str) -> None:
@@ -471,9 +470,9 @@ class VocabularyNoise:
 
 
 def floor_log2(values: torch.Tensor, *, add: float = 0.0) -> torch.Tensor:
-    """At most log2 of positive float32 `values`, less than LINEAR_EXCESS below it, plus `add`.
+    """At most log2 of positive float32 `values`, plus `add`; -127 plus `add` for 0.
 
-    Returns -127 plus `add` for 0. A float's bits as a fixed-point number are its exponent and, after the point, its
+    Less than LINEAR_EXCESS below it: a float's bits as a fixed-point number are its exponent and, after the point, its
     mantissa.
     """
     return values.view(torch.int32).to(torch.float32).mul_(2.0**-23).add_(add - 127.0)
@@ -500,7 +499,7 @@ class Draws(Protocol):
     def happens(self, purpose: Purpose, probability: float) -> bool: ...
 
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """Returns an index of `weights` [n], not negative and not all 0, in proportion to its weight."""
+        """Returns an index of non-negative `weights` [n], in proportion; not all are 0."""
         ...
 
 
@@ -512,13 +511,12 @@ class DrawPoint:
     prefix: int
 
     def behind(self, token: int) -> DrawPoint:
-        """The location after `token`."""
         return DrawPoint(self.position + 1, extend(self.prefix, token))
 
 
 @dataclass(frozen=True, slots=True)
 class SeededDraws:
-    """The draws at one position of a session; they depend on `prefix` unless it is 0."""
+    """The draws at one position; they depend on `prefix` unless it is 0."""
 
     seed: int
     position: int
@@ -543,5 +541,4 @@ DrawsAt = Callable[[DrawPoint], Draws]  # the draws at a location
 
 
 def seeded(seed: int) -> DrawsAt:
-    """The draws at each location of an answer."""
     return lambda place: SeededDraws(seed, place.position, place.prefix)

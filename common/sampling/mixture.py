@@ -21,8 +21,6 @@ from common.sampling.compiled import add_shares, divergence, softmax_of
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of a side's documents, and their joint evidence."""
-
     shares: NDArray[np.float64]  # [docs], sum 1
     evidence: float  # log h_t, exact in float32
 
@@ -93,7 +91,6 @@ def _mixed_by_accelerator(rows: Sequence[torch.Tensor], shares: Sequence[NDArray
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
-    """Sums `rows` `[mixtures, docs, vocab]` over documents."""
     total = rows[:, 0].clone()
     for document in range(1, rows.shape[1]):
         total += rows[:, document]
@@ -102,10 +99,10 @@ def _sum(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Each document's share of the tokens that a draft lists; the mixture itself is not kept.
+    """Each document's share of the tokens that a draft lists.
 
-    A document's contribution to a token is the probability beyond the model's without any document. The rest belongs to
-    no document: the model would have said it anyway.
+    A document contributes the probability beyond the model's without any document. The rest belongs to none: the model
+    would have said it anyway.
     """
 
     ids: NDArray[np.int64]  # [n], increasing
@@ -114,10 +111,9 @@ class Attribution:
     without: NDArray[np.float32] | None = None  # [n], without a document; None: unknown, counted as 0
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of a token's probability, then that of no document, [docs + 1].
+        """Each document's share of a token, then that of no document, [docs + 1].
 
-        The sum is 1, or 0 if the probability is 0. An unlisted token is less probable than most; its shares are the
-        weights.
+        The sum is 1, or 0 if the probability is 0. An unlisted token is improbable; its shares are the weights.
         """
         place = int(self.ids.searchsorted(token))
         shares = np.zeros(len(self.weights) + 1)
@@ -154,7 +150,7 @@ def _at(numbers: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
-    """p ** (1 / temperature), renormalised, of a mixture [vocab]; unchanged at 0 and 1."""
+    """p ** (1 / temperature), renormalised, of [vocab]; unchanged at 0 and 1."""
     if temperature in (0.0, 1.0):
         return probabilities
     return torch.softmax(probabilities.log() / temperature, dim=-1)
@@ -163,8 +159,8 @@ def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
 # --- information
 # Information from documents: how far each moves the model's prediction (after CAD and PCED).
 #
-# An uninformative document leaves the prediction as it is without documents. One with the fact moves it far. So this
-# shows at every position which document counts, without training or a second model.
+# An uninformative document leaves it unchanged; one with the fact moves it far. So this shows at every position which
+# document counts, without training or a second model.
 
 GRID: Final = 2.0**-10
 """Scores are multiples of this. It changes a weight by less than a thousandth, and removes nearly all differences in
@@ -173,17 +169,16 @@ the last bits between two computations.
 
 
 def on_grid(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest multiples of `GRID`."""
     rounded: NDArray[np.float64] = np.round(scores / GRID) * GRID
     return rounded
 
 
 MOST: Final = 64.0
-"""Score of a document that makes an impossible token certain: finite, so that it stays a weight."""
+"""Score for making an impossible token certain: finite, so that it stays a weight."""
 
 
 def information(logits: torch.Tensor, rows: torch.Tensor | None = None) -> NDArray[np.float64]:
-    """KL(p_d ‖ p) of each document, [docs], in nats: prediction with it against without any.
+    """KL(p_d ‖ p) of each document, [docs], in nats.
 
     `logits` `[docs + 1, vocab]` have one row per document, and a last row without documents. `rows` are their
     distributions, if known.

@@ -68,11 +68,11 @@ _WIDER: Final = 4
 
 
 def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list[Found]:
-    """The `depths[r]` fastest tokens of positive speed of every race r, sorted by id.
+    """The `depths[r]` fastest tokens of positive speed of every race r, by id.
 
     Ties go to the lowest ids. `speeds(races, ids)` are exact. `bounds` float32 `[races, vocab]` select the tokens to
-    compute. log2 of a speed is at most SLACK above its bound; the speed is 0 for a bound below IMPOSSIBLE. Useless
-    bounds (NaN, many ties) lead to more tokens, in the end to all.
+    compute: log2 of a speed is at most SLACK above its bound. A bound below IMPOSSIBLE means speed 0. Useless bounds
+    (NaN, many ties) lead to more tokens, in the end to all.
     """
     races, size = bounds.shape
     width = max(1, size // _GROUPS)
@@ -106,7 +106,7 @@ def _look(
     speeds: Speeds,
     found: dict[int, Found],
 ) -> list[bool]:
-    """Examines the `count` best groups of each of `races`. Returns per race whether the result is certain."""
+    """Returns per race whether the result from its `count` best groups is certain."""
     groups, width = highest.shape[1], body.shape[1]
     top, chosen = torch.topk(highest, count, sorted=False)
     rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no skipped token has a higher bound
@@ -133,7 +133,10 @@ def _look(
 
 
 def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
-    """The `depth` fastest of `ids` [n], in any order, with speeds `exact` [n]. Ties go to the lowest ids."""
+    """The `depth` fastest of `ids` [n], in any order, with speeds `exact` [n].
+
+    Ties go to the lowest ids.
+    """
     if len(ids) <= depth and exact.min(initial=1.0) > 0:
         order = ids.argsort()
         return ids[order], exact[order]
@@ -152,8 +155,6 @@ def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Foun
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """One answer's race at one position."""
-
     seed: int
     position: int
     temperature: float
@@ -220,7 +221,7 @@ def _key(race: Race) -> np.uint64:
 
 
 def codes_at(mixture: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """The codes of tokens `ids` [n] in a float32 mixture [vocab]; NaN gets code 0."""
+    """Codes of tokens `ids` [n] in a float32 mixture [vocab]; 0 for NaN."""
     if mixture.device.type == "cpu":
         return codes_of(mixture.numpy()[ids])
     return codes_of(mixture[torch.from_numpy(ids).to(mixture.device)].cpu().numpy())
@@ -288,10 +289,10 @@ class LocalRace(RaceView):
 
 
 class RaceSampler:
-    """The race on one side of an answer: drafts, reads the other side's lists, aggregates.
+    """The race on one side: drafts, reads the other side's lists, aggregates.
 
-    `seed` (64 bits), `temperature` and `entries` (K) are the session's, equal on both sides. `vocabulary` counts the
-    tokenizer's tokens. One thread at a time.
+    `seed` (64 bits), `temperature` and `entries` (K) are equal on both sides. `vocabulary` counts the tokenizer's
+    tokens. One thread at a time.
     """
 
     def __init__(
@@ -308,11 +309,10 @@ class RaceSampler:
     ) -> None:
         """`likeliest`: number of most probable tokens to list as well.
 
-        `exact`: a failed certificate requests missing values. Otherwise the token with the highest lower bound wins.
-        `hide_ids`: it requests a list of twice the length instead of named tokens. Names reveal which tokens this
-        side's own documents favour. Doubled lists end in a certificate as well. `logprobs`: number of tokens whose
-        log-probabilities accompany a decision. A target's missing value is then requested by its name, which becomes
-        known anyway.
+        `exact`: a failed certificate requests missing values; otherwise the highest lower bound wins. `hide_ids`: it
+        requests a list of twice the length instead, because names reveal which tokens this side's documents favour.
+        Doubled lists end in a certificate, too. `logprobs`: number of tokens with log-probabilities per decision. A
+        target's missing value is then requested by its name, which becomes known anyway.
         """
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")
@@ -328,7 +328,6 @@ class RaceSampler:
     # --- this side's drafts
 
     def race(self, position: int) -> Race:
-        """The race on this side's mixture for its draft at `position`."""
         return Race(self._seed, position, self._temperature, self._entries)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
@@ -381,10 +380,9 @@ class RaceSampler:
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
     ) -> Outcome:
-        """Certifies a token from both lists, or names missing values, the local list's first.
+        """Certifies a token from both lists, or names missing values, the local ones first.
 
-        If both lists are too short, the one with the looser bound on other tokens grows. Growing only the other one
-        might never exclude all rivals.
+        Of two short lists, the one with the looser bound grows. Growing only the other might never exclude all rivals.
         """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
@@ -420,7 +418,7 @@ class RaceSampler:
             raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
-        """Values of the `depth` fastest tokens, or of the tokens `ids` if `depth` is 0."""
+        """Values of the `depth` fastest tokens, or of `ids` if `depth` is 0."""
         return encode_race(view.extend(depth) if depth else view.values(ids))
 
     def complete(self, view: AnyRace, position: int, ids: Sequence[int], depth: int, payload: bytes) -> AnyRace:
@@ -476,7 +474,7 @@ class RaceSampler:
             raise malformed("a race list must have positive probabilities only")
 
     def _threshold(self, speeds: NDArray[np.float64], depth: int) -> float:
-        """The slowest of the `depth` fastest; 0 if no unlisted token has a positive probability.
+        """The slowest of the `depth` fastest; 0 if no unlisted token is possible.
 
         Any list includes the fastest ones.
         """
@@ -490,7 +488,6 @@ class RaceSampler:
 
 
 def _unknown(token: int, own: RaceView, other: RaceView) -> MissingHere | MissingThere | None:
-    """Requests the value of `token` from a view that lacks it."""
     if own.threshold > 0 and token not in own.speed_of:
         return MissingHere((token,), 0)
     return MissingThere((token,), 0) if other.threshold > 0 and token not in other.speed_of else None
@@ -502,8 +499,6 @@ def _unknown(token: int, own: RaceView, other: RaceView) -> MissingHere | Missin
 
 @dataclass(frozen=True, slots=True)
 class RaceWinner:
-    """The winner of a race."""
-
     token: int
     confidence: float = 0.0
 

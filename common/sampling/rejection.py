@@ -21,7 +21,6 @@ from proto.messages import MOST_RESOLUTION
 
 
 def propose(drafter: Distribution, draws: Draws) -> int:
-    """A token drawn from the drafter's distribution q."""
     return int(drafter.ids[draws.pick(Purpose.PROPOSE, drafter.probabilities)])
 
 
@@ -82,7 +81,7 @@ class Warp:
 
 
 def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Distribution]:
-    """The ids and 16-bit codes of a distribution for the wire, and the decoded distribution.
+    """Ids and 16-bit codes of a distribution, and the decoded distribution.
 
     Its owner uses the decoded one, too. Tokens rounded to 0 are dropped.
     """
@@ -92,7 +91,7 @@ def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.
 
 
 def coded(ids: NDArray[np.integer], codes: NDArray[np.uint16]) -> Distribution:
-    """Decodes a distribution. Raises `ValueError` if no code is positive."""
+    """Raises `ValueError` if no code is positive."""
     return renormalised(ids, decode_probabilities(codes))
 
 
@@ -178,7 +177,7 @@ def _most_probable(probabilities: NDArray[np.float64], count: int) -> NDArray[np
 
 
 def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Indices of the `count` smallest of `numbers` [n]; ties go to the first."""
+    """Ties go to the first."""
     edge = np.partition(numbers, count - 1)[count - 1]
     below = np.flatnonzero(numbers < edge)
     return np.concatenate((below, np.flatnonzero(numbers == edge)[: count - len(below)]))
@@ -187,15 +186,15 @@ def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 # --- augmentation
 # The verifier's distribution moved towards the drafter's (RAPID, Eqs. 6 and 8), and the paper's residual (Eq. 10).
 #
-# p̂ is the softmax of z / T + eta m (q - p), with p = softmax(z / T), so p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The mask
-# m is from the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead restores p where p̂ is
-# small, which leaves a mass other than 1.)
+# p̂ is the softmax of z / T + eta m (q - p), p = softmax(z / T). So p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The mask m is
+# from the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead restores p where p̂ is small,
+# which leaves a mass other than 1.)
 
 LEAST: Final = 0.1  # share of the drafter's largest probability, below which nothing moves
 
 
 def augmented(verifier: Distribution, drafter: Distribution, eta: float) -> Distribution:
-    """p̂ for p and q, on the tokens of p; p itself for `eta` 0."""
+    """p̂ on the tokens of p; p itself for `eta` 0."""
     if eta == 0:
         return verifier
     trusted = drafter.probabilities >= LEAST * drafter.probabilities.max()
@@ -209,13 +208,13 @@ def augmented(verifier: Distribution, drafter: Distribution, eta: float) -> Dist
 
 
 def likeliest(distribution: Distribution) -> Distribution:
-    """All mass on the most probable token, the lowest id of ties, as at temperature 0."""
+    """All mass on the most probable token, the lowest id of ties."""
     place = int(distribution.probabilities.argmax())
     return Distribution(distribution.ids[place : place + 1], np.ones(1))
 
 
 def paper_replacement(verifier: Distribution, target: Distribution, drafter: Distribution, draws: Draws) -> int:
-    """A token from norm(max(p - p̂, p - q, 0)) in place of one that p̂ (`target`) rejected.
+    """A token from norm(max(p - p̂, p - q, 0)) after p̂ (`target`) rejected one.
 
     The result follows neither p nor p̂: where both q and p̂ exceed p, nothing removes the surplus.
     """

@@ -1,7 +1,7 @@
-"""Document weights from a slow model, every n tokens and one period late (DRAGON §4.1).
+"""Document weights from a slow model, every n tokens, one period late (DRAGON §4.1).
 
 A weight must not depend on the model's speed, or the answer would. So positions [kn, (k+1)n) use the scores of the
-prefix x_<(k-1)n, the empty one for k <= 1. The model has one period of time, and an earlier reader waits.
+prefix x_<(k-1)n, the empty one for k <= 1. The model has one period of time; an earlier reader waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _HELD = 8  # prefixes per answer with kept scores, for drafts that alternate between branches
 
-Decode = Callable[[Sequence[int]], str]  # token ids to text
+Decode = Callable[[Sequence[int]], str]
 Relevance = Callable[[str], NDArray[np.float64]]
 """Relevance of each document to a text, [docs]. Called on one thread at a time."""
 
@@ -68,7 +68,6 @@ class LaggedScorer:
 
     @property
     def cost(self) -> ScoringCost:
-        """Cost of all answers so far."""
         return self._thread.cost
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> LaggedRun:
@@ -95,7 +94,7 @@ class LaggedScorer:
 
 
 class LaggedRun:
-    """The scores of one answer. For one thread."""
+    """For one thread."""
 
     def __init__(
         self, scores: Callable[[Sequence[int]], NDArray[np.float64]], period: int, thread: ScoringThread
@@ -135,7 +134,7 @@ class LaggedRun:
         return made
 
     def _score_ahead(self, prefix: tuple[int, ...]) -> None:
-        """Scores `prefix` for positions a period later. The previous request is outdated."""
+        """The previous request is outdated."""
         request = self._request(prefix)
         if request is not self._newest:
             if self._newest is not None:

@@ -1,8 +1,8 @@
-"""Document weights from word overlap: tf-idf of the document against question and answer so far.
+"""Document weights from word overlap: tf-idf against question and answer so far.
 
-The answer so far joins two documents. If the device's note has named the maker of the bike, that name is in the answer.
-The cloud's entry about this maker then gets the weight. A score depends only on the document, the question and the
-answer prefix. So each side scores its own documents, and the scores have the same meaning.
+The answer joins two documents: the device's note names the maker of the bike, and then the cloud's entry about this
+maker gets the weight. A score depends only on the document, the question and the answer prefix. So each side scores its
+own documents, and the scores have the same meaning.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ QUESTION_SHARE = 0.3
 DECAY = 0.96
 """Decay of an answer token's weight per further token: the current fact matters most."""
 LENGTH_POWER = 0.5
-"""Scores are divided by the document's tf-idf length to this power: 1 is the cosine, 0 ignores the length. Under the
-cosine a document with a second fact would lose to a shorter, worse match.
+"""Divides scores by the document's tf-idf length to this power.
+
+1 is the cosine, 0 ignores the length. Under the cosine a document with a second fact would lose to a shorter, worse
+match.
 """
 
 
@@ -182,7 +184,6 @@ def _squared_length(scorer: LexicalScorer, counts: Mapping[int, float]) -> float
 
 
 def _common(held: list[int], answer: Sequence[int]) -> int:
-    """The length of the common prefix, usually all of `held`."""
     if held == list(answer[: len(held)]):
         return len(held)
     pairs = zip(held, answer, strict=False)

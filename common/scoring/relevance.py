@@ -50,7 +50,7 @@ class BiEncoder:
     """The cosine of two embeddings, with the answer so far as the text."""
 
     def __init__(self, embedder: SentenceTransformerEmbedder) -> None:
-        """Loads the model. Raises `ValueError` or `EmbedderError`, one sentence."""
+        """Raises `ValueError` or `EmbedderError`, one sentence."""
         self._embedder = embedder
         file = embedder.tokenizer_file
         if not file.is_file():
@@ -92,7 +92,7 @@ class CrossEncoder:
     """
 
     def __init__(self, folder: Path, torch_device: TorchDevice) -> None:
-        """Loads the model. Raises `ValueError`, one sentence."""
+        """Raises `ValueError`, one sentence."""
         self._model = _load(folder, torch_device)
         self._pretrained = _load_tokenizer(folder)
         self._tokenizer = _plain(Tokenizer.from_str(self._pretrained.backend_tokenizer.to_str()))
@@ -107,7 +107,6 @@ class CrossEncoder:
         self.identity = f"cross-encoder:{checkpoint.identity(folder)}:float32:logit"
 
     def relevance(self, documents: Sequence[str]) -> Relevance:
-        """Runs one pass per document."""
         return lambda text: np.asarray([self._logit(text, document) for document in documents], dtype=np.float64)
 
     def _logit(self, text: str, document: str) -> float:
@@ -124,14 +123,13 @@ class CrossEncoder:
         return float(logits.reshape(-1)[0])
 
     def _fitted(self, text: str, document: str) -> tuple[str, str]:
-        """Cuts the text to half of the room, plus the rest of the document's half."""
+        """Cuts the text to half of the room, plus what the document leaves of its half."""
         room = self._longest - self._special
         taken = len(self._tokenizer.encode(document, add_special_tokens=False).ids)
         return end_of(text, room - min(taken, room // 2), self._tokenizer), document
 
 
 def end_of(text: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """The last `tokens` tokens of `text`, as text."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     if len(encoding.ids) <= tokens:
         return text
@@ -142,7 +140,7 @@ def end_of(text: str, tokens: int, tokenizer: Tokenizer) -> str:
 def load_relevance_model(
     model: str | None, embedder: SentenceTransformerEmbedder, torch_device: TorchDevice
 ) -> BiEncoder | CrossEncoder:
-    """The model of a folder or Hub id, of either kind; None means the library's `embedder`.
+    """The model of a folder or Hub id; None means the library's `embedder`.
 
     Raises `ValueError`, one sentence.
     """
@@ -211,7 +209,6 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """Removes the file's truncation and padding."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

@@ -1,4 +1,4 @@
-"""The thread that scores documents with a slow model, for all answers of one daemon."""
+"""The daemon's thread that scores documents with a slow model."""
 
 from __future__ import annotations
 
@@ -187,7 +187,6 @@ class ScoringThread:
             del request  # or it would live until the next one
 
     def _next(self) -> ScoringRequest | None:
-        """The next request, or None to end the thread."""
         with self._changed:
             while not self._closing:
                 self._running = self._take()

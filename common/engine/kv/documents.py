@@ -40,7 +40,7 @@ from common.process.files import private_folder
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise_kv
 
 # --- document_file
-# One document's keys and values as a safetensors file, with its identity and checksums.
+# A document's states as a safetensors file with identity and checksums.
 
 _FORMAT = "1"
 _HEADER_BYTES = 2**24  # a few hundred per layer
@@ -72,9 +72,8 @@ def save_states(path: Path, states: DocumentStates, label: Label) -> None:
 def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> DocumentStates:
     """Reads the states of `label` from `path` onto `layout`'s torch device.
 
-    The file is read, never mapped: truncating a mapped file kills the process. The checksum covers the bytes read,
-    whatever happens to the file later. Raises `DamagedFile`, also for a file of more than `most_bytes`, and `OSError`
-    if the file can't be read.
+    Never maps the file: truncating a mapped file kills the process. The checksum covers the bytes read. Raises
+    `DamagedFile`, also for a file of more than `most_bytes`, and `OSError` for an unreadable one.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # never blocks at a pipe
     try:
@@ -96,14 +95,12 @@ def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> Do
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """Shape of each tensor, and its offset after the header."""
-
     shapes: dict[str, tuple[int, int, int]]
     first: dict[str, int]
 
 
 def _header(descriptor: int, size: int, layout: Layout, label: Label) -> tuple[dict[str, Any], _Offsets, int]:
-    """Returns the metadata, the tensors' offsets, and the offset of the data. Raises `DamagedFile`."""
+    """Returns metadata, tensor offsets, and the data's offset. Raises `DamagedFile`."""
     length = int.from_bytes(_read(descriptor, 8, 0), "little")
     if length > min(size, _HEADER_BYTES):
         raise DamagedFile("its header is too long")
@@ -127,7 +124,7 @@ def _header(descriptor: int, size: int, layout: Layout, label: Label) -> tuple[d
 
 
 def _first(tensor: dict[str, Any], shape: tuple[int, ...], layout: Layout, size: int) -> int:
-    """Offset of a tensor in the `size` bytes after the header. Raises `DamagedFile`, or a type's own error."""
+    """Offset of a tensor after the header. Raises `DamagedFile`, or a type's own error."""
     first, end = tensor["data_offsets"]
     if tuple(tensor["shape"]) != shape or _DTYPES.get(tensor["dtype"]) != layout.dtype:
         raise DamagedFile("its shapes are not the model's")
@@ -167,8 +164,8 @@ def _shapes(layout: Layout, tokens: int) -> dict[str, tuple[int, int, int]]:
 
 
 def _checksum(part: Tensor) -> int:
-    # CRC-32 per tensor detects every single burst of errors and is several times as fast as a cryptographic hash.
-    # Anyone who can write into the folder owns the documents anyway.
+    # CRC-32 per tensor detects every single burst of errors, several times as fast as a cryptographic hash. A writer to
+    # the folder owns the documents anyway.
     return zlib.crc32(_bytes_of(part))
 
 
@@ -178,7 +175,7 @@ def _bytes_of(part: Tensor) -> memoryview:
 
 
 # --- document_store
-# Keys and values of documents on disk, kept between runs and shared by processes.
+# Documents' states on disk, kept between runs and shared by processes.
 
 log = logging.getLogger(__name__)
 
@@ -186,37 +183,35 @@ _Item = tuple[bytes, DocumentStates, str]  # key, states, generation at the miss
 
 _MISSED = 4096  # most documents being computed: cancelled answers never put theirs
 _WAITING = 2**28  # most bytes in the queue, or one document; more is not written
-_HEADER = 1024, 256  # most bytes of a file besides its numbers: fixed, and per layer
-_KEEP = 0.9  # share of the limit that remains after evictions, so that the folder is listed rarely
+_HEADER = 1024, 256  # bytes of a file besides its numbers, at most: fixed, and per layer
+_KEEP = 0.9  # share of the limit left by evictions, so that listings are rare
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentStoreCounters:
-    """Statistics of a store in this process."""
-
     hits: int = 0
     misses: int = 0
     written: int = 0
     evictions: int = 0
     damaged: int = 0  # untrusted files; each is a miss, too
-    failed: int = 0  # documents that could not be written
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Folder of documents' keys and values, and its limit in bytes."""
+    """Folder of documents' states, and its limit in bytes."""
 
     folder: Path
     limit_bytes: int
 
 
 class DocumentStore:
-    """One file per document, named by its content address; least recently used files go first.
+    """One file per document, named by content address, with least-recently-used eviction.
 
-    Any number of processes may share a folder. A rename under the lock makes a file appear whole. The limit includes
-    unfinished files. Nothing is forced to disk: checksums detect the damage of a power cut. A file removed while
-    another process reads it stays readable there. A failure costs time, never an answer: the document is computed
-    again. One thread uses a store; the store's own thread writes the files.
+    Any number of processes may share a folder. A file appears whole, by a rename under the lock. The limit includes
+    unfinished files. Nothing is forced to disk: checksums detect damage by a power cut. A removed file stays readable
+    for its reader. A failure costs time, never an answer: the document is computed again. One thread uses a store; its
+    own thread writes the files.
     """
 
     def __init__(self, options: StoreOptions, source: str, layout: Layout) -> None:
@@ -261,8 +256,8 @@ class DocumentStore:
     def put(self, key: bytes, states: DocumentStates) -> None:
         """Holds `states`, computed after a miss, until `release`. They must not change.
 
-        Ignores states that were put before or missed too long ago. Also ignores states missed before the store was
-        cleared, even for a cancelled answer.
+        Ignores states put before, missed too long ago, or missed before the store was cleared, even for a cancelled
+        answer.
         """
         generation = self._missed.pop(key, None)
         if generation is None:
@@ -277,7 +272,6 @@ class DocumentStore:
         self._held.append((key, states, generation))
 
     def release(self) -> None:
-        """Writes the held states in the background."""
         if not self._held:
             return
         if self._thread is None:
@@ -288,7 +282,7 @@ class DocumentStore:
         self._held.clear()
 
     def file_bytes(self, tokens: int) -> int:
-        """Most bytes of a file for a document of `tokens` tokens."""
+        """Most bytes of the file for `tokens` tokens."""
         return tokens * self._layout.token_bytes + _HEADER[0] + _HEADER[1] * len(self._layout.layers)
 
     @property
@@ -297,7 +291,7 @@ class DocumentStore:
         return int(_KEEP * self.limit_bytes)
 
     def touch(self, key: bytes) -> None:
-        """Marks the document as used now, even if it was only read from memory."""
+        """Marks the document as used now, also after a read from memory."""
         with suppress(OSError):
             os.utime(self._path(key))
 
@@ -307,7 +301,6 @@ class DocumentStore:
         self._queue.join()
 
     def close(self) -> None:
-        """Writes the waiting documents and ends the thread."""
         self.release()
         if self._thread is not None:
             self._queue.put(None)
@@ -393,7 +386,7 @@ class DocumentStore:
 
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
-    """Statistics of a document cache. A miss in memory may be a hit on `disk`."""
+    """Statistics of a document cache. A miss may be a hit on `disk`."""
 
     hits: int
     misses: int
@@ -404,14 +397,14 @@ class CacheCounters:
 
 
 class DocumentCache:
-    """Least-recently-used document KV in memory, bounded in bytes, keyed by (model identity, token ids).
+    """Least-recently-used document KV in memory, keyed by (model identity, token ids).
 
-    An optional store on disk receives computed states and serves misses. A document starts its row, so its KV depends
-    on the model and its own tokens alone. A hit equals recomputation exactly.
+    An optional store on disk serves misses. A document starts its row, so its KV depends on the model and its own
+    tokens alone. A hit equals recomputation exactly.
     """
 
     def __init__(self, limit_bytes: int, store: DocumentStore | None = None) -> None:
-        """Keeps at most `limit_bytes` of keys and values in memory; 0 keeps none."""
+        """`limit_bytes` limits memory; 0 keeps nothing there."""
         if limit_bytes < 0:
             raise ValueError(f"the document cache's limit must not be negative, got {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
@@ -422,14 +415,12 @@ class DocumentCache:
 
     @staticmethod
     def key(model_identity: str, tokens: Sequence[int]) -> bytes:
-        """The content address of a document."""
         digest = hashlib.sha256(model_identity.encode())
         digest.update(b"\0")
         digest.update(np.asarray(tokens, dtype="<u4").tobytes())
         return digest.digest()
 
     def get(self, key: bytes) -> DocumentStates | None:
-        """Returns the kept states, or None."""
         entry = self._entries.get(key)
         if entry is not None:
             self._hits += 1
@@ -444,28 +435,23 @@ class DocumentCache:
         return states
 
     def put(self, key: bytes, states: DocumentStates) -> None:
-        """Keeps newly computed `states` and evicts the least recently used. They must not change.
-
-        They are written to disk after `release`.
-        """
+        """Keeps new `states`, which must not change. They are written after `release`."""
         self._keep(key, states)
         if self.store is not None:
             self.store.put(key, states)
             self.unwritten = True
 
     def release(self) -> None:
-        """Writes new states to disk in the background, at a time when no answer waits."""
+        """Writes new states in the background, while no answer waits."""
         if self.store is not None:
             self.store.release()
         self.unwritten = False
 
     def flush(self) -> None:
-        """Waits until everything put is on disk or has failed."""
         if self.store is not None:
             self.store.flush()
 
     def close(self) -> None:
-        """Writes the waiting documents and ends the store's thread."""
         if self.store is not None:
             self.store.close()
 
@@ -482,13 +468,13 @@ class DocumentCache:
 
     @property
     def counters(self) -> CacheCounters:
-        """Hits, misses and evictions since the start; current entries and bytes."""
+        """Hits, misses, evictions so far; entries and bytes now."""
         disk = DocumentStoreCounters() if self.store is None else self.store.counters
         return CacheCounters(self._hits, self._misses, self._evictions, len(self._entries), self._bytes, disk)
 
 
 # --- document_states
-# A document's keys and values in transit between two decoders of the same model.
+# A document's states in transit between two decoders of the same model.
 
 _OVER_TOKENS, _OVER_DIMENSIONS = 1, 2  # axes of [kv_heads, tokens, dim]
 
@@ -508,19 +494,19 @@ def pack_states(tokens: Sequence[int], states: DocumentStates) -> bytes:
 
 
 def unpack_states(data: bytes, layout: Layout, vocabulary: int, most_tokens: int) -> tuple[list[int], DocumentStates]:
-    """Token ids and states of the document in `data`. Raises `ProtocolError`."""
+    """Token ids and states in `data`. Raises `ProtocolError`."""
     entries = decode_kv(data, shapes_of(layout), vocabulary, most_tokens)
     restored = tuple((_tensor(key, layout), _tensor(value, layout)) for key, value in entries.layers)
     return list(entries.tokens), restored
 
 
 def largest_states(layout: Layout, tokens: int) -> int:
-    """Most bytes of the payload of a document of `tokens` tokens."""
+    """Most bytes of the payload of `tokens` tokens."""
     return largest_kv(shapes_of(layout), tokens)
 
 
 def shortened(states: DocumentStates, tokens: int) -> DocumentStates:
-    """States of the document's first `tokens` tokens: they depend on no later token."""
+    """States of the first `tokens` tokens: they depend on no later token."""
     return tuple((key[:, :tokens], value[:, :tokens]) for key, value in states)
 
 

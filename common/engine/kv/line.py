@@ -12,14 +12,12 @@ if TYPE_CHECKING:
     from common.engine.kv.memory import KvMemory
 
 
-# Guards the accounts and lines of all memories, so that one decision covers an answer's needs of several. One lock also
-# excludes deadlocks. Held for microseconds, except while chunks return to the system.
+# Guards the accounts and lines of all memories: one decision covers an answer's needs, and one lock excludes deadlocks.
+# Held for microseconds, except while chunks return to the system.
 ACCOUNTS = threading.Lock()
 
 
 class QueuedClaim(Protocol):
-    """A waiting claim, as the memory sees it."""
-
     memories: frozenset[KvMemory]  # it stands in the lines of these
 
     def place(self) -> bool:
@@ -32,13 +30,13 @@ class QueuedClaim(Protocol):
 
 
 def count_waiting(memories: Iterable[KvMemory]) -> int:
-    """Number of waiting claims, each counted once for all its memories."""
+    """Number of waiting claims, each counted once."""
     with ACCOUNTS:
         return len({id(each) for memory in memories for each in memory.line})
 
 
 def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
-    """Grants every claim that is first in all of its lines and fits into free memory.
+    """Grants every claim that is first in its lines and fits into free memory.
 
     Returns the granted claims. The caller holds `ACCOUNTS` and calls them after releasing it.
     """
@@ -55,7 +53,7 @@ def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
 
 
 # --- errors
-# Reasons why there is no memory for an answer's keys and values. Their texts are for users.
+# Reasons for missing memory, with texts for users.
 
 RETRY: Final = 5.0  # seconds until a retry makes sense, after waiting without success
 

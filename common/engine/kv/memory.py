@@ -1,12 +1,12 @@
 """KV memory of running answers: slots in a few large tensors.
 
-An answer's rows take consecutive slots. Rows of several answers lie side by side. A pass reads keys as one view of a
-chunk's tensor, `[slots, kv_heads, capacity, dim]`, without gathering or copying. A row's tokens fill its slot from the
-start. Later positions are never attended to and the next pass overwrites them, so a roll-back is an assignment. One
-path of a token tree is kept: its keys and values move together.
+An answer's rows take consecutive slots, beside other answers' rows. A pass reads keys as one view of a chunk's tensor,
+`[slots, kv_heads, capacity, dim]`, without copying. A row's tokens fill its slot from the start. Later positions are
+never attended to and are overwritten, so a roll-back is an assignment. One path of a token tree is kept: its keys and
+values move together.
 
-The budget counts memory that the system has committed. On a CPU these are the slots written to, elsewhere whole chunks.
-Free slots are reused, and returned to the system when others need their bytes.
+The budget counts committed memory: slots written to on a CPU, whole chunks elsewhere. Free slots are reused, and
+returned to the system when others need their bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ DocumentStates = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys, values, [
 
 
 def states_bytes(states: DocumentStates) -> int:
-    """Bytes of a document's keys and values."""
     return sum(part.numel() * part.itemsize for layer in states for part in layer)
 
 
@@ -61,8 +60,6 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape, type and device of a model's KV cache."""
-
     layers: tuple[LayerShape, ...]
     dtype: torch.dtype
     torch_device: torch.device
@@ -77,12 +74,12 @@ class Layout:
 # --- chunk
 # Slots of KV memory that share tensors, and their committed memory.
 #
-# On a CPU the system commits memory at the first write to a slot, and free slots can return theirs. Elsewhere a chunk
-# is allocated as a whole.
+# On a CPU the system commits a slot at its first write, and free slots can return their memory. Elsewhere a chunk is
+# allocated as a whole.
 
 
 class SlotChunk:
-    """Slots of one capacity: one tensor `[slots, kv_heads, capacity, dim]` per layer, keys and values.
+    """Slots of one capacity: tensors `[slots, kv_heads, capacity, dim]` per layer, once allocated.
 
     `lazy`: the system commits memory at the first write to a slot.
     """
@@ -120,7 +117,7 @@ class SlotChunk:
         return None
 
     def cost(self, start: int, rows: int) -> int:
-        """Slots that `committed` grows by if `rows` slots from `start` on are taken."""
+        """Growth of `committed` if `rows` slots from `start` on are taken."""
         return self._written[start : start + rows].count(False) if self._lazy else 0
 
     def take(self, start: int, rows: int) -> None:
@@ -131,7 +128,7 @@ class SlotChunk:
         self.free[start : start + rows] = [True] * rows
 
     def widen(self, slots: int) -> None:
-        """Adds free slots to a chunk that is not allocated yet."""
+        """The chunk must not be allocated yet."""
         self.free += [True] * slots
         self._written += [False] * slots
 
@@ -164,10 +161,10 @@ class SlotChunk:
                 self._written[slots[0] : slots[-1] + 1] = [False] * len(slots)
 
     def _zeros(self, shape: tuple[int, ...], maps: list[mmap.mmap]) -> torch.Tensor:
-        """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
+        """Zeros: attention multiplies masked columns by 0, and 0 * NaN is NaN.
 
-        On a CPU, pages of an anonymous mapping take no memory before the first write. Allocators would reuse freed
-        memory and write the zeros.
+        On a CPU, an anonymous mapping takes no memory before the first write. An allocator would write zeros to reused
+        memory.
         """
         dtype = self._layout.dtype
         if not self._lazy:
@@ -185,17 +182,17 @@ def _discard(mapping: mmap.mmap, start: int, stop: int) -> None:
 
 # --- memory
 
-CHUNK_SLOTS: Final = 64  # slots per tensor where memory is committed at the first write
-BLOCK_SLOTS: Final = 16  # most slots elsewhere, unless one answer has more rows;
+CHUNK_SLOTS: Final = 64  # slots per tensor with lazy memory
+BLOCK_SLOTS: Final = 16  # most slots otherwise, unless one answer has more rows;
 SPARE_SHARE: Final = 8  # there, spare slots take at most this part of the free memory,
 SPARE_BYTES: Final = 2**28  # and at most this many bytes
 GPU_SHARE: Final = 4  # the part of a GPU's free memory left to passes: a quarter
 SMALLEST_CAPACITY: Final = 64  # tokens
-LONGEST_WAIT: Final = 60.0  # seconds for memory; as long as a request waits in the queue
+LONGEST_WAIT: Final = 60.0  # seconds for memory, equal to a request's longest wait in the queue
 
 
 def slot_capacity(tokens: int, max_context: int) -> int:
-    """Slot size for a row of `tokens` tokens: 64, 96, 128, 192, ..., at most `max_context`.
+    """Slot size for `tokens` tokens: 64, 96, 128, 192, ..., at most `max_context`.
 
     Few sizes, so that rows of different answers share a chunk.
     """
@@ -207,7 +204,7 @@ def slot_capacity(tokens: int, max_context: int) -> int:
 
 
 def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
-    """The limit `kv_bytes`, reduced on a GPU to the memory available to this process.
+    """Reduces `kv_bytes` on a GPU to the memory available to this process.
 
     So answers wait for each other instead of failing.
     """
@@ -238,7 +235,6 @@ class Rows:
         self.query = 0  # number of these that are the query
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(self.starts)
 
     @property
@@ -248,14 +244,13 @@ class Rows:
 
     @property
     def context(self) -> int:
-        """Tokens in the longest row."""
         return max(self.starts) + self.fed
 
     @torch.inference_mode()
     def fill(self, row: int, states: DocumentStates, behind: int = 0) -> None:
-        """Copies a document's keys and values, `[kv_heads, tokens, dim]` per layer, into a row.
+        """Copies a document's states, `[kv_heads, tokens, dim]` per layer, into a row.
 
-        They follow the row's first `behind` tokens and end its document part.
+        They follow the first `behind` tokens and end the document part.
         """
         slot, stop = self.start + row, behind + states[0][0].shape[1]
         for layer, (key, value) in enumerate(states):
@@ -284,10 +279,10 @@ class Rows:
 
     @torch.inference_mode()
     def keep(self, fed: int, path: Sequence[int]) -> None:
-        """Keeps the nodes `path` of a tree read after `fed` tokens, and drops the rest.
+        """Keeps the nodes `path` of a tree read after `fed` tokens; drops the others.
 
         Keys include their positions, so a path from the root can move together: O(path). Raises `ValueError` for
-        missing nodes or nodes not in increasing order.
+        missing or unordered nodes.
         """
         nodes = self.fed - fed
         if fed < 0 or any(not before < place < nodes for before, place in pairwise((-1, *path))):
@@ -302,7 +297,6 @@ class Rows:
         self.fed = fed + len(path)
 
     def check_room(self, tokens: int) -> None:
-        """Raises `ContextError` unless `tokens` more fit into every row."""
         needed = self.context + tokens
         if needed > self.chunk.capacity:
             raise ContextError(
@@ -314,8 +308,6 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Rows needed of one memory, with room for `tokens` tokens each."""
-
     memory: KvMemory
     rows: int
     tokens: int
@@ -348,7 +340,6 @@ class KvMemory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of taken slots."""
         return self._used
 
     @property
@@ -357,7 +348,6 @@ class KvMemory:
         return sum(self._bytes(chunk.committed, chunk.capacity) for chunk in self._chunks)
 
     def needed_bytes(self, rows: int, tokens: int) -> int:
-        """Bytes of `rows` rows of up to `tokens` tokens."""
         return self._bytes(rows, slot_capacity(tokens, self._max_context))
 
     def take(self, rows: int, tokens: int) -> Rows:
@@ -379,7 +369,7 @@ class KvMemory:
         return placed[0]
 
     def allocate(self, rows: Rows) -> None:
-        """Makes placed rows usable, on the thread that owns the decoder.
+        """Allocates placed rows, on the decoder's thread.
 
         Raises `KvAllocationError`; the caller must then give the rows back.
         """
@@ -392,7 +382,7 @@ class KvMemory:
             rows.chunk.allocate()
 
     def give_back(self, rows: Rows) -> None:
-        """Frees the slots of `rows` and serves the waiting claims. `rows` must not be used afterwards."""
+        """Frees `rows`, which must not be used afterwards, and serves waiting claims."""
         with ACCOUNTS:
             self.free([rows])
             served = grant_claims({self})
@@ -417,7 +407,7 @@ class KvMemory:
         return placed
 
     def free(self, placed: Sequence[Rows]) -> None:
-        """Frees slots. The caller holds `ACCOUNTS`."""
+        """The caller holds `ACCOUNTS`."""
         for rows in placed:
             chunk = rows.chunk
             chunk.give_back(rows.start, len(rows))
@@ -464,7 +454,7 @@ class KvMemory:
             chunk.shed()
 
     def _widen(self, chunk: SlotChunk) -> None:
-        """Adds slots for other answers' rows to a new chunk, within a small part of the free memory."""
+        """Adds slots for other answers to a new chunk, from a small part of the free memory."""
         spare = SPARE_BYTES
         if self.limit_bytes is not None:
             spare = min(spare, (self.limit_bytes - self.committed_bytes) // SPARE_SHARE)
@@ -475,17 +465,17 @@ class KvMemory:
 
 
 # --- claims
-# A claim of the KV memory that an answer's jobs need, of all models: granted as a whole or not at all.
+# A claim of all KV memory that an answer's jobs need, of all models: granted as a whole or not at all.
 #
-# A waiting claim stands in the line of each memory that it needs, in one global order, and has no memory. The oldest
-# claim is first in each of its lines, so it waits only for claims already granted: there is no deadlock. No claim
-# overtakes an older one, so a large claim gets its turn.
+# A waiting claim stands in line for each memory, in one global order, and has none. The oldest claim is first in each
+# of its lines, so it waits only for granted claims: there is no deadlock. No claim overtakes an older one, so a large
+# claim gets its turn.
 
 Wake = Callable[[], None]
 
 
 class Claim:
-    """The memory of one answer; `parts` are its jobs', in the order of the needs.
+    """The memory of one answer; `parts` are in the order of the needs.
 
     From any thread.
     """
@@ -509,7 +499,6 @@ class Claim:
 
     @property
     def waited(self) -> float:
-        """Seconds in line so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     def withdraw(self) -> None:
@@ -543,7 +532,7 @@ class Claim:
 
 
 class Reservation:
-    """One job's part of a claim, taken on the thread that owns the memory's decoder."""
+    """One job's part of a claim, taken on the decoder's thread."""
 
     __slots__ = ("_claim", "_taken", "left", "need", "placed", "wake")
 
@@ -557,13 +546,12 @@ class Reservation:
 
     @property
     def waited(self) -> float:
-        """Seconds that the claim has waited in line."""
         return self._claim.waited
 
     def rows(self, wake: Wake) -> Rows | None:
         """Returns the empty rows, or None while the claim waits.
 
-        `wake` is called, from any thread, when the wait is over. Raises `KvWaitError` after too long a wait, and
+        Any thread calls `wake` when the wait is over. Raises `KvWaitError` after too long a wait, and
         `KvAllocationError`.
         """
         with ACCOUNTS:
@@ -579,7 +567,7 @@ class Reservation:
         return self.placed
 
     def leave(self) -> None:
-        """Gives the rows back, or leaves the line. The rows must not be used afterwards."""
+        """Gives the rows back, or leaves the line. They must not be used afterwards."""
         self._end(even_if_taken=True)
 
     def drop(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import filelock
 
 SUFFIX = ".safetensors"
-LAST_WRITER = "last-writer"  # the process that changed the folder last; it knows the folder's size
+LAST_WRITER = "last-writer"  # the process that changed the folder last; it has the folder's size
 GENERATION = "generation"  # changes with every `clear_store`
 
 _LOCK = "writer.lock"
@@ -22,9 +22,9 @@ _PATIENCE = 30.0  # seconds for the lock; a writer holds it for one document
 
 
 def clear_store(folder: Path) -> int:
-    """Removes all documents from the store in `folder`, including those being computed.
+    """Removes all documents, including those being computed. Returns the number of files.
 
-    Returns the number of files. Raises `OSError`.
+    Raises `OSError`.
     """
     if not folder.is_dir():
         return 0
@@ -52,7 +52,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yields last use in nanoseconds, size in bytes and path of every document's file."""
+    """Yields last use in nanoseconds, size in bytes and path of every document."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(SUFFIX):
@@ -68,7 +68,7 @@ def write_note(path: Path, text: str) -> None:
 
 
 def read_note(path: Path) -> str:
-    """Content of a note; empty if there is none."""
+    """Returns an empty text without a note."""
     try:
         return path.read_text("ascii")
     except (OSError, UnicodeDecodeError):

@@ -70,7 +70,7 @@ def _check_quantisation(name: str, config: PreTrainedConfig) -> None:
 
 
 def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:
-    """Raises `ModelError` if a stored tensor names a module with weights but no such parameter.
+    """Raises `ModelError` if a module with weights lacks a stored tensor's parameter.
 
     Examples are a bias that the configuration lacks, or scales of quantised numbers. As in Transformers, tensors of
     missing modules are ignored.
@@ -96,7 +96,6 @@ def _own_tensors(module: nn.Module) -> set[str]:
 
 
 def class_of(config: PreTrainedConfig) -> str:
-    """The model class that `config` names."""
     return ", ".join(config.architectures or []) or str(config.model_type)
 
 
@@ -106,7 +105,7 @@ def _is_encoder(config: PreTrainedConfig) -> bool:
 
 
 def shortest_window(config: PreTrainedConfig) -> int:
-    """The shortest declared window of any layer, in tokens; 0 without one."""
+    """The shortest declared window in tokens, or 0."""
     layers = DynamicCache(config=config).layers
     return min((layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)), default=0)
 

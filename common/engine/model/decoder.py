@@ -53,8 +53,8 @@ _PASSES = 5  # version of the computation
 def numbers_source(model: PreTrainedModel, identity: str) -> str:
     """Names the exact bits that `model` computes in this process, as far as known.
 
-    Includes every weight, and whatever orders the sums: hardware, library versions, threads. `identity` alone is only a
-    sample. Reads all weights once, several GB per second.
+    Includes all weights, whereas `identity` is a sample. Also includes whatever orders the sums: hardware, library
+    versions, threads. Reads several GB per second.
     """
     place = next(weight.device for weight in model.parameters() if not weight.is_meta)
     digest = hashlib.sha256(f"{identity} {_PASSES}".encode())
@@ -79,8 +79,8 @@ DOCUMENT_CACHE_BYTES = 512 * 2**20
 class Decoder:
     """A decoder-only Transformers model over KV memory.
 
-    One thread owns a decoder and alone takes, feeds and crops rows. `interrupt` is polled before every decoder layer,
-    and may read another thread's flag. On a GPU it only saves layers that are not enqueued yet.
+    One thread owns a decoder and alone takes, feeds and crops rows. `interrupt` is polled before every layer, and may
+    read another thread's flag. On a GPU it only saves layers that are not enqueued yet.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Decoder:
     ) -> None:
         """Takes over a loaded model. Raises `ModelError` if packed passes change its results.
 
-        `proofs` is the folder of proofs about models on this machine.
+        `proofs` is a folder.
         """
         self._model = loaded.model
         self._cache_keyword = cache_keyword(loaded.model)
         self.architecture = type(loaded.model).__name__
-        # The check's documents are not the user's: they are neither cached nor counted.
+        # The check's documents are neither cached nor counted.
         self._documents, self._source = DocumentCache(0), ""
         self.tokenizer = loaded.tokenizer
         self.torch_device = loaded.torch_device
@@ -119,7 +119,7 @@ class Decoder:
         if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
             blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
             order_products(loaded.model, blocks, pack=loaded.streamed is None and can_pack())
-            # Products with codes need no blocks, and plain layers among them make their own.
+            # Products with codes need no blocks, and plain layers make their own.
             self._blocks = ANY_ROWS if loaded.coded and all_in_layers(loaded.model) else blocks
             if ShortPass.serves(loaded, self.layout):
                 self._short = ShortPass(loaded, self.layout)
@@ -157,13 +157,13 @@ class Decoder:
     ) -> Decoder:
         """Loads a local folder or Hub id; `tokenizer` is another folder or id.
 
-        `document_cache_bytes` limits documents' keys and values in memory, `document_store` those on disk. `kv_bytes`
-        limits the states of running answers (None: unlimited). With `streaming`, all of these and the weights share a
-        budget. Layers beyond it are read in every pass. That needs a CPU and `kv_bytes`. `weights` stay as stored, or
-        are rounded to eight or four bits.
+        `document_cache_bytes` limits documents' states in memory, `document_store` those on disk, `kv_bytes` those of
+        running answers (None: unlimited). With `streaming`, all of these and the weights share a budget. Every pass
+        then reads the layers beyond it. That needs a CPU and `kv_bytes`. `weights` stay as stored, or are rounded to
+        eight or four bits.
 
-        Reads only safetensors and runs no code of a checkpoint. `threads` sets PyTorch's threads for the whole process.
-        Raises `ModelError` for a model that
+        Reads only safetensors and runs no code of a checkpoint. `threads` is for the whole process. Raises `ModelError`
+        for a model that
 
         * is missing or not decoder-only,
         * has layers without attention, or with an unsupported one,
@@ -191,11 +191,10 @@ class Decoder:
 
     @property
     def document_cache(self) -> DocumentCache:
-        """The documents' keys and values kept between requests, with counters."""
         return self._documents
 
     def close(self) -> None:
-        """Writes documents that wait for the disk, and ends all threads."""
+        """Writes waiting documents and ends all threads."""
         self._documents.close()
         if self._attention is not None:
             self._attention.close()
@@ -204,17 +203,14 @@ class Decoder:
 
     @property
     def threads(self) -> int:
-        """Threads of a pass on a CPU."""
         return torch.get_num_threads()
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the computation."""
         return self.layout.dtype
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of keys and values per token and row."""
         return self.layout.token_bytes
 
     # --- passes
@@ -225,12 +221,12 @@ class Decoder:
     ) -> Tensor:
         """Runs one pass over `feeds` and extends their rows.
 
-        Each feed has its own rows, or its own positions in them. Returns float32 logits `[logits, vocabulary]` in the
-        order of feeds, rows and tokens. Raises `Preempted` if `interrupt()` was true, `ContextError` for too many
-        tokens, `ValueError` for unknown ids. Then no rows have changed.
+        Each feed has its own rows, or its own positions in them. Returns float32 `[logits, vocabulary]` in order of
+        feeds, rows and tokens. Raises `Preempted` if `interrupt()` was true, `ContextError` for too many tokens,
+        `ValueError` for unknown ids. Then no rows have changed.
 
-        While a streamed layer is not loaded, calls `waiting` on this thread until it returns False. `waiting` does
-        useful work for a moment, such as another decoder's step. Raises `ModelError` if a layer can't be read.
+        While a streamed layer is missing, calls `waiting` on this thread until it returns False, for useful work such
+        as another decoder's step. Raises `ModelError` if a layer can't be read.
         """
         if not feeds:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
@@ -269,7 +265,7 @@ class Decoder:
         return logits[0, -1, : self.vocabulary].float()
 
     def _plain(self, tokens: Tensor, cache: Cache, positions: Tensor) -> None:
-        """A pass with the class's own attention, over tokens `[1, n]` at positions `[1, n]`."""
+        """A pass with the class's own attention, over tokens and positions `[1, n]`."""
         with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
             self._run(tokens, cache, positions, torch.zeros(1, dtype=torch.int64, device=self.torch_device))
 
@@ -294,11 +290,10 @@ class Decoder:
         interrupt: Interrupt | None = None,
         given: Mapping[int, DocumentStates] | None = None,
     ) -> tuple[Rows, Tensor]:
-        """Starts an answer: one row `[document][query]` per document, with room for `reserve` tokens.
+        """Starts an answer: one row `[document][query]` per document, with `reserve` tokens of room.
 
-        Returns the rows and float32 logits `[docs, vocabulary]` at the last query token. Known documents come from the
-        cache with the same numbers. The states `given` for rows are used but not cached. Raises as `take_rows` and
-        `forward` do.
+        Returns the rows and float32 logits `[docs, vocabulary]` at the last query token. Cached documents have the same
+        numbers. The states `given` for rows are not cached. Raises as `take_rows` and `forward` do.
         """
         rows = self.take_rows(documents, query, reserve)
         try:
@@ -335,7 +330,7 @@ class Decoder:
 
     @torch.inference_mode()
     def prefill(self, document: Sequence[int]) -> bool:
-        """Computes a document's states ahead of use and writes them to disk. Returns False if known.
+        """Computes a document's states and writes them to disk. Returns False if known.
 
         `document_cache.counters` shows failed writes. Raises `ContextError` for too many tokens, `ValueError` for none
         or unknown ids.
@@ -359,7 +354,7 @@ class Decoder:
 
     @torch.inference_mode()
     def keep_document(self, document: Sequence[int], states: DocumentStates) -> None:
-        """Caches a document's computed keys and values. They must not change afterwards."""
+        """Caches a document's states. They must not change afterwards."""
         self._documents.put(DocumentCache.key(self._source, document), states)
 
     def _compute_document(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
@@ -379,7 +374,6 @@ class Decoder:
         return self.rotation.moved(states, by)
 
     def check_ids(self, tokens: Sequence[int]) -> None:
-        """Raises `ValueError` for ids outside of the vocabulary."""
         for token in tokens:
             if not 0 <= token < self.vocabulary:
                 raise ValueError(f"token id {token} is not in the vocabulary of {self.vocabulary}")
@@ -411,18 +405,17 @@ def cache_keyword(model: PreTrainedModel) -> str:
 
 
 # --- configured
-# The decoder of a role's settings.
 
 log = logging.getLogger(__name__)
 
 
 def kv_limit(kv_bytes: int | None) -> int:
-    """Bytes for running answers' keys and values: `kv_bytes`, or a share of all memory."""
+    """Bytes for running answers' states: `kv_bytes`, or a share of all memory."""
     return kv_bytes or memory().total // KV_SHARE
 
 
 def threads_of(shares_machine: bool) -> int:
-    """Default threads of a daemon: torch's number, or half of it on a shared machine."""
+    """Default threads of a daemon; half of torch's on a shared machine."""
     return max(1, _found_threads() // 2) if shares_machine else _found_threads()
 
 
@@ -434,7 +427,7 @@ def _found_threads() -> int:
 def model_place(model: str, models: Path, startup: Startup | None = None, converted: bool = False) -> str:
     """Folder or Hub id of a model, which may be a name in `models`.
 
-    Imports a GGUF file into `models`. With `converted` the folder has plain weights. Raises `ModelError`.
+    Imports a GGUF file. With `converted` the folder has plain weights. Raises `ModelError`.
     """
     if (folder := place_of(model, models)) is not None:
         source = source_of(folder) if converted else None

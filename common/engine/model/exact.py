@@ -1,8 +1,8 @@
-"""Attention on a CPU that sums in one fixed order, whatever else a pass computes.
+"""Attention on a CPU that sums in one fixed order in every pass.
 
 Library kernels choose the order by the number of queries and keys. So a token's last bits differ between a step, a
-prompt, a chunk and a tree. Here every token takes its keys one after the other. Its bits depend on its query and on the
-visible keys and values alone.
+prompt, a chunk and a tree. Here every token takes its keys in sequence. Its bits depend on its query and the visible
+keys and values alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from common.sampling.compiled import compiled
 
 @dataclass(frozen=True, slots=True)
 class KeyWindow:
-    """The keys read, from column `first` on, and the part that each token sees."""
+    """The keys read, from column `first` on, and each token's mask."""
 
     first: int
     mask: Tensor | None = None  # additive, [rows, 1, query, columns]
@@ -98,8 +98,8 @@ def _written_out(
 # --- tree
 # Trees of tokens after a row's content: alternatives that one pass reads together (EdgeLLM §III-B, SpecInfer).
 #
-# A token's column is the row's base plus its index in the tree. Its position is the base plus its depth. It sees the
-# tokens before the base, its ancestors and itself.
+# A token's column is the row's base plus its index, its position the base plus its depth. It sees the tokens before the
+# base, its ancestors and itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Tree:
 
 
 def tree_of(parents: Sequence[int]) -> Tree | None:
-    """The tree in which token i follows `parents[i]` or the `ROOT`; None for a chain.
+    """The tree in which token i follows `parents[i]` or `ROOT`; None for a chain.
 
     Raises `ValueError` for a token before its parent.
     """
@@ -147,7 +147,6 @@ class Sight:
 
     @property
     def first(self) -> int:
-        """The first column that any token sees."""
         return int(self.lows.min())
 
     @property
@@ -262,7 +261,6 @@ class OrderedAttention:
 
 
 def bits_of(tensor: Tensor) -> NDArray[Any]:
-    """The memory of a tensor as integers."""
     bits: NDArray[Any] = tensor.view(torch.uint16 if tensor.itemsize == 2 else torch.uint32).numpy()
     return bits
 
@@ -285,7 +283,7 @@ def _attend_tasks(
     first: int,
     last: int,
 ) -> None:
-    """Computes tasks `first` to before `last`: a block of one row's tokens, for heads that share a key."""
+    """Each task is a block of one row's tokens, for heads that share a key."""
     count = lows.shape[1]
     shared, columns, dim = keys.shape[1:]
     value_dim = values.shape[3]
@@ -353,7 +351,7 @@ def _attend_tasks(
 
 
 def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], products: NDArray[np.float32]) -> None:
-    """Products of `query` [dim] and each key of `tile` [dim, _TILE], dimension by dimension."""
+    """`query` is [dim], `tile` [dim, _TILE]."""
     for key in range(_TILE):
         products[key] = _FLOAT(0.0)
     dim = len(query)
@@ -370,7 +368,7 @@ def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], produc
 
 
 def _make_exponentials(powers: NDArray[np.float32], count: int, octaves: NDArray[np.int32]) -> None:
-    """Replaces the first `count` of `powers`, none above 0, by their exponentials. Overwrites `octaves`."""
+    """Replaces the first `count` of `powers`, none above 0. Overwrites `octaves`."""
     whole = octaves.view(np.float32)
     for place in range(count):
         power = max(powers[place], _LEAST)
@@ -378,7 +376,7 @@ def _make_exponentials(powers: NDArray[np.float32], count: int, octaves: NDArray
         rest = (power - octave * _LN2_HIGH) - octave * _LN2_LOW
         series = (((_TERMS[4] * rest + _TERMS[3]) * rest + _TERMS[2]) * rest + _TERMS[1]) * rest + _TERMS[0]
         powers[place] = (series * rest * rest + rest) + _FLOAT(1.0)
-        octaves[place] = (np.int32(octave) + np.int32(127)) << np.int32(23)  # the bits of 2 ** octave
+        octaves[place] = (np.int32(octave) + np.int32(127)) << np.int32(23)
     for place in range(count):
         powers[place] = powers[place] * whole[place]
 
@@ -391,7 +389,7 @@ def _weigh_products(
     sink: np.float32,
     octaves: NDArray[np.int32],
 ) -> np.float32:
-    """Turns the first `count` products into weights in place. Returns their sum. Overwrites later numbers."""
+    """Turns products into weights in place. Returns their sum. Overwrites later numbers."""
     padded = (count + _LANES - 1) // _LANES * _LANES
     for rank in range(count):
         own[rank] = own[rank] * scaling
@@ -419,7 +417,7 @@ def _weigh_products(
 
 
 def _add_values(weights: NDArray[np.float32], values: NDArray[np.float32], sums: NDArray[np.float32]) -> None:
-    """Adds `values` [keys, value_dim] to `sums` [value_dim], key by key."""
+    """Adds `values` [keys, value_dim] to `sums` [value_dim], in order."""
     keys, size = values.shape
     for key in range(0, keys - keys % 4, 4):
         one, two, three, four = weights[key], weights[key + 1], weights[key + 2], weights[key + 3]
@@ -434,7 +432,7 @@ def _add_values(weights: NDArray[np.float32], values: NDArray[np.float32], sums:
 
 
 def _store_result(sums: NDArray[np.float32], total: np.float32, shift: np.uint32, output: NDArray[Any]) -> None:
-    """Writes the quotients as float32 bits, or rounded to the nearest bfloat16."""
+    """Writes quotients as float32 bits, or rounded to bfloat16."""
     for number in range(len(sums)):
         sums[number] = sums[number] / total
     bits = sums.view(np.uint32)
@@ -456,13 +454,13 @@ _attend = compiled(_attend_tasks, without_gil=True)
 
 
 # --- products
-# Linear layers on a CPU in bfloat16 whose rows have the same bits, whatever other rows are in the product.
+# Linear layers on a CPU in bfloat16 whose rows have the same bits in any product.
 #
 # oneDNN chooses a kernel, and so the order of sums, by the number of rows. A single row has its own kernel. On a CPU
-# with matrix units (AMX) many other numbers do, too. So no product has a single row, and with matrix units every
-# product has a block of rows, the last one padded.
+# with matrix units (AMX) many numbers do. So no product has a single row, and with matrix units every product has a
+# whole block, the last one padded.
 #
-# A product of few rows takes as long as laying out its weights for the kernel. That is done once, at loading.
+# For few rows, laying out the weights takes as much time as the product. So it happens once, at loading.
 
 _PRODUCTS_BLOCK: Final = 32  # rows: more would slow down steps, fewer would slow down prompts
 _EVERYTHING: Final = 2**62
@@ -478,7 +476,6 @@ class RowBlocks:
     most: int = _EVERYTHING
 
     def padding(self, rows: int) -> int:
-        """Rows missing to the next multiple."""
         return -rows % self.unit
 
     def multiplied(self, multiply: _Multiply, rows: Tensor) -> Tensor:
@@ -508,8 +505,7 @@ def can_pack() -> bool:
 def order_products(model: nn.Module, blocks: RowBlocks, pack: bool) -> None:
     """Makes the linear layers of `model` multiply in `blocks`.
 
-    With `pack`, weights are laid out for the kernel and their parameters become empty. A weight shared with an
-    embedding then takes memory twice.
+    With `pack`, the kernel's layout replaces the parameters. A weight shared with an embedding then takes memory twice.
     """
     for layer in model.modules():
         if type(layer) not in (nn.Linear, Conv1D) or has_codes(layer):

@@ -1,7 +1,7 @@
 """Checks a model's files before any library reads them: ordinary, bounded, without code.
 
-The files come from strangers. Transformers and sentence-transformers read names of classes, files and code from them.
-Anything not known to be harmless is refused here. Needs no torch.
+The files come from strangers. Libraries read names of classes, files and code from them. Anything not known to be
+harmless is refused. Needs no torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PASSED_OVER = frozenset({".git", ".cache"})
 def check_files(folder: Path, decoder: bool = False) -> None:
     """Checks everything that loading the model in `folder` may read. Raises `ModelError`.
 
-    The files of a `decoder` may name their own code if Transformers has classes of the same names. Those are used.
+    A `decoder` may name its own code if Transformers has classes of the same names, which are then used.
     """
     home, code = _home(folder), list[tuple[Path, Any]]()
     for count, entry in enumerate(_entries(folder)):
@@ -120,7 +120,7 @@ def _model_type(folder: Path) -> str | None:
 
 
 def _checked(path: Path, home: Path) -> Iterator[Any]:
-    """Yields the classes of an `auto_map`, for a later check, and checks everything else about a file."""
+    """Yields an `auto_map`'s classes for a later check; checks everything else."""
     if not _leads_into(path, home):
         raise ModelError(f"{path}: a link out of the model's folder; put a copy there")
     try:
@@ -158,7 +158,7 @@ def _checked_settings(path: Path) -> Iterator[Any]:
 
 
 def _is_native(kind: str, classes: Any) -> bool:
-    """Whether Transformers has the configuration and decoder that an `auto_map` names.
+    """Whether Transformers has the classes of an `auto_map`.
 
     A tokenizer's class does not count: its files are followed exactly.
     """
@@ -176,7 +176,7 @@ def _is_native(kind: str, classes: Any) -> bool:
 
 
 def named_values(settings: Any) -> Iterator[tuple[str, Any]]:
-    """Every value of a parsed JSON file with its name; list items under the list's name."""
+    """Every value of a parsed JSON file; list items under the list's name."""
     pending: list[tuple[str, Any]] = [("", settings)]
     while pending:
         key, value = pending.pop()
@@ -195,7 +195,7 @@ def _check_shards(path: Path, index: Any) -> None:
 
 
 # --- safetensors_header
-# The header of a safetensors file, checked against the file's size. Needs no torch.
+# The header of a safetensors file, checked against its size. Needs no torch.
 
 _HEADER_BYTES = 2**25  # a thousand tensors have about 100 KB
 _MOST_DIMENSIONS = 8  # of a tensor; models have up to five, in convolutions over time and space
@@ -264,7 +264,7 @@ def _stored(tensor: Any, start: int) -> StoredTensor:
     shape, (first, last) = tuple(tensor["shape"]), tensor["data_offsets"]
     if len(shape) > _MOST_DIMENSIONS or any(type(number) is not int for number in (*shape, first, last)):
         raise ValueError("a shape or a place is none")
-    # At most two four-bit numbers per byte: a shape can't exceed its data.
+    # At most two numbers per byte: a shape can't exceed its data.
     sizes = all(0 <= size < _SAFETENSORS_HEADER_LARGEST for size in shape)
     if not sizes or not 0 <= first <= last or prod(shape) > 2 * (last - first):
         raise ValueError("a shape does not fit its data")
@@ -281,8 +281,8 @@ _INDEX = "model.safetensors.index.json"
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of the model in `folder`: one, or those in its index.
 
-    Other files, such as an earlier release's shards, don't belong to the model. Empty without any. Raises `ModelError`
-    for an invalid index and for missing files.
+    Ignores others, such as an earlier release's shards. Empty without any. Raises `ModelError` for an invalid index and
+    missing files.
     """
     if (folder / _WHOLE).is_file():
         return [folder / _WHOLE]
@@ -300,10 +300,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 # --- declared_sizes
-# Checks, before memory is taken, that a model's configuration requests no more than its weights can fill.
+# Checks, before memory is taken, that a configuration requests no more than its weights can fill.
 #
-# Reads JSON and safetensors headers; needs no torch. `loading.check_numbers` checks the rest on a model without
-# storage.
+# Reads JSON and headers; needs no torch. `loading.check_numbers` checks the rest on a model without storage.
 
 DECODER_POSITIONS = 2**24
 ENCODER_POSITIONS = 2**18
@@ -362,7 +361,7 @@ def check_sizes(path: Path, stored: StoredWeights | None, positions: int) -> Non
 
 
 def _most(key: str, stored: StoredWeights | None, positions: int) -> int | None:
-    """The largest value of a setting with this name, or None if it is no size."""
+    """The largest value of a setting, or None if it is no size."""
     if _POSITIONS.search(key):
         return positions
     if _LAYERS.search(key):

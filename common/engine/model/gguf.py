@@ -1,7 +1,7 @@
-"""Models in GGUF files, imported once into a folder that one user's daemons share.
+"""Models in GGUF files, imported once into a folder that a user's daemons share.
 
-The folder gets settings and tokenizer. The weights stay in the file and are read at each start. They become bfloat16
-safetensors only if Transformers needs another layout (experts of a mixture, GPT-2's matrices) or layers are streamed.
+The folder gets settings and tokenizer. The weights stay in the file. They become bfloat16 safetensors only if
+Transformers needs another layout (experts of a mixture, GPT-2's matrices) or layers are streamed.
 """
 
 from __future__ import annotations
@@ -97,21 +97,19 @@ def source_of(folder: Path) -> WeightSource | None:
 
 
 def unread_type(path: Path, tensor: str, kind: str) -> str:
-    """The sentence about an unsupported number type."""
     return f"{path}: {tensor} is of type {kind}, which is not read here; get the model as Q4_K_M, Q8_0 or F16"
 
 
 def is_gguf(model: str) -> bool:
-    """Whether `model` names a GGUF file, not a folder or a Hub id."""
     return model.lower().endswith(SUFFIX)
 
 
 def imported(file: Path, models: Path, startup: Startup | None = None, converted: bool = False) -> Path:
     """The folder below `models` for a GGUF file, imported if needed. Raises `ModelError`.
 
-    Reads both completely when the import exists; otherwise takes some seconds. With `converted`, writes the weights as
-    bfloat16, in 10 to 30 s for 135M parameters. `startup` shows the progress. A damaged import is made again. Of
-    several processes, one does the work.
+    Reads both completely; an import takes some seconds more. With `converted`, writes bfloat16 weights in 10 to 30 s
+    per 135M parameters and reports progress to `startup`. A damaged import is made again. Of several processes, one
+    does the work.
     """
     file = expanded(file)
     digest = _digest(file)
@@ -162,7 +160,7 @@ def damaged_files(folder: Path) -> list[str]:
 
 
 def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
-    """Size and digest of each file. Raises the errors of an invalid manifest, and `ModelError` for an older one."""
+    """Size and digest of each file. Raises an invalid manifest's errors, and `ModelError` for an older one."""
     stated = json.loads((folder / MANIFEST).read_text())
     if stated.get("conversion") != CONVERSION:
         raise ModelError(f"{folder}: was imported by another release; name the .gguf file, and it is imported again")
@@ -171,7 +169,7 @@ def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def _is_whole(folder: Path, file: Path) -> bool:
-    """Whether an undamaged import of `file` exists; reads every byte."""
+    """Reads every byte of the import."""
     if not is_complete(folder):
         return False
     try:
@@ -201,7 +199,7 @@ def _import_lock(models: Path, startup: Startup) -> Iterator[None]:
 
 
 def _clear(models: Path) -> None:
-    """Removes the remains of killed imports. The caller holds the lock, so none is running."""
+    """Removes remains of killed imports. The caller holds the lock."""
     for left in models.glob(f"{_WORK}*"):
         log.info("removing what an import left that was not finished")
         shutil.rmtree(left, ignore_errors=True)
@@ -227,7 +225,7 @@ def _import(file: Path, digest: str, folder: Path, startup: Startup, converted: 
 
 
 def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
-    """Runs a conversion. Returns its stdout and exit code. Progress comes on stderr."""
+    """Returns stdout and exit code. Progress comes on stderr."""
     work = "importing the model, once"
     startup.at(work)
     shown = sys.stderr is not None and sys.stderr.isatty() and not log.isEnabledFor(logging.INFO)  # a person waits
@@ -264,7 +262,7 @@ def _digest(file: Path) -> str:
 
 
 # --- gguf_tokenizer
-# A GGUF file's tokenizer: rules and tokens that Transformers omits, or that its releases treat differently.
+# A GGUF file's tokenizer: rules and tokens that Transformers omits or that its releases treat differently.
 #
 # Text is split into words before pairs are merged. A file names the rule (`tokenizer.ggml.pre`) as llama.cpp does.
 # Another rule gives some texts other tokens than in training.
@@ -301,8 +299,8 @@ def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence
     """Gives a byte-level `tokenizer` of Transformers the file's own `tokens`, in id order.
 
     Transformers spells tokens outside of the byte alphabet in bytes (DeepSeek's control tokens, several spaces), so
-    that no text becomes them. It also adds tokens without ids in the model: duplicate begin and end tokens, and GPT-2's
-    if the file has none. Unused tokens at the end only pad the embedding, and their number differs within a family.
+    that no text becomes them. It adds tokens without ids in the model: duplicate begin and end tokens, and GPT-2's if
+    the file has none. Unused tokens at the end only pad the embedding; their number differs within a family.
     """
     used = max((place + 1 for place, kind in enumerate(types) if kind != _UNUSED), default=len(tokens))
     tokens = tokens[: used if types else None]

@@ -1,9 +1,9 @@
 """Imports a GGUF file: `python -m common.engine.model.gguf_conversion FILE FOLDER [converted]`.
 
 The weights stay in the file if each belongs to the model, at most with reordered rows. Otherwise, or on request, they
-become bfloat16. Its rounding error is far below that of the file's 4 to 8 bits. Transformers reads the file, but omits
-scaled positions and scores, and some rules and tokens of the tokenizer. These are read here. Transformers also omits
-tensors without a parameter and fills missing weights with random numbers. Files with such tensors are refused.
+become bfloat16, with an error far below that of 4 to 8 bits. Transformers reads the file but omits scaled positions and
+scores, and some tokenizer rules and tokens. These are read here. It also omits tensors without a parameter and fills
+missing weights with random numbers. Such files are refused.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
 
 @contextmanager
 def _read_once(file: Path) -> Iterator[Any]:
-    """A reader of the file that Transformers gets, too: a large vocabulary takes seconds to read."""
+    """Transformers gets this reader, too: a large vocabulary takes seconds to read."""
     import gguf
     import numpy as np
 
     class Reader(gguf.GGUFReader):
         def __setattr__(self, name: str, value: Any) -> None:
-            # Slicing a mapping takes three times as long as slicing an array.
+            # Slicing a mapping takes three times the time of an array.
             super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
 
     known: Any = gguf
@@ -140,7 +140,7 @@ def _check_types(file: Path, tensors: Sequence[Any]) -> None:
 def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
     """A model without storage, and its weights' locations in the file.
 
-    None unless the file has exactly the model's weights, except for row order and the numbers of norms.
+    None unless the file has exactly the model's weights, except for row order and norms' numbers.
     """
     from transformers import AutoModelForCausalLM
     from transformers.modeling_gguf_pytorch_utils import (
@@ -186,7 +186,7 @@ def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any])
 
 @contextmanager
 def _told(whole: int) -> Iterator[None]:
-    """Prints to stderr the converted share of a file's `whole` bytes of tensors."""
+    """Prints the converted share of `whole` bytes to stderr."""
     import gguf
 
     convert: Any = gguf.dequantize
@@ -199,7 +199,7 @@ def _told(whole: int) -> Iterator[None]:
         print(f"converted {min(done / whole, 1.0):.3f}", file=sys.stderr, flush=True)
         return numbers
 
-    gguf.dequantize = telling  # type: ignore[assignment] # Transformers imports it at each call
+    gguf.dequantize = telling  # type: ignore[assignment] # imported at each call
     try:
         yield
     finally:
@@ -207,9 +207,9 @@ def _told(whole: int) -> Iterator[None]:
 
 
 def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:
-    """Adds metadata that Transformers omits to a configuration: window, rotation, Gemma's scale.
+    """Adds metadata that Transformers omits: window, rotation, Gemma's scale.
 
-    `metadata` has no architecture prefix. Gemma's score scale is in no file. Raises as `scaled_rotation` does.
+    `metadata` has no architecture prefix. No file states Gemma's score scale. Raises as `scaled_rotation` does.
     """
     window = int(metadata.get("attention.sliding_window", 0))
     if window and getattr(config, "sliding_window", window) is None:
@@ -229,7 +229,7 @@ def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float]
 
 
 def scaled_rotation(rotation: Rotation, stated: Mapping[str, Any], divisors: Sequence[float] | None) -> Rotation:
-    """The changed entries of an unscaled `rotation`, from scaling metadata and frequency divisors.
+    """The changed entries of `rotation`, from scaling metadata and frequency divisors.
 
     Raises `ValueError` for an unknown rule.
     """

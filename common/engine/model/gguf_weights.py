@@ -42,7 +42,7 @@ class _Reader:
         return self.content[tensor.first : tensor.last].reshape(rows, -1)
 
     def codes(self, tensor: InFile) -> GroupCodes | None:
-        """The tensor's codes, or None if none are near enough. Raises `ModelError` for damaged ones."""
+        """None if no codes are near enough. Raises `ModelError` for damage."""
         order = self._order(tensor)
         codes = None if order is None else stored_codes(tensor.kind, self.stored(tensor))
         if codes is None:
@@ -52,7 +52,7 @@ class _Reader:
         return codes if bool((order[:-1] < order[1:]).all()) else codes.rows(order)
 
     def numbers(self, tensor: InFile) -> torch.Tensor:
-        """The tensor's float32 numbers. Raises `ModelError` for an unsupported type or damage."""
+        """Float32. Raises `ModelError` for an unsupported type or damage."""
         from gguf import GGMLQuantizationType, dequantize
 
         try:
@@ -66,7 +66,7 @@ class _Reader:
         return numbers
 
     def _order(self, tensor: InFile) -> Any:
-        """The file's rows in the model's order, or None if more than the order differs."""
+        """The file's rows in the model's order, or None if more differs."""
         rows = tensor.shape[0]
         made = self.processor.process(np.arange(rows, dtype=np.float64)[:, None], tensor.name).weights
         order = made.reshape(-1).astype(np.int64)
@@ -96,10 +96,10 @@ def bytes_of(source: WeightSource, dtype: torch.dtype, coded: bool) -> int:
 def read_source(
     config: PreTrainedConfig, source: WeightSource, dtype: torch.dtype, attention: str, coded: bool
 ) -> tuple[PreTrainedModel, Mapping[str, bytes]]:
-    """The model of `config` with weights of a GGUF file, and samples of coded weights.
+    """The model of `config` with a GGUF file's weights, and samples of coded ones.
 
-    Without `coded` all become plain numbers of type `dtype`. Raises `ModelError` for a file that does not fit, has
-    changed, or is damaged.
+    Without `coded` all become numbers of type `dtype`. Raises `ModelError` for a file that does not fit, has changed,
+    or is damaged.
     """
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
 

@@ -118,21 +118,20 @@ def damaged_blobs(folder: Path) -> list[str]:
 
 
 def forget_blobs(folder: Path, names: Sequence[str]) -> None:
-    """Removes files of a snapshot from the cache, so that they are downloaded again."""
+    """Removes files of a snapshot from the cache, for a new download."""
     for path in (folder / name for name in names):
         for place in (path.resolve(), _blob(path), path):  # a blob may itself be a link to one that models share
             place.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:
-    """The folder of the Hub's cache."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
 def licence_of(card: dict[str, Any]) -> str | None:
-    """The licence in a model card's metadata; its name if it is none of the usual ones."""
+    """The licence in a model card's metadata, by name if it is an unusual one."""
     given = (card.get("license_name") if card.get("license") == "other" else None) or card.get("license")
     words = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]
     return ", ".join(words)[:_LICENCE_LENGTH] or None
@@ -244,7 +243,7 @@ def _quiet() -> Iterator[None]:
 
 
 # --- location
-# Distinguishes local folders from Hub ids, and finds the files of either.
+# Distinguishes folders from Hub ids, and finds their files.
 
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHTS = ("*.safetensors",)
@@ -268,7 +267,7 @@ def is_folder(folder_or_hub_id: str) -> bool:
 
 
 def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
-    """The checked folder of a decoder's files, or only of its tokenizer's. Raises `ModelError`."""
+    """The checked folder of a decoder, or only of its tokenizer. Raises `ModelError`."""
     if is_folder(folder_or_hub_id):
         folder = expanded(folder_or_hub_id)
     else:
@@ -307,7 +306,7 @@ def gguf_file(model: str) -> Path:
 
 
 # --- pulled
-# Models on this machine by name: in the folder `models` (imported, linked or copied there), or in the Hub's cache.
+# Models on this machine by name: imported, linked or copied to the folder `models`, or in the Hub's cache.
 
 _REPOSITORY = "models--"  # prefix of folders in the cache
 _IMPORT = re.compile(r"(?P<stem>.+)-[0-9a-f]{16}")
@@ -316,7 +315,7 @@ _NUMBERS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloa
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A model on this machine; `folder` has its files, or is the target of its link."""
+    """A model on this machine. `folder` resolves links."""
 
     name: str
     kind: Literal["imported", "linked", "hub", "folder"]
@@ -325,7 +324,6 @@ class Pulled:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
         return sum(path.stat().st_size for path in _files(self.folder))
 
     @property
@@ -346,18 +344,17 @@ class Pulled:
 
     @property
     def licence(self) -> str | None:
-        """The licence in its card."""
         return licence_of(card(self.folder))
 
 
 def here(models: Path) -> list[Pulled]:
-    """All models on this machine that have a name, sorted."""
+    """All named models on this machine, sorted."""
     found = [*_of_folder(models), *_of_cache()]
     return sorted(found, key=lambda each: each.name.lower())
 
 
 def place_of(name: str, models: Path) -> Path | None:
-    """The folder of an imported or linked model, by its name with or without import digits.
+    """The folder of an imported or linked model; its name may lack the import's digits.
 
     None if there is no single match. A path, or an existing file or folder, is no name.
     """
@@ -423,7 +420,7 @@ def _downloaded_file(folder: Path) -> Path | None:
 
 
 def card(folder: Path) -> dict[str, Any]:
-    """The metadata of a model's card; empty without one."""
+    """A model card's metadata, or empty."""
     from huggingface_hub.repocard import metadata_load
 
     path = folder / CARD
@@ -465,7 +462,7 @@ def _of_cache() -> list[Pulled]:
 
 
 def _cached(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path | None:
-    """The cached folder with all matching files of a model, or None if some are missing."""
+    """The cached folder, or None if files are missing."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

@@ -79,10 +79,10 @@ class _Stored:
 def load_all_weights(
     outline: PreTrainedModel, files: Sequence[Path], dtype: torch.dtype, attention: str, place: torch.device
 ) -> tuple[PreTrainedModel, Mapping[str, Any]]:
-    """Loads `files` into a model like `outline`. Returns it and Transformers' loading report.
+    """Loads `files` into a model like `outline`. Returns it and Transformers' report.
 
-    On a GPU, takes the model's memory plus that of a few tensors. Changing types takes memory for some tensors, too.
-    Raises `ModelError`, and other errors for files of another model.
+    Needs memory for the model, and for a few tensors on a GPU or when types change. Raises `ModelError`, and other
+    errors for files of another model.
     """
     kind: Any = type(outline)
     with ExitStack() as opened, quiet_loading():
@@ -106,14 +106,14 @@ def load_all_weights(
 
 
 def leave_files(model: torch.nn.Module) -> None:
-    """Copies all parts of a CPU model that map its files into its own memory."""
+    """Copies a CPU model's mapped parts into its own memory."""
     for part in (*model.parameters(), *model.buffers()):
         if part.device.type == "cpu":
             part.data = part.data.clone()
 
 
 def _settle(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Converts half-precision numbers to one type; float32 stays. Dequantised weights have another half precision."""
+    """Unifies half-precision types; float32 stays. Dequantised weights have another half precision."""
     for part in (*model.parameters(), *model.buffers()):
         if part.dtype in _HALVES and part.dtype != dtype:
             part.data = part.data.to(dtype)
@@ -124,8 +124,8 @@ def _settle(model: PreTrainedModel, dtype: torch.dtype) -> None:
 TorchDevice = Literal["cpu", "cuda", "auto"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 
-# Numbers that a model may have beyond twice the stored ones. Tied ones count double before they are tied, and files
-# lack position tables and causal masks. 256 MiB in float32.
+# Numbers beyond twice the stored ones: tied ones count double before they are tied, and files lack position tables and
+# causal masks. 256 MiB in float32.
 _NOT_STORED = 2**26
 
 _SHORT = 2**16  # numbers in a range
@@ -138,8 +138,6 @@ _Made = TypeVar("_Made", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run, with the decoder's information about it."""
-
     model: PreTrainedModel
     tokenizer: Tokenizer
     layers: tuple[nn.Module, ...]
@@ -157,7 +155,7 @@ class LoadedModel:
 
     @property
     def weights(self) -> str:
-        """The number types of its matrices, for people."""
+        """Number types of its matrices, for people."""
         return matrix_types(self.model, self.model.dtype)
 
 
@@ -310,8 +308,8 @@ def cpu_has_bfloat16() -> bool:
 def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mapping[str, bytes]) -> str:
     """Names a model's numbers: architecture, type, tokenizer, and samples of every weight.
 
-    Independent of shards and folder. Not a signature: it covers 256 evenly spaced numbers of each tensor. `samples`
-    belong to weights that are not in memory.
+    Independent of shards and folder. Not a signature: it covers 256 evenly spaced numbers per tensor. `samples` are of
+    weights that are not in memory.
     """
     digest = hashlib.sha256()
     config = {
@@ -331,7 +329,7 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mappin
 def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]) -> _Made:
     """Builds a model without storage and checks its size against the files.
 
-    Transformers fills missing weights with random numbers of any amount. Raises `ModelError`, and the errors of `make`.
+    Transformers fills any amount of missing weights with random numbers. Raises `ModelError`, and the errors of `make`.
     """
     with torch.device("meta"), initialization.no_init_weights():
         model = _made(make)
@@ -345,10 +343,8 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
 
 
 def _made(make: Callable[[], _Made]) -> _Made:
-    """Builds the model on the device `meta`.
-
-    For ranges on `meta` torch imports its compiler, which takes two seconds. So short ranges, and position tables from
-    them, are on the CPU until the model is made.
+    """Torch imports its compiler for ranges on `meta`, which takes two seconds. So short ranges, and position tables
+    from them, are on the CPU meanwhile.
     """
     try:
         with _ShortRanges():
@@ -362,8 +358,6 @@ def _made(make: Callable[[], _Made]) -> _Made:
 
 
 class _ShortRanges(TorchFunctionMode):
-    """Makes short ranges on the CPU."""
-
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -375,7 +369,7 @@ class _ShortRanges(TorchFunctionMode):
 
 
 def _packed(model: nn.Module) -> int:
-    """Most numbers per stored number: quantised weights are up to eight in an int32."""
+    """Quantised weights are up to eight in an int32."""
     return 8 if getattr(getattr(model, "config", None), "quantization_config", None) is not None else 1
 
 

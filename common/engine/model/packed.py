@@ -1,8 +1,7 @@
-"""One forward pass over tokens of many answers, in one row `[1, tokens]` for linear layers.
+"""One forward pass over many answers' tokens, as one row `[1, tokens]`.
 
-Each feed adds tokens to the rows of one answer. Feeds with neighbouring rows in KV memory and equally many tokens share
-an attention call per layer. A feed with a tree has its own call. Rows keep all keys; a layer with a window reads the
-last ones.
+Feeds with neighbouring rows in KV memory and equally many tokens share an attention call per layer. A feed with a tree
+has its own call. Rows keep all keys; a layer with a window reads the last ones.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class Feed:
     """Tokens for every row of an answer; the last `logits` of them give logits.
 
     They are a chain, or with `parents` the last tokens of a tree (`exact.py`). With more parents than `tokens`, the
-    rows already have the tree's first tokens. A tree may grow from pass to pass, and its first feed may include the
-    chain before it. `Rows.keep` then leaves one path in the rows.
+    rows already have the first nodes. So a tree may grow from pass to pass. A chain before it may be part of its first
+    feed. `Rows.keep` then leaves one path in the rows.
     """
 
     rows: Rows
@@ -63,9 +62,7 @@ class Feed:
     parents: Sequence[int] | None = None  # of the tree's tokens: index of the parent, or `ROOT`
     behind: Sequence[Feed] = ()  # fed whole in the same pass; else this feed is left out
     job: Job = field(init=False)  # set by the loop
-    running: bool = field(
-        default=False, init=False
-    )  # whether the answer had begun when the job was asked; set by the loop
+    running: bool = field(default=False, init=False)  # the answer had begun when the job was asked
     whole: bool = field(default=True, init=False)
 
     def cut(self, tokens: int) -> None:
@@ -77,7 +74,6 @@ class Feed:
 
     @property
     def size(self) -> int:
-        """Tokens in all rows."""
         return len(self.rows) * len(self.tokens)
 
     def tree(self) -> Tree | None:
@@ -99,7 +95,7 @@ class SlotGroup:
     first: int  # slot
     last: int  # slot, exclusive
     query: int  # tokens per row
-    shortest: int  # tokens in the shortest row after the pass
+    shortest: int
     longest: int
     start: int  # first of the group's tokens in the pass
     tree: Tree | None = None
@@ -134,9 +130,9 @@ class SlotGroup:
 class PackedPass(Cache):
     """The pass as the cache object that Transformers models call; see `packed_attention`.
 
-    `tokens` and `positions` are `[1, tokens]`. `wanted` `[logits]` are the indices of tokens with logits, in order of
-    feeds, rows and tokens. Only the first `logits` of them count; the others are padding. The rows' lengths change
-    after the whole pass has succeeded.
+    `tokens` and `positions` are `[1, tokens]`. `wanted` `[logits]` are indices of tokens with logits, in order of
+    feeds, rows and tokens; all after the first `logits` are padding. The rows' lengths change after the pass has
+    succeeded.
     """
 
     def __init__(
@@ -204,9 +200,9 @@ class PackedPass(Cache):
         self.groups.append(SlotGroup(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
     def view(self, group: SlotGroup, window: int | None, masked: bool) -> KeyWindow:
-        """The keys that tokens of `group` see within `window`, cached per group.
+        """The keys that tokens of `group` see within `window`, cached.
 
-        With `masked`, the kernel's own causal mask is not used.
+        With `masked`, without the kernel's own causal mask.
         """
         window = group.reach(window)
         view = group._views.get((window, masked))
@@ -224,7 +220,7 @@ class PackedPass(Cache):
         return KeyWindow(sight.first, mask.masked_fill_(hidden, float("-inf")))
 
     def sight(self, group: SlotGroup, window: int | None) -> Sight:
-        """The columns that tokens of `group` see within `window`, cached per group."""
+        """The columns that tokens of `group` see within `window`, cached."""
         window = group.reach(window)
         sight = group._sights.get(window)
         if sight is None:
@@ -238,7 +234,7 @@ class PackedPass(Cache):
         return chain_sight(places, group.longest, window)
 
     def layer(self, layer: int) -> LayerStates:
-        """Keys and values of a layer, including this pass once it is stored."""
+        """A layer's states, including this pass once it is stored."""
         return LayerStates(self, layer, self._layout.layers[layer].window)
 
     def stretches(self, layer: int) -> Iterator[Stretch]:
@@ -252,7 +248,7 @@ class PackedPass(Cache):
     def update(  # type: ignore[override] # the states stay in place, see `packed_attention`
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[LayerStates, LayerStates]:
-        """Stores keys and values `[1, kv_heads, tokens, dim]`. Returns handles on all of the layer's states."""
+        """Stores keys and values `[1, kv_heads, tokens, dim]`. Returns handles on the layer's states."""
         for chunk, start, stop in self._writes:
             where = self._slots[start:stop], self._columns[start:stop]
             chunk.keys[layer_idx][where[0], :, where[1]] = key_states[0, :, start:stop].transpose(0, 1)
@@ -265,7 +261,6 @@ class PackedPass(Cache):
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Columns and first column of a mask over the packed tokens. No mask is made from them."""
         return query_length, 0
 
 
@@ -373,7 +368,6 @@ class LayerGate:
 
     @contextmanager
     def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:
-        """One pass through all layers."""
         self._interrupt, self._waiting = interrupt, waiting
         try:
             yield
@@ -392,7 +386,6 @@ class LayerGate:
             self._streamed.enter(index, self._interrupt, self._waiting)
 
     def leave(self, index: int) -> None:
-        """Ends a layer."""
         if self._streamed is not None and index >= self._first:
             self._streamed.leave()
 
@@ -420,8 +413,8 @@ def reach_mask(
 ) -> Tensor:
     """A mask `[1, 1, query, keys]` whose every number is the layer's window.
 
-    The number counts the tokens that a token sees, itself included. It is 0 for all, and `OTHERWISE` for any other
-    mask. Transformers calls this whenever a model requests a mask, even an unused one.
+    The number counts visible tokens, the token itself included; 0 means all, `OTHERWISE` any other mask. Transformers
+    calls this for every requested mask, even an unused one.
     """
     longest = getattr(config, "max_position_embeddings", None) or 2 * (local_size or 1)
     window = None if local_size is None or local_size >= longest else local_size
@@ -444,7 +437,7 @@ def _sees(mask_function: MaskFunction, place: int, window: int | None, device: t
 
 
 def _columns(place: int, oldest: int) -> Tensor:
-    """All columns near both ends of the visible range, and some between and before."""
+    """All columns near both ends of the visible range, and some others."""
     near = [torch.arange(edge - _NEAR, edge + _NEAR) for edge in (oldest, place)]
     spread = torch.linspace(0, place, _SPREAD, dtype=torch.float64).long()
     columns = torch.cat([*near, spread])
@@ -458,7 +451,7 @@ PACKED_ATTENTION = "dragon_packed"
 PROBED_ATTENTION = "dragon_probed"  # the same, but models make masks that show the layers' reach
 PLAIN_ATTENTION = "eager"  # implemented by every class, with its peculiarities
 
-# Arguments that change scores or choose keys in other attention functions. The load check finds any further ones.
+# Arguments that change scores or choose keys elsewhere. The load check finds any further ones.
 _NOT_SERVED = {"position_bias": "adds a bias by distance to its scores", "indices": "chooses its keys by an index"}
 
 
@@ -470,7 +463,7 @@ class HeldStates(Protocol):
         ...
 
     def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
-        """Attention of `query` `[1, heads, tokens, dim]` as `[1, tokens, heads, value_dim]`; `mask` is the model's."""
+        """Attention of `query` `[1, heads, tokens, dim]` as `[1, tokens, heads, value_dim]`."""
         ...
 
 
@@ -485,7 +478,7 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `query` `[1, heads, tokens, dim]` over the states from our cache's `update`.
+    """Attention of `query` `[1, heads, tokens, dim]` over our cache's states.
 
     The result is `[1, tokens, heads, dim]`. Tensor keys belong to a pass without a cache. Raises `ModelError` for an
     unsupported attention.
@@ -503,7 +496,7 @@ def packed_attention(
 def register_packed_attention() -> str:
     """Registers `packed_attention` with Transformers and returns its name. Idempotent.
 
-    Transformers builds no masks for a name that only the attention interface has.
+    Transformers builds no masks for a name without a mask interface.
     """
     AttentionInterface.register(PACKED_ATTENTION, packed_attention)
     AttentionInterface.register(PROBED_ATTENTION, packed_attention)

@@ -48,7 +48,6 @@ class _LayoutProbe(Cache):
         return query_length, 0
 
     def note_window(self, layer: int, window: int | None) -> None:
-        """Records the window of a layer that reads the keys of `layer`."""
         if window == OTHERWISE:
             raise ModelError(
                 "a layer's tokens see neither all earlier tokens nor a window of the last ones (attention in chunks or"
@@ -60,7 +59,7 @@ class _LayoutProbe(Cache):
 
 @dataclass(frozen=True, slots=True)
 class _ProbedStates:
-    """A layer's states in a pass of one token, whose attention is its own value."""
+    """A layer's states in a one-token pass, whose attention is its own value."""
 
     probe: _LayoutProbe
     layer: int
@@ -79,7 +78,7 @@ class _ProbedStates:
 
 @torch.inference_mode()
 def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> Layout:
-    """Layout of the KV cache, from a pass of one token `[1, 1]` at position 0.
+    """Layout of the KV cache, from a pass over `[1, 1]` at position 0.
 
     Raises `ModelError`.
     """
@@ -106,7 +105,7 @@ def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> 
 
 
 # --- agreement
-# A load-time check that packed passes compute the same as passes without a cache.
+# A load-time check of packed passes against passes without a cache.
 
 # Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, and bfloat16 rounds
 # every activation to 8 bits. A model that ignores positions or masks is off by far more.
@@ -122,8 +121,7 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
     `ModelError` for them.
 
     One row is twice as long as the shortest declared `window` (0: none), if such a pass is fast. Otherwise the window
-    rests on `reach_mask`, which checks both edges in the class's mask. `sparing` halves the passes and omits the joint
-    one.
+    rests on `reach_mask`, which checks both edges. `sparing` halves the passes and omits the joint one.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
     documents, query = [_over_window(decoder, window) + ids[:5], [] if sparing else ids[5:7]], ids[7:9]
@@ -156,9 +154,8 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
 def leading_layers(loaded: LoadedModel, layout: Layout) -> Iterator[None]:
     """Limits passes to the first layers: one of each kind, and at least 2.
 
-    The error of one layer with wrong positions may be within the tolerance. A class that ignores its configuration's
-    number of layers runs all. A streamed model is read from disk in every pass; this check concerns its class, the same
-    as a resident model's.
+    One layer's error may be within the tolerance. A class that ignores the configuration's number of layers runs all. A
+    streamed model reads the disk in every pass, and the check concerns only its class.
     """
     config: Any = loaded.model.config.get_text_config()
     whole = config.num_hidden_layers
@@ -181,7 +178,7 @@ def _fresh(decoder: Decoder, tokens: list[int]) -> Tensor:
 
 
 def _over_window(decoder: Decoder, window: int) -> list[int]:
-    """Tokens that fill the window twice; empty without a window, or if that is too many."""
+    """Twice the window's tokens; empty if there is none or too many."""
     count = min(2 * window, decoder.max_context - 16)
     if count * decoder.parameters > _AFFORDABLE:
         return []
@@ -189,7 +186,7 @@ def _over_window(decoder: Decoder, window: int) -> list[int]:
 
 
 # --- same_bits
-# A load-time check that a token's bits are the same, whatever is computed with it.
+# A load-time check that a token's bits are equal in all passes.
 
 _TOKENS: Final = 96  # more than a tile of keys, and a row or two more than a multiple of products
 _FEW_TOKENS: Final = 24
@@ -198,7 +195,7 @@ _LAST: Final = 8  # tokens computed in several ways
 
 
 def find_exactness(decoder: Decoder, sparing: bool) -> Exactness:
-    """Computes some tokens in all kinds of passes and compares the bits of their logits.
+    """Compares the bits of some tokens' logits in all kinds of passes.
 
     `sparing` needs few passes.
     """
@@ -250,7 +247,7 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
 
 
 # --- rotation
-# Moves a document's keys and values in its row: rotary positions turn them by a known angle per token.
+# Moves a document's states in its row: rotary positions turn them by a known angle per token.
 #
 # A pass at loading shows whether and how a model turns its keys. Nothing is assumed from its class.
 
@@ -258,7 +255,7 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
 Turns = list[list[tuple[int, bool]]]
 Run = Callable[[Tensor, Cache, Tensor], object]  # a plain pass over tokens `[1, n]` at positions `[1, n]`
 
-# Largest norm of the difference between a turned and a computed key, as a share: rounding in all layers below.
+# Largest norm of the difference between turned and computed key, as a share: rounding in all layers below.
 ROTATION_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 _ROTATION_TOKENS: Final = 8
 _MOVES: Final = (3, 61)  # tokens; multiples of a whole turn would show nothing
@@ -268,7 +265,7 @@ _CHANGING: Final = frozenset({"dynamic", "longrope"})
 
 @dataclass(frozen=True, slots=True)
 class LayerRotation:
-    """The turn of a layer's keys (latent attention: values) from one position to the next.
+    """The turn of a layer's keys (latent attention: values) per position.
 
     Turns the first `2 n` dimensions in pairs, by [n] angles; none without positions.
     """
@@ -309,8 +306,8 @@ class Rotation:
 def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
     """The turns of `loaded`, from passes that `run` makes, or None.
 
-    None means that positions can't be moved or that this is unknown. Positions may be learned or change with the
-    length, and a streamed model is not probed.
+    None: positions can't be moved, or that is unknown. They may be learned or change with the length, and a streamed
+    model is not probed.
     """
     if loaded.streamed is not None or not has_fixed_turns(loaded):
         return None
@@ -344,8 +341,6 @@ def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
 
 
 class _KeptStates(Cache):
-    """A cache that keeps one pass's states."""
-
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
@@ -364,7 +359,7 @@ class _KeptStates(Cache):
 
 
 def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -> tuple[int, bool] | None:
-    """Finds the turn from the first of `read` to the states further on."""
+    """Finds the turn from the first of `read` to the others."""
     here, *there = read
     for (place, angles), interleaved in product(enumerate(known), (False, True)):
         turn = LayerRotation(angles, interleaved)
@@ -380,7 +375,7 @@ def _near(turned: Tensor, keys: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
-    """Yields no frequencies, for layers without positions, then those of the model's modules."""
+    """Yields the model's frequencies, after none for layers without positions."""
     yield torch.zeros(0, dtype=torch.float64, device=loaded.torch_device)
     for name, buffer in loaded.model.named_buffers():
         if name.endswith("inv_freq") and "original" not in name and buffer.ndim == 1:
@@ -393,7 +388,6 @@ def has_fixed_turns(loaded: LoadedModel) -> bool:
 
 
 def _kinds(loaded: LoadedModel) -> Iterator[str]:
-    """Kinds of rotary positions in the configuration: one, or one per kind of layer."""
     config: Any = loaded.model.config.get_text_config()
     told = getattr(config, "rope_parameters", None) or {}
     for each in (told, *(part for part in told.values() if isinstance(part, dict))):

@@ -18,7 +18,7 @@ from common.processors.calls import CallShape
 from proto.messages import Control
 
 # --- conversation
-# A conversation as the model gets it: the turns so far, and the tools that the answer may call.
+# A conversation for the model: the turns so far, and callable tools.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,8 @@ class Turn:
 class Conversation:
     """A question as the last user turn, with earlier turns and instructions.
 
-    Tool calls and results may follow the question. `begun` is the beginning of the answer, which the model continues.
-    `tools` are callable functions: JSON objects as in OpenAI's API, `{"name": ..., "description": ..., "parameters":
-    ...}`.
+    Tool calls and results may follow it. The model continues `begun`. `tools` are JSON objects as in OpenAI's API,
+    `{"name": ..., "description": ..., "parameters": ...}`.
     """
 
     turns: tuple[Turn, ...]
@@ -55,7 +54,6 @@ class Conversation:
 
     @classmethod
     def of(cls, question: str) -> Conversation:
-        """A question by itself."""
         return cls((Turn("user", question),))
 
     @property
@@ -84,7 +82,7 @@ _RETURNED: Final = "<tool_response>\n{text}\n</tool_response>"
 
 
 def in_plain_words(conversation: Conversation) -> Conversation:
-    """The conversation with tools as an instruction, calls as text, and results as user turns."""
+    """The conversation without tools: an instruction, calls as text, results as user turns."""
     if not conversation.calls_tools:
         return conversation
     instructions = conversation.instructions
@@ -128,7 +126,7 @@ QUESTION = "\nQuestion: {question}\nAnswer:"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The query part of a row: text and its control tokens, in order of their offsets."""
+    """The query part of a row: text and control tokens, in order of offset."""
 
     text: str
     controls: tuple[Control, ...] = ()
@@ -148,7 +146,7 @@ class PromptFormat(Protocol):
         ...
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
-        """Token ids of the document part with `begin`, cut to `budget` at the document's end.
+        """Token ids of the document part with `begin`, its end cut to `budget`.
 
         Raises `ValueError` for a budget too small for any document.
         """
@@ -180,7 +178,6 @@ class TextFormat:
 
     @property
     def begin(self) -> tuple[int, ...]:
-        """The tokenizer's begin token, if any."""
         return self._begin
 
     @property
@@ -188,7 +185,7 @@ class TextFormat:
         return self._end
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
-        """As `PromptFormat.document_tokens`. The template's text after the document is kept."""
+        """Keeps the template's text after the document."""
         return document_part(self._begin, self._tokenizer.encode(self._before + text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
@@ -244,10 +241,10 @@ def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -
 
 
 # --- tool_templates
-# Tools in a model's chat template: its support for them, the form of its calls, and texts that spell no token.
+# A chat template's support for tools, the form of its calls, and texts that spell no token.
 
 UNKNOWN_SHAPE: Final = "the model's chat template puts calls of tools in a way that this daemon does not know"
-# Precedes a character with which a control token's name may begin or end. Removed when a row's tokens are made.
+# Precedes a character with which a control token's name may begin or end. Never reaches a row's tokens.
 GUARD: Final = "\ue002"
 _ID_DIGITS: Final = 9  # some templates require this many
 _NAME, _MEMBER = "probed_function", "probed_member"
@@ -287,14 +284,14 @@ Split = Callable[[str], Sequence[str | int]]
 
 
 def told_of_tools(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer's chat template tells the model about tools."""
+    """Whether the chat template tells the model about tools."""
     return any(_NAME in _rendered(tokenizer, asked) for asked in _ASKED)
 
 
 def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
     """Finds the form of calls by rendering one; None if unknown.
 
-    `split` finds the template's special tokens.
+    `split` finds special tokens.
     """
     call = {"id": call_id(0), "type": "function", "function": {"name": _NAME, "arguments": {_MEMBER: 1}}}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -313,7 +310,7 @@ def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
 
 
 def _is_put(known: _CallWording, before: str, called: str) -> bool:
-    """Whether the template writes the probe's call in this wording."""
+    """Whether the template uses this wording."""
     head = f'{known.opening}{{"name": "{_NAME}", "{known.arguments}": {{"{_MEMBER}": 1}}'
     at = called.find(head) if known.opening else len(before) if called.startswith(before + head) else -1
     return at >= 0 and f"}}{known.closing}" in called[at + len(head) :]
@@ -332,19 +329,17 @@ def call_id(number: int) -> str:
 
 
 class Guarded:
-    """Guards texts and objects so that a template's output spells no control token from them."""
+    """Guards texts and objects so that they spell no control token in a template."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are the control tokens' names."""
         ends = {character for name in names for character in (name[0], name[-1])} | {"\ue000", "\ue001"}
         self._ends = re.compile("[" + "".join(map(re.escape, sorted(ends))) + "]")
 
     def text(self, text: str) -> str:
-        """The text with guards."""
         return self._ends.sub(lambda found: GUARD + found[0], text.replace(GUARD, ""))
 
     def value(self, value: Any) -> Any:
-        """A JSON value with guards in all of its texts."""
+        """A JSON value with guards in all texts."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -373,10 +368,10 @@ class Guarded:
 
 
 # --- chat_format
-# Prompts by the model's own chat template, with the document before everything else.
+# Prompts by the model's chat template, with the document before everything else.
 #
-# The template is rendered with a mark for every text. The words between the marks are the template's own. Only there a
-# control token's name means that token.
+# The template is rendered with a mark for every text. Only the template's own words between the marks may name control
+# tokens.
 
 _APART = "\n\n"
 _MARK = "\ue000{}\ue001"
@@ -387,7 +382,7 @@ _PROBE = Conversation((Turn("user", ""), Turn("assistant", ""), Turn("user", "")
 class ChatFormat:
     """Rows `[system: document][instructions, turns, question]` by the tokenizer's template.
 
-    In a template without a system role, the document and the instructions precede the first question.
+    Without a system role, document and instructions precede the first question.
     """
 
     def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
@@ -423,7 +418,6 @@ class ChatFormat:
         return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
-        """Everything after the document."""
         if not self._told_of_tools:
             conversation = in_plain_words(conversation)
         before, *literals = self._rendered(conversation)
@@ -434,13 +428,13 @@ class ChatFormat:
 
     @property
     def tools(self) -> ToolFormat:
-        """The template's own form, or plain words without one. Raises `ValueError` if it is unknown."""
+        """Raises `ValueError` if the template's form is unknown."""
         if self._tools is None:
             raise ValueError(UNKNOWN_SHAPE)
         return self._tools
 
     def _moved(self, before: str) -> str:
-        """Returns the text on tools before the document. It moves after it: all rows share one beginning."""
+        """Returns the text on tools before the document, to be put after it: all rows share one beginning."""
         usual = self._rendered(_PROBE)[0]
         pairs = enumerate(zip(before, usual, strict=False))
         same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
@@ -450,7 +444,6 @@ class ChatFormat:
         return before[same:].removesuffix(usual[same:])
 
     def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
-        """Joins the template's own words with the texts between them."""
         text, controls = "", list[Control]()
         for literal, own in zip(literals, [*texts, ""], strict=True):
             for part in self._split(literal, self._names):
@@ -462,12 +455,12 @@ class ChatFormat:
         return Query(text, tuple(controls))
 
     def _texts(self, conversation: Conversation) -> list[str]:
-        """The texts in the order of their marks, except the document's."""
+        """In the order of their marks, except the document's."""
         instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
         return [instructions, *(turn.text for turn in conversation.turns if _is_marked(turn))]
 
     def _rendered(self, conversation: Conversation) -> list[str]:
-        """The template's texts before, between and after the marks of the document and of all texts, in order."""
+        """The template's words before, between and after all marks."""
         marks = [_MARK.format(number) for number in range(2 + sum(map(_is_marked, conversation.turns)))]
         head = marks[0] + marks[1]  # the separator between them ends the document part
         left = iter(marks[2:])
@@ -487,7 +480,7 @@ class ChatFormat:
         return pieces[::2]
 
     def _split(self, literal: str, names: re.Pattern[str] | None) -> list[str | int]:
-        """Splits the template's own words at the tokens that `names` finds. Drops the spaces that these strip."""
+        """Splits the template's words at the tokens that `names` finds. Drops spaces that these strip."""
         parts = [literal] if names is None else names.split(literal)
         named = [
             self._tokenizer.control_ids[part] if index % 2 else part.replace(GUARD, "")
@@ -505,11 +498,11 @@ class ChatFormat:
 
 
 def _is_marked(turn: Turn) -> bool:
-    """Templates may format or omit tool results, and text beside calls. So these get no mark."""
+    """Templates may reformat or omit tool results, and text beside calls."""
     return turn.role != "tool" and not turn.calls
 
 
 def _pattern(ids: dict[str, int]) -> re.Pattern[str] | None:
-    """Matches the longest fitting name, as a group."""
+    """Matches the longest name."""
     names = sorted(ids, key=len, reverse=True)
     return re.compile(f"(?<!{GUARD})(" + "|".join(map(re.escape, names)) + ")") if names else None

@@ -1,4 +1,4 @@
-"""Proofs about a model on this machine, stored so that a restart needs no new checks."""
+"""Stored proofs about a model on this machine: a restart needs no new checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Agreement of packed with fresh passes, its exactness, and the keys' turns if known."""
+    """Agreement of packed with fresh passes, and the keys' turns if known."""
 
     exactness: Exactness
     turns: Turns | None
@@ -44,8 +44,8 @@ class Proof:
 class Proofs:
     """The proof of one model on this machine, in a file of `folder`.
 
-    The file name hashes everything that affects the proof: the model, its type and threads, the code, the libraries,
-    the processor. Nothing is stored for a GPU.
+    The file name hashes the model, its type and threads, the code, the libraries, and the processor. Nothing is stored
+    for a GPU.
     """
 
     def __init__(self, folder: Path, loaded: LoadedModel, blocks: RowBlocks) -> None:
@@ -108,7 +108,6 @@ def _key(loaded: LoadedModel, blocks: RowBlocks) -> str:
 
 
 def _written(key: str, exactness: object, turns: object) -> dict[str, Any]:
-    """A file's content with a checksum."""
     told = {"key": key, "exactness": exactness, "turns": json.loads(json.dumps(turns))}
     return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
 

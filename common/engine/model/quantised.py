@@ -1,8 +1,8 @@
-"""Weights of four and eight bits, multiplied as they are stored.
+"""Weights of four and eight bits, multiplied as stored.
 
 A matrix consists of codes, in groups of 32 along a row. A number is `(code - middle) * scale + shift`. Torch's product
-for four-bit codes gives every row the same bits in any batch. A matrix of eight-bit codes is two of four bits, side by
-side, and multiplies the row twice.
+for four-bit codes gives every row the same bits in any batch. An eight-bit matrix is two of four bits, side by side,
+and multiplies the row twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROWS: Final = 64  # most rows of a block in the kernel's layout
 _AT_ONCE: Final = 2**22  # codes laid out together: 16 MiB of kernel input
 _SAMPLE: Final = 256  # numbers per matrix in the model's identity
 _HIGH: Final = 16  # value of a step of the upper four bits
-# Largest mean square error of codes rounded again, as a share of the stored codes' error.
+# Largest mean square error of a second rounding, as a share of the first one's.
 _SHARE: Final = 0.1
 
 Bytes = NDArray[np.uint8]
@@ -79,7 +79,6 @@ class GroupCodes:
         return (by_group * self.scale[..., None] + self.shift[..., None]).reshape(self.codes.shape)
 
     def rows(self, chosen: Any) -> GroupCodes:
-        """The matrix of the chosen rows."""
         return GroupCodes(self.codes[chosen], self.scale[chosen], self.shift[chosen], self.middle, self.bits)
 
     def sample(self) -> bytes:
@@ -105,7 +104,6 @@ def nearest_codes(numbers: Floats, bits: Bits) -> GroupCodes:
 
 
 def _bfloat16(numbers: Floats) -> Floats:
-    """The nearest bfloat16 numbers."""
     near: Floats = torch.from_numpy(numbers).bfloat16().float().numpy()
     return near
 
@@ -122,12 +120,12 @@ def _halves(blocks: Bytes, first: int) -> Floats:
 
 
 def _nibbles(packed: Bytes) -> Bytes:
-    """Codes `[..., 2 n]` of `[..., n]` bytes: all lower halves, then all upper ones."""
+    """All lower halves, then all upper ones: `[..., 2 n]` of `[..., n]`."""
     return np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], -1)
 
 
 def _fifth_bits(packed: Bytes) -> Bytes:
-    """The upper bits of 32 codes from four bytes, shifted to bit 4."""
+    """The fifth bits of 32 codes from four bytes."""
     bits = np.unpackbits(packed, axis=-1, bitorder="little")
     return bits << np.uint8(4)
 
@@ -150,7 +148,7 @@ def _bytes(blocks: Bytes) -> GroupCodes:
 
 
 def _large(blocks: Bytes, fifth: bool) -> GroupCodes:
-    """Blocks of 256: scale of scales, scale of shifts, both for eight groups in six bits each; fifth bits; codes."""
+    """Blocks of 256: scale of scales, scale of shifts, six-bit scales and shifts of eight groups, fifth bits, codes."""
     packed = blocks[..., 4:16]
     first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     upper = np.uint8(0x30)
@@ -171,7 +169,7 @@ def _joined(codes: Bytes, scale: Floats, shift: Floats, middle: int, bits: Bits)
 
 
 def _sixes(blocks: Bytes) -> GroupCodes | None:
-    """Groups of 16 have their own scales here, so the numbers are rounded again, to eight bits."""
+    """Groups of 16 have their own scales, so the numbers are rounded again, to eight bits."""
     from gguf import GGMLQuantizationType, dequantize
 
     numbers = dequantize(blocks.reshape(len(blocks), -1), GGMLQuantizationType.Q6_K).astype(np.float32, copy=False)
@@ -195,7 +193,7 @@ CODED: Final = frozenset(_BLOCKS)
 
 
 def stored_codes(kind: str, stored: Bytes) -> GroupCodes | None:
-    """The codes of a matrix from its stored rows `[rows, bytes]` of GGUF's type `kind`.
+    """The codes of stored rows `[rows, bytes]` of GGUF's type `kind`.
 
     None if they would lose more precision.
     """
@@ -306,7 +304,7 @@ def _layout(width: int) -> Tensor:
 
 
 def can_hold(users: Iterable[nn.Module]) -> bool:
-    """Whether all `users` of a weight are plain linear layers or embeddings, which take codes."""
+    """Whether all `users` of a weight can use codes."""
     return all(type(user) in (nn.Linear, nn.Embedding) for user in users)
 
 
@@ -334,7 +332,7 @@ def _use(layer: Any, matrix: Matrix) -> None:
 
 
 def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
-    """The joint product with all matrices of `layers`, or None if they can't be joined.
+    """The joint product with all matrices of `layers`, or None if impossible.
 
     Afterwards the layers share the joined matrix's memory and compute the same.
     """
@@ -360,7 +358,7 @@ def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
 
 
 def _linear(matrix: Matrix, layer: nn.Linear, rows: Tensor) -> Tensor:
-    """Reads the layer's bias at the call: it may be loaded later than its matrix."""
+    """Reads the bias at the call: it may be loaded after the matrix."""
     product = matrix.multiply(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:-1], matrix.outputs)
     return product if layer.bias is None else product + layer.bias
 
@@ -375,13 +373,11 @@ def users_of(model: nn.Module) -> dict[int, list[nn.Module]]:
 
 
 def _matrices(model: nn.Module) -> Iterator[tuple[list[nn.Module], nn.Parameter]]:
-    """Yields each matrix once, with the modules that use it."""
     users = users_of(model)
     return ((users[id(weight)], weight) for weight in model.parameters() if weight.ndim > 1)
 
 
 def has_codes(module: nn.Module) -> bool:
-    """Whether a layer computes with codes."""
     return "codes" in module._buffers
 
 
@@ -418,7 +414,7 @@ def round_weights(name: str, model: Any, bits: Bits) -> dict[str, bytes]:
 
 
 def matrix_types(model: nn.Module, dtype: torch.dtype) -> str:
-    """The number types of a model's matrices: `int4`, or a count per type."""
+    """Number types of a model's matrices: `int4`, or a count per type."""
     found: Counter[str] = Counter()
     for (user, *_), weight in _matrices(model):
         codes: Any = user._buffers.get("codes")

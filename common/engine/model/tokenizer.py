@@ -16,15 +16,15 @@ from common.engine.model.files import check_vocabulary, named_values
 from common.engine.model.hub import find_decoder_files
 
 # --- pretrained_tokenizer
-# Loads tokenizer files as a fast Hugging Face tokenizer that follows them exactly.
+# Tokenizer files as a fast Hugging Face tokenizer.
 
 
 def load_pretrained_tokenizer(folder: Path) -> Any:
     """Loads `tokenizer.json` exactly as written, without network, after `check_files`.
 
-    `AutoTokenizer` picks a class by the model's type. Some classes replace parts of the file, and then ids differ from
-    training. So it serves only folders without this file, and uses `vocab.json`, `merges.txt` or the like. Raises
-    `ModelError` if there is no vocabulary, and the classes' own errors, bare exceptions included.
+    `AutoTokenizer` picks a class by the model's type. Some classes replace parts of the file, and ids then differ from
+    training. So it serves only folders without this file, from `vocab.json`, `merges.txt` or the like. Raises
+    `ModelError` without a vocabulary, and the classes' own errors, bare exceptions included.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -39,7 +39,7 @@ def load_pretrained_tokenizer(folder: Path) -> Any:
 
 MOST_IDS = 2**24  # limit of the wire format
 # The fixed date for templates that print one, Llama 3's default. Today's date would change the prompt every day, and
-# between sides started on different days.
+# between sides.
 TOLD_DAY: Final = datetime(2024, 7, 26)
 _PARTS: Final = {"-d": "26", "-m": "7", "e": "26"} | {part: TOLD_DAY.strftime(f"%{part}") for part in "aAbBdHIjmMpSyY"}
 _TOLD: Final = "".join(f"|replace('%{part}', '{told}')" for part, told in _PARTS.items())
@@ -48,19 +48,19 @@ _STILL_CLOCK: Final = f"{{% macro strftime_now(format) %}}{{{{ format{_TOLD} }}}
 
 _DEFAULT, _FOR_TOOLS = "default", "tool_use"  # names of chat templates, if there are several
 
-# Special tokens that end an answer. Files state one or two of them, and chat models end turns with others.
+# Special tokens that end an answer. Files state one or two, and chat models end turns with others.
 _ENDS = frozenset(
     {"</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>"}
     | {"<|endoftext|>", "<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|return|>", "<|call|>"}
 )
 _PART_ENDS = "<|end|>"  # ends one message of several, if "<|return|>" ends the answer
 
-# The form of token names. Runs of spaces and words, which some tokenizers add too, occur in any text.
+# The form of token names. Runs of spaces and words, added by some tokenizers, occur in any text.
 _NAME: Final = re.compile(r"\w[^\w\s]|[^\w\s]\w")
 _ROLES: Final = ("system", "user", "assistant", "user")  # roles of turns in a template's trial
 
-# Padding and truncation are a caller's settings stored with a tokenizer. The post-processor only adds special tokens,
-# which `encode` never requests. None of them changes an id.
+# Padding and truncation are a caller's settings. The post-processor only adds special tokens. None of them changes an
+# id.
 _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
 
 REPLACEMENT: Final = "\ufffd"  # for bytes that are no character
@@ -74,15 +74,15 @@ class Tokenizer:
     """A fast Hugging Face tokenizer for plain text. Thread-safe."""
 
     def __init__(self, pretrained: Any) -> None:
-        """Wraps a loaded fast tokenizer; see `load`."""
+        """Wraps a fast tokenizer; see `load`."""
         backend = getattr(pretrained, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first")
         self._backend = backend
-        # Removes stored settings: a text is encoded in full, and nothing but the text.
+        # Removes stored settings: a text is encoded in full, and nothing else.
         backend.no_truncation()
         backend.no_padding()
-        # A special token spelled out in a document or question is text and must not end the answer.
+        # A special token spelled out in a document or question is text.
         backend.encode_special_tokens = True
         self._pretrained = pretrained
         special = {number: token for number, token in pretrained.added_tokens_decoder.items() if token.special}
@@ -129,7 +129,7 @@ class Tokenizer:
 
     @property
     def description(self) -> str:
-        """The content of `tokenizer.json`, as the tokenizers library writes it."""
+        """`tokenizer.json`, as the library writes it."""
         text: str = self._backend.to_str()
         return text
 
@@ -139,7 +139,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without special tokens. Names of control tokens stay text."""
-        # A batch of one: unlike for a single text, the library releases the interpreter.
+        # For a batch of one, unlike a single text, the library releases the interpreter.
         (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids
@@ -153,7 +153,6 @@ class Tokenizer:
         return text
 
     def continuation(self, before: Iterable[int], ids: Sequence[int]) -> str:
-        """The text that `ids` add after the tokens `before`."""
         stream = self.stream()
         for token in before:
             stream.push(token)
@@ -181,10 +180,10 @@ class Tokenizer:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> str:
-        """Renders the model's chat template on `messages` up to the answer's beginning.
+        """Renders the chat template on `messages` up to the answer's beginning.
 
-        The answer may call `tools`. Suppresses a train of thought if the template can, and uses the date `TOLD_DAY`.
-        Runs in a sandbox. Raises `ValueError`, one sentence, without a template or if it refuses the messages.
+        The answer may call `tools`. Suppresses a train of thought if possible, and uses the date `TOLD_DAY`. Runs in a
+        sandbox. Raises `ValueError`, one sentence, without a template or if it refuses the messages.
         """
         template = self._template(with_tools=tools is not None)
         try:
@@ -214,7 +213,7 @@ class Tokenizer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The text that becomes final with each of `ids`; the last one includes the rest."""
+        """The text that becomes final with each of `ids`, complete at the last."""
         stream = self.stream()
         texts = [stream.push(token) for token in ids]
         if texts:
@@ -222,11 +221,10 @@ class Tokenizer:
         return texts
 
     def stream(self) -> StreamDecoder:
-        """A decoder for one answer's tokens, one at a time."""
         return StreamDecoder(self._backend, self._bytes_of, self._anchor, self._is_silent)
 
     def _named(self, added: Mapping[int, Any]) -> dict[int, Any]:
-        """Selects the tokens of `added` whose names chat templates contain or render."""
+        """Selects `added` tokens that chat templates contain or render."""
         found = {number: token for number, token in added.items() if _NAME.search(token.content)}
         said = list(self._templates.values()) if found else []
         for roles in (_ROLES, _ROLES[1:]) if said else ():
@@ -235,7 +233,7 @@ class Tokenizer:
         return {number: token for number, token in found.items() if any(token.content in text for text in said)}
 
     def _is_silent(self, token: int) -> bool:
-        """Silent tokens are special ones, and ids without text in the tokenizer."""
+        """Special tokens, and ids without text in the tokenizer."""
         return token in self._special_names or self._backend.id_to_token(token) is None
 
 
@@ -273,7 +271,7 @@ class StreamDecoder:
         return self._text([*self._before, *self._held])[len(self._begun) :] + self._replaced(self._character)
 
     def _completed(self) -> str:
-        """Returns the text of complete characters, and keeps bytes that may begin another.
+        """Keeps bytes that may begin a character.
 
         If one of several consecutive bytes is wrong, the library replaces all, also shown ones. So it gets whole
         characters only.
@@ -294,7 +292,6 @@ class StreamDecoder:
         return text
 
     def _replaced(self, tokens: Sequence[int]) -> str:
-        """Gives up on `tokens` whose bytes are no character."""
         self._character = []
         if not tokens:
             return ""
@@ -304,7 +301,7 @@ class StreamDecoder:
         return REPLACEMENT
 
     def _shown(self, tokens: Sequence[int]) -> str:
-        """The text that `tokens` add, once no later token can change it."""
+        """The new text, once no later token can change it."""
         self._held += tokens
         text, begun = self._text([*self._before, *self._held]), self._begun
         # Without byte tokens, a token may end inside of a character.
@@ -333,7 +330,7 @@ class StopFilter:
         self._stopped = False
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Returns text to show, and whether a stop string was met. Nothing follows a stop."""
+        """Returns text to show, and whether a stop string was met."""
         if self._stopped:
             return "", True
         buffer = self._held + text
@@ -346,13 +343,13 @@ class StopFilter:
         return buffer[: len(buffer) - held], False
 
     def finish(self) -> str:
-        """The held-back text: at the end it is no start of a stop string."""
+        """The held-back text, which is no stop string."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    """Longest end of `text` that is a proper beginning of `stop`."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):
             return length
@@ -360,9 +357,9 @@ def _overlap(text: str, stop: str) -> int:
 
 
 def _without(markers: Collection[int], backend: Any) -> Any:
-    """Copies `backend` so that it finds none of the added tokens `markers` in a text.
+    """Copies `backend` without recognition of the added tokens `markers`.
 
-    Both share the model. A deep copy of a large one takes seconds, blocks all threads, and doubles the memory.
+    Both share the model. A deep copy takes seconds, blocks all threads, and doubles the memory.
     """
     made = type(backend)(backend.model)
     for part in ("normalizer", "pre_tokenizer"):
@@ -383,13 +380,12 @@ def _decoded(backend: Any, tokens: Sequence[int]) -> str:
 
 
 def _templates(found: Any) -> dict[str, str]:
-    """A single template has no name."""
     named = found if isinstance(found, Mapping) else {_DEFAULT: found}
     return {str(name): template for name, template in named.items() if isinstance(template, str)}
 
 
 def _byte_of_sign() -> dict[str, int]:
-    """GPT-2's signs of bytes in byte-level token names: printable bytes for themselves, others from U+0100 on."""
+    """GPT-2's signs: printable bytes for themselves, others from U+0100 on."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(0x100) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
@@ -399,7 +395,6 @@ _BYTE_OF_SIGN: Final = _byte_of_sign()
 
 
 def _bytes_of(vocabulary: Mapping[str, int], decoder: Any) -> dict[int, int]:
-    """The tokens that stand for one byte each."""
     if ("type", _BYTE_DECODER) not in named_values(decoder):
         return {}
     named = ((_BYTE.fullmatch(name), number) for name, number in vocabulary.items())
