@@ -51,7 +51,7 @@ class DocumentScorer(Protocol):
     def begin(
         self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
     ) -> ScoringRun:
-        """Starts a run for `documents` (token ids, [docs] sequences) with retrieval cosine `similarity` [docs]."""
+        """`documents` are token ids, [docs] sequences; `similarity` is the retrieval cosine [docs]."""
         ...
 
     def close(self) -> None:
@@ -139,7 +139,6 @@ class DocumentParts:
         return True
 
     def fed(self, feed: Feed) -> None:
-        """Notes that `feed` was part of a pass."""
         for row, (document, rows) in self._reading.items():
             if rows is feed.rows and rows.fed == len(document):
                 states = rows.states(0)
@@ -228,7 +227,6 @@ class AnswerRows:
         return Feed(self.rows, [*missing, *wanted.tokens[len(self._tokens) :]], wanted.count, parents)
 
     def fed(self, feed: Feed) -> None:
-        """Notes that `feed` was part of a pass."""
         if feed.rows is not self.rows:
             self._documents.fed(feed)
             return
@@ -285,10 +283,7 @@ Wanted = TypeVar("Wanted", bound=TreeWork)
 
 
 class Client(Protocol[Asked]):
-    """A model's part in an answer, as the engine sees it.
-
-    The engine's thread may call any method at any time.
-    """
+    """A model's part in an answer. The engine's thread may call any method at any time."""
 
     @property
     def over(self) -> bool: ...
@@ -338,8 +333,6 @@ class DecodeRequest(Generic[Asked]):
 
 
 class Job(Protocol):
-    """Work of the engine that feeds tokens to the model."""
-
     tenant: Hashable  # unit of fair sharing
 
     @property
@@ -535,7 +528,7 @@ class DocumentJob:
         failed: Callable[[Exception], None],
         over: Callable[[], bool],
     ) -> None:
-        """Calls `done` or `failed` on the engine's thread, unless `over` before."""
+        """Calls `done` or `failed` on the engine's thread, unless `over`."""
         self.tenant = tenant
         self._document = tuple(document)
         self._part: Reservation | None = None  # of KV memory

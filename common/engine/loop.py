@@ -163,7 +163,7 @@ class Worker:
     ) -> None:
         """`step`: profiled seconds of a decode step. `died` is called if the thread ends by itself.
 
-        Workers that share a `gate` compute one at a time. A worker that waits for a streamed layer lends its turn.
+        Workers with a common `gate` compute one at a time, and lend their turn while a streamed layer loads.
         """
         self.decoder = decoder
         self._gate = gate
@@ -269,7 +269,7 @@ class Worker:
         self._running = sum(job.running for job in self._jobs)
 
     def _wanted(self) -> tuple[list[Feed], Set[Hashable]]:
-        """Returns the possible feeds and the tenants held back in this turn."""
+        """Also returns the tenants held back in this turn."""
         asking = Counter(job.tenant for job in self._jobs)
         while asking:
             held = self._shares.held(asking)

@@ -341,7 +341,6 @@ class WeightStore:
                 self._changed.notify_all()
 
     def rewind(self) -> None:
-        """Begins with the first layer again, after an abandoned pass."""
         self.give_back()
         with self._changed:
             self._seek(0)
@@ -501,7 +500,6 @@ class StreamedLayers:
         self._store.give_back()
 
     def rewind(self) -> None:
-        """Prepares for a new pass after an abandoned one."""
         self.leave()
         self._store.rewind()
 

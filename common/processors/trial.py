@@ -34,7 +34,7 @@ class Unwanted(Exception):
 
 
 def always() -> bool:
-    """True: the default for `wanted`."""
+    """The default for `wanted`."""
     return True
 
 
@@ -75,7 +75,7 @@ def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
             raise
     if process.returncode == -signal.SIGXCPU:
         return f"it takes more than {SECONDS} s to find out what it means"
-    if process.returncode:  # SIGKILL is the system's, whose memory is at its end
+    if process.returncode:  # SIGKILL: the system is out of memory
         raise TrialFailed(f"it takes more than {MEMORY >> 20} MiB, or all that is left, to find out what it means")
     reason: str | None = json.loads(told)
     return reason

@@ -94,7 +94,7 @@ Outcome = Decision | MissingThere | MissingHere
 
 
 # --- logprobs
-# Log-probabilities of tokens in the mixture of both sides, from the session's known values.
+# Log-probabilities in both sides' mixture, from the session's known values.
 
 _LEAST: Final = 2.0**-33  # code 0 means less than this
 

@@ -143,7 +143,7 @@ def attribute(
 
 
 def _at(numbers: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Copies the `numbers` `[..., vocab]` of tokens `ids` [n] to `[..., n]`."""
+    """`numbers` are `[..., vocab]`, the result is `[..., n]`."""
     if numbers.device.type == "cpu":
         return np.asarray(numbers.numpy()[..., ids])
     return np.asarray(numbers[..., torch.from_numpy(ids).to(numbers.device)].cpu().numpy())

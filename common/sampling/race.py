@@ -233,7 +233,7 @@ def codes_in(mixtures: torch.Tensor, which: NDArray[np.int64], ids: NDArray[np.i
 
 
 def codes_of(probabilities: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """As `proto.codes.nearest`, for float32 [n]."""
+    """`proto.codes.nearest` of float32 [n]."""
     codes = np.empty(probabilities.shape, np.uint16)
     nearest_codes(probabilities, codes)
     return codes
@@ -309,10 +309,10 @@ class RaceSampler:
     ) -> None:
         """`likeliest`: number of most probable tokens to list as well.
 
-        `exact`: a failed certificate requests missing values; otherwise the highest lower bound wins. `hide_ids`: it
-        requests a list of twice the length instead, because names reveal which tokens this side's documents favour.
-        Doubled lists end in a certificate, too. `logprobs`: number of tokens with log-probabilities per decision. A
-        target's missing value is then requested by its name, which becomes known anyway.
+        `exact`: a failed certificate requests missing values; otherwise the highest lower bound wins. `hide_ids`: the
+        request is a list of twice the length, because names reveal which tokens this side's documents favour. Doubled
+        lists end in a certificate, too. `logprobs`: number of tokens with log-probabilities per decision. A target's
+        missing value is then requested by its name, which becomes known anyway.
         """
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")

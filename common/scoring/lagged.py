@@ -71,7 +71,7 @@ class LaggedScorer:
         return self._thread.cost
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> LaggedRun:
-        """A run for the token ids of a question and documents. Ignores the retrieval similarity."""
+        """Ignores the retrieval similarity."""
         texts = [self._decode(document).strip() for document in documents]
         held = [index for index, text in enumerate(texts) if text]
         relevance = self._model.relevance([texts[index] for index in held])
@@ -119,7 +119,7 @@ class LaggedRun:
         return scores
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """Whether the scores are ready. If not, computes them next and then calls `wake`."""
+        """As `ScoringRun.ready`."""
         needed = self._request(tuple(answer[: scored_length(len(answer), self._period)]))
         return self._thread.await_soon(needed, wake, first=not answer)
 

@@ -87,7 +87,7 @@ class LexicalScorer:
         documents: Sequence[Sequence[int]],
         similarity: Sequence[float] | None = None,
     ) -> LexicalRun:
-        """A run for the token ids of a question and documents. Ignores the retrieval similarity."""
+        """Ignores the retrieval similarity."""
         return LexicalRun(self, query, documents)
 
     def close(self) -> None:
@@ -128,7 +128,6 @@ class LexicalRun:
         self._states = [_State(np.zeros(len(documents)), 0.0, 0.0, None)]
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """R(d, x_<t) for every document, [docs]."""
         kept = _common(self._answer, answer)
         while len(self._answer) > kept:
             self._pop()
@@ -142,7 +141,6 @@ class LexicalRun:
         return np.asarray(overlap * (self._scorer.scale / math.sqrt(squared)), dtype=np.float64)
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """True: scores are always ready."""
         return True
 
     def _push(self, token: int) -> None:

@@ -28,10 +28,7 @@ class StaticScorer:
         return f"static:{float(self.scale)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run for `documents` with retrieval cosine `similarity` [docs].
-
-        Raises ValueError unless there is one finite similarity per document.
-        """
+        """Raises ValueError unless there is one finite `similarity` [docs] per document."""
         values = np.asarray(similarity, dtype=np.float64).reshape(-1)
         if len(values) != len(documents):
             raise ValueError(f"{len(documents)} documents have {len(values)} similarities")
@@ -56,7 +53,6 @@ class StaticRun:
         return self.weights
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """True: scores are always ready."""
         return True
 
 
@@ -86,10 +82,7 @@ class ContrastScorer:
         return f"contrast:{float(self.scale)!r}:{float(self.gain)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run with the first part, from retrieval cosine `similarity` [docs].
-
-        Raises ValueError unless there is one finite similarity per document.
-        """
+        """Returns the first part of R. Raises as `StaticScorer.begin` does."""
         return StaticScorer(self.scale).begin(query, documents, similarity)
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ class ScoringThread:
         return request.scores
 
     def await_soon(self, request: ScoringRequest, wake: Callable[[], None], first: bool = False) -> bool:
-        """Whether `result` would return at once. If not, computes it next and then calls `wake`."""
+        """As `ScoringRun.ready`, for `result`."""
         with self._changed:
             if request.done.is_set() or self._closing:
                 return True

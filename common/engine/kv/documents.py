@@ -53,7 +53,7 @@ class DamagedFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Identity of a file's content: the document and its model."""
+    """Identity of a file's content."""
 
     key: str  # content address, hexadecimal
     source: str  # the model that computed it, see `common/engine/model/decoder.py`
@@ -208,10 +208,9 @@ class StoreOptions:
 class DocumentStore:
     """One file per document, named by content address, with least-recently-used eviction.
 
-    Any number of processes may share a folder. A file appears whole, by a rename under the lock. The limit includes
-    unfinished files. Nothing is forced to disk: checksums detect damage by a power cut. A removed file stays readable
-    for its reader. A failure costs time, never an answer: the document is computed again. One thread uses a store; its
-    own thread writes the files.
+    Processes may share a folder. A file appears whole, by a rename under the lock. The limit includes unfinished files.
+    Nothing is forced to disk: checksums detect damage by a power cut. A removed file stays readable for its reader.
+    After a failure the document is computed again. One thread uses a store; its own thread writes the files.
     """
 
     def __init__(self, options: StoreOptions, source: str, layout: Layout) -> None:
@@ -296,7 +295,6 @@ class DocumentStore:
             os.utime(self._path(key))
 
     def flush(self) -> None:
-        """Waits until everything put is written or has failed."""
         self.release()
         self._queue.join()
 
@@ -442,7 +440,7 @@ class DocumentCache:
             self.unwritten = True
 
     def release(self) -> None:
-        """Writes new states in the background, while no answer waits."""
+        """As `DocumentStore.release`."""
         if self.store is not None:
             self.store.release()
         self.unwritten = False

@@ -36,7 +36,7 @@ from common.engine.kv.line import (
 from common.engine.model.errors import ContextError
 
 # --- layout
-# Layout of a model's KV cache: shapes of keys and values, and the states of one document.
+# Shapes of keys and values, and the states of one document.
 
 DocumentStates = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys, values, [kv_heads, tokens, dim]
 
@@ -163,8 +163,7 @@ class SlotChunk:
     def _zeros(self, shape: tuple[int, ...], maps: list[mmap.mmap]) -> torch.Tensor:
         """Zeros: attention multiplies masked columns by 0, and 0 * NaN is NaN.
 
-        On a CPU, an anonymous mapping takes no memory before the first write. An allocator would write zeros to reused
-        memory.
+        An anonymous mapping takes no memory before the first write. An allocator would write zeros to reused memory.
         """
         dtype = self._layout.dtype
         if not self._lazy:
@@ -344,7 +343,7 @@ class KvMemory:
 
     @property
     def committed_bytes(self) -> int:
-        """Committed bytes, including free slots; never more than the limit."""
+        """Includes free slots; never more than the limit."""
         return sum(self._bytes(chunk.committed, chunk.capacity) for chunk in self._chunks)
 
     def needed_bytes(self, rows: int, tokens: int) -> int:

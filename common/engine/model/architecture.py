@@ -90,7 +90,6 @@ def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:
 
 
 def _own_tensors(module: nn.Module) -> set[str]:
-    """Names of a module's weights and buffers; empty without its own weights."""
     weights = {name for name, _ in module.named_parameters(recurse=False)}
     return weights | {name for name, _ in module.named_buffers(recurse=False)} if weights else set()
 

@@ -42,8 +42,6 @@ class KeyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The rule from products of queries and keys to weights."""
-
     scaling: float | None = None  # None: 1 / sqrt(dim of the key)
     softcap: float | None = None  # bends scores into (-softcap, softcap) (Gemma 2)
     sinks: Tensor | None = None  # [heads]: the score of a key without a value (gpt-oss)
@@ -167,7 +165,7 @@ class Sight:
         )
 
     def hidden(self) -> NDArray[np.bool_]:
-        """The columns from `first` on that tokens don't see, `[rows, query, columns]`."""
+        """The invisible columns from `first` on, `[rows, query, columns]`."""
         columns = np.arange(self.first, self.longest)
         hidden: NDArray[np.bool_] = (columns < self.lows[..., None]) | (columns >= self.stops[..., None])
         nodes = self.seen.shape[1]

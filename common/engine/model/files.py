@@ -69,7 +69,7 @@ def _is_of_tokenizer(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> Any:
-    """Content of a JSON file. Raises `ModelError` if it is too long, invalid or unreadable."""
+    """Reads JSON. Raises `ModelError` if it is too long, invalid or unreadable."""
     try:
         with path.open("rb") as file:
             content = file.read(SETTINGS_BYTES + 1)
@@ -324,8 +324,6 @@ _NO_DIMENSION = re.compile(r"window|chunk|block|image|patch|batch|cache")  # siz
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """Tensor sizes from safetensors headers."""
-
     numbers: int
     largest: int  # largest dimension of any tensor
     shapes: dict[str, tuple[int, ...]]

@@ -160,7 +160,7 @@ def damaged_files(folder: Path) -> list[str]:
 
 
 def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
-    """Size and digest of each file. Raises an invalid manifest's errors, and `ModelError` for an older one."""
+    """Returns size and digest of each file. An invalid manifest raises errors, an older one `ModelError`."""
     stated = json.loads((folder / MANIFEST).read_text())
     if stated.get("conversion") != CONVERSION:
         raise ModelError(f"{folder}: was imported by another release; name the .gguf file, and it is imported again")

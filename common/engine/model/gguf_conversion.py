@@ -124,7 +124,6 @@ def _read_once(file: Path) -> Iterator[Any]:
 
 
 def _check_types(file: Path, tensors: Sequence[Any]) -> None:
-    """Raises `ValueError` for an unsupported number type."""
     import numpy as np
     from gguf import GGML_QUANT_SIZES, dequantize
 
@@ -267,7 +266,6 @@ def _divisors(theta: float, size: int, factor: float) -> list[float]:
 
 
 def _places(model: Any, architecture: str) -> dict[str, str]:
-    """The names of a model's weights, by their names in a file."""
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     kind: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)

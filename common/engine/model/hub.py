@@ -49,7 +49,7 @@ class HubFile:
 
 
 def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
-    """Finds a Hub model's files by name patterns, from the cache or by download.
+    """Finds a Hub model's files by name patterns, in the cache or by download.
 
     Contacts the Hub only for missing files. Raises `FileNotFoundError` with the reason.
     """
@@ -147,7 +147,6 @@ def _downloaded(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str], **o
 
 
 def _counter(reached: Callable[[int], object]) -> Any:
-    """A progress bar's class that counts and shows nothing."""
     from huggingface_hub import utils
 
     base: Any = utils.tqdm
@@ -411,7 +410,6 @@ def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
 
 
 def _downloaded_file(folder: Path) -> Path | None:
-    """The file in the Hub's cache with an import's weights."""
     try:
         source = source_of(folder)
     except ModelError:
@@ -433,7 +431,7 @@ def card(folder: Path) -> dict[str, Any]:
 
 
 def _of_folder(models: Path) -> list[Pulled]:
-    """Includes incomplete imports. Unfinished ones are hidden."""
+    """Includes incomplete imports, but none in progress."""
     if not models.is_dir():
         return []
     found = []

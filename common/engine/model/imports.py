@@ -118,7 +118,7 @@ def _hollow(modules: Mapping[str, Mapping[str, Any]], root: Path | None = None) 
 
 
 def _place(name: str, module: ModuleType | None) -> None:
-    """Installs a module for its importers; None removes it."""
+    """None removes a module."""
     above, _, last = name.rpartition(".")
     if module is not None:
         sys.modules[name] = module
@@ -138,7 +138,6 @@ def _mark(name: str) -> Any:
 
 
 def _unmarked(function: Any = None, *_: Any, **options: Any) -> Any:
-    """A mark that leaves the function unchanged."""
     return _unmarked if function is None else function
 
 

@@ -155,7 +155,7 @@ class LoadedModel:
 
     @property
     def weights(self) -> str:
-        """Number types of its matrices, for people."""
+        """For people."""
         return matrix_types(self.model, self.model.dtype)
 
 
@@ -256,7 +256,6 @@ def takes_codes(dtype: DtypeName, place: torch.device) -> bool:
 
 
 def check_free_memory(name: str, needed: int) -> None:
-    """Raises `ModelError` unless `needed` bytes are free for weights."""
     free = memory().available
     if needed > free:
         raise ModelError(
@@ -419,7 +418,7 @@ def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTra
 
 
 def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
-    """The decoder layers of a model, in order. Raises `ModelError` if there is no list."""
+    """In order. Raises `ModelError` without a list of layers."""
     count = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

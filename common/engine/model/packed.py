@@ -60,7 +60,7 @@ class Feed:
     tokens: Sequence[int]
     logits: int = 1
     parents: Sequence[int] | None = None  # of the tree's tokens: index of the parent, or `ROOT`
-    behind: Sequence[Feed] = ()  # fed whole in the same pass; else this feed is left out
+    behind: Sequence[Feed] = ()  # unless all are fed whole in the pass, this feed is left out
     job: Job = field(init=False)  # set by the loop
     running: bool = field(default=False, init=False)  # the answer had begun when the job was asked
     whole: bool = field(default=True, init=False)
@@ -202,7 +202,7 @@ class PackedPass(Cache):
     def view(self, group: SlotGroup, window: int | None, masked: bool) -> KeyWindow:
         """The keys that tokens of `group` see within `window`, cached.
 
-        With `masked`, without the kernel's own causal mask.
+        With `masked`, the kernel's own causal mask is unused.
         """
         window = group.reach(window)
         view = group._views.get((window, masked))
@@ -274,12 +274,11 @@ class LayerStates:
     expand: Expand | None = None
 
     def expanded(self, expand: Expand) -> tuple[LayerStates, LayerStates]:
-        """The states of a layer with latents; `expand` turns them into keys and values."""
         states = replace(self, expand=expand)
         return states, states
 
     def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
-        """Attention of `query` `[1, heads, tokens, dim]` as `[1, tokens, heads, value_dim]`. Ignores `mask`."""
+        """As `HeldStates.attend`, with our own masks."""
         if self.packed.attention is not None:
             return self.attend_in_order(query[0].transpose(0, 1).contiguous(), scores)[None]
         groups, padding = self.packed.groups, self.packed.padding
@@ -332,7 +331,6 @@ def _place(feed: Feed) -> tuple[int, int, int]:
 
 
 def _writes(groups: Sequence[SlotGroup]) -> list[tuple[SlotChunk, int, int]]:
-    """Stretches of the pass within one chunk."""
     writes: list[tuple[SlotChunk, int, int]] = []
     for group in groups:
         if writes and writes[-1][0] is group.chunk:
@@ -429,7 +427,6 @@ def _edges(longest: int, window: int | None) -> Sequence[int]:
 
 
 def _sees(mask_function: MaskFunction, place: int, window: int | None, device: torch.device | None) -> bool:
-    """Whether the token at `place` sees exactly the last `window` tokens, or all."""
     oldest = 0 if window is None else max(0, place - window + 1)
     columns, only = _columns(place, oldest).to(device), torch.zeros((), dtype=torch.int64, device=device)
     seen = mask_function(only, only, only + place, columns).expand(columns.shape)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class _LayoutProbe(Cache):
-    """A cache that records only shapes."""
-
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.shapes: dict[int, LayerShape] = {}
@@ -120,8 +118,8 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
     Some architectures compute their own positions or masks (ALiBi, prefix models) and would be silently wrong. Raises
     `ModelError` for them.
 
-    One row is twice as long as the shortest declared `window` (0: none), if such a pass is fast. Otherwise the window
-    rests on `reach_mask`, which checks both edges. `sparing` halves the passes and omits the joint one.
+    If affordable, one row is twice the shortest declared `window` (0: none). Otherwise the window rests on
+    `reach_mask`, which checks both edges. `sparing` halves the passes and omits the joint one.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
     documents, query = [_over_window(decoder, window) + ids[:5], [] if sparing else ids[5:7]], ids[7:9]
@@ -154,8 +152,8 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
 def leading_layers(loaded: LoadedModel, layout: Layout) -> Iterator[None]:
     """Limits passes to the first layers: one of each kind, and at least 2.
 
-    One layer's error may be within the tolerance. A class that ignores the configuration's number of layers runs all. A
-    streamed model reads the disk in every pass, and the check concerns only its class.
+    One layer's error may be within the tolerance. A class that ignores the configured number of layers runs all. For a
+    streamed model, every pass reads the disk, and the check concerns only its class.
     """
     config: Any = loaded.model.config.get_text_config()
     whole = config.num_hidden_layers
@@ -188,7 +186,7 @@ def _over_window(decoder: Decoder, window: int) -> list[int]:
 # --- same_bits
 # A load-time check that a token's bits are equal in all passes.
 
-_TOKENS: Final = 96  # more than a tile of keys, and a row or two more than a multiple of products
+_TOKENS: Final = 96  # more than a tile of keys, and a row or two of products more than a multiple of them
 _FEW_TOKENS: Final = 24
 _SAME_BITS_AFFORDABLE: Final = 2e10  # parameters times tokens of a pass: a second or two on a few cores
 _LAST: Final = 8  # tokens computed in several ways
@@ -304,10 +302,10 @@ class Rotation:
 
 @torch.inference_mode()
 def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
-    """The turns of `loaded`, from passes that `run` makes, or None.
+    """The turns of `loaded`, from passes that `run` makes.
 
-    None: positions can't be moved, or that is unknown. They may be learned or change with the length, and a streamed
-    model is not probed.
+    None if positions can't be moved or this is unknown: they are learned, depend on the length, or the model is
+    streamed.
     """
     if loaded.streamed is not None or not has_fixed_turns(loaded):
         return None
@@ -332,7 +330,6 @@ def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
 
 
 def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
-    """The rotation made of `turns`, or None."""
     if turns is None:
         return None
     known = list(_angles(loaded))

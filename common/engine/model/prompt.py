@@ -23,8 +23,6 @@ from proto.messages import Control
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call in an earlier turn."""
-
     number: int  # index among the conversation's calls
     name: str
     arguments: str  # a JSON object
@@ -68,8 +66,6 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """The form in which a model calls tools."""
-
     shape: CallShape
     trained: bool  # by its chat template; else described in plain words
 
@@ -94,7 +90,6 @@ def in_plain_words(conversation: Conversation) -> Conversation:
 
 
 def call_object(name: str, arguments: str, member: str = "arguments") -> str:
-    """A call as models write it."""
     return f'{{"name": {json.dumps(name)}, "{member}": {json.dumps(json.loads(arguments), ensure_ascii=False)}}}'
 
 
@@ -189,7 +184,6 @@ class TextFormat:
         return document_part(self._begin, self._tokenizer.encode(self._before + text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
-        """As `text_query`, with tools in plain words."""
         return text_query(in_plain_words(conversation), self._query)
 
     @property
@@ -262,8 +256,6 @@ _ASKED: Final = ([{"role": "system", "content": "b"}, _QUESTION], [_QUESTION])  
 
 @dataclass(frozen=True, slots=True)
 class _CallWording:
-    """Words around calls, as one family of models writes them."""
-
     opening: str
     arguments: str
     closing: str
@@ -310,7 +302,6 @@ def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
 
 
 def _is_put(known: _CallWording, before: str, called: str) -> bool:
-    """Whether the template uses this wording."""
     head = f'{known.opening}{{"name": "{_NAME}", "{known.arguments}": {{"{_MEMBER}": 1}}'
     at = called.find(head) if known.opening else len(before) if called.startswith(before + head) else -1
     return at >= 0 and f"}}{known.closing}" in called[at + len(head) :]
@@ -347,7 +338,6 @@ class Guarded:
         return [self.value(item) for item in value] if isinstance(value, list) else value
 
     def tools(self, tools: Sequence[str]) -> list[dict[str, Any]] | None:
-        """The tools as templates take them, or None."""
         return [{"type": "function", "function": self.value(json.loads(tool))} for tool in tools] or None
 
     def message(self, turn: Turn) -> dict[str, Any]:
@@ -434,7 +424,7 @@ class ChatFormat:
         return self._tools
 
     def _moved(self, before: str) -> str:
-        """Returns the text on tools before the document, to be put after it: all rows share one beginning."""
+        """Returns the text on tools before the document. It is put after it: all rows share one beginning."""
         usual = self._rendered(_PROBE)[0]
         pairs = enumerate(zip(before, usual, strict=False))
         same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))

@@ -115,7 +115,6 @@ _Decode = Callable[[Bytes], GroupCodes]
 
 
 def _halves(blocks: Bytes, first: int) -> Floats:
-    """The half-precision number at byte `first` of each block."""
     return np.ascontiguousarray(blocks[..., first : first + 2]).view(np.float16)[..., 0].astype(np.float32)
 
 
@@ -125,7 +124,6 @@ def _nibbles(packed: Bytes) -> Bytes:
 
 
 def _fifth_bits(packed: Bytes) -> Bytes:
-    """The fifth bits of 32 codes from four bytes."""
     bits = np.unpackbits(packed, axis=-1, bitorder="little")
     return bits << np.uint8(4)
 

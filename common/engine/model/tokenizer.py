@@ -74,7 +74,6 @@ class Tokenizer:
     """A fast Hugging Face tokenizer for plain text. Thread-safe."""
 
     def __init__(self, pretrained: Any) -> None:
-        """Wraps a fast tokenizer; see `load`."""
         backend = getattr(pretrained, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first")
@@ -166,7 +165,7 @@ class Tokenizer:
         return self.continuation(self._anchor, [token])
 
     def piece_bytes(self, token: int) -> bytes:
-        """The bytes of `piece`; a part of a character gives its own bytes."""
+        """The bytes of `piece`, or of a part of a character."""
         text = self.piece(token)
         if REPLACEMENT not in text:
             return text.encode()
@@ -349,7 +348,6 @@ class StopFilter:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Longest end of `text` that is a proper beginning of `stop`."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):
             return length
