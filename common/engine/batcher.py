@@ -128,7 +128,7 @@ def in_order(feeds: Sequence[Feed]) -> list[Feed]:
 # Bounds of prompt tokens, and of steps beyond equal parts.
 
 STRETCH: Final = 0.6  # share of a step by which prompts may lengthen a pass with answers
-ALONE_STEPS: Final = 8.0  # steps that a pass may take while no answer is running
+ALONE_STEPS: Final = 8.0  # steps per pass while no answer is running
 FEWEST: Final = 16  # tokens; prompts progress however fast the steps are
 MOST: Final = 2048
 _NEW: Final = 0.2
@@ -148,7 +148,7 @@ class PassTimes:
         self.step = step
         self.token = step / _UNMEASURED_RATIO
         self.row = step / _UNMEASURED_RATIO  # seconds of a further token of a running answer, in one row
-        self._single = 0  # passes without a further token since the last one with any
+        self._single = 0  # passes since the last one with a further token
         self._line = _StepLine()
 
     def observe(self, seconds: float, steps: bool, tokens: int, further: int = 0, stepped: int = 0) -> None:
@@ -228,13 +228,12 @@ class _StepLine:
 # --- peer_shares
 # Shares of passes: a tenant with many answers does not slow down a tenant with few.
 #
-# A pass takes longer the more it feeds. Each tenant gets as many steps as the tenant with the fewest, and more only
-# where that costs almost nothing. A tenant with several answers and much recent work is held back while another tenant
-# wants anything, except for a small part of the time.
+# Each tenant gets as many steps as the tenant with the fewest, and more only where that costs almost nothing. A tenant
+# with several answers and much recent work is held back while another wants anything, except for a small part of the
+# time.
 #
-# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). These
-# counters are the seconds by which passes take longer for a tenant, and they fade. So constant requests do not slow
-# down an occasional tenant.
+# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). These count
+# the seconds by which a tenant lengthens passes, and fade. So constant requests do not slow down an occasional tenant.
 
 REST: Final = 0.05  # seconds for held tenants per second of others
 _FADES: Final = 0.002  # weight of a pass in a tenant's use: about a hundred passes count
@@ -255,7 +254,7 @@ class TenantShares:
     """Tenants' shares of the passes, and the tenants to hold back."""
 
     def __init__(self) -> None:
-        self._had: dict[Hashable, float] = {}  # each tenant's share of recent passes' extra seconds
+        self._had: dict[Hashable, float] = {}  # recent shares of passes' extra seconds
         self._behind: Set[Hashable] = frozenset()
         self._rest = 0.0  # seconds that they may have now; at 0 and below they are held back
         self._next: dict[Hashable, int] = {}  # index of a tenant's next step, if it has too many

@@ -60,7 +60,7 @@ class DocumentScorer(Protocol):
 
 
 # --- sequences
-# An answer's rows in KV memory, and the tokens to feed next.
+# An answer's rows in KV memory, and their next tokens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,9 @@ class DocumentParts:
 
 
 class AnswerRows:
-    """The rows `[document][query][path][tree]` of one answer.
+    """The rows `[document][query][path][tree]` of one answer, for the decoder's thread.
 
-    For the decoder's thread. `feed` keeps the tree path that the answer took, and the following nodes that the wanted
-    tree shares.
+    `feed` keeps the tree path that the answer took, and the nodes after it that the wanted tree shares.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
@@ -189,7 +188,7 @@ class AnswerRows:
         self._at_once = decoder.streamed is not None  # a pass reads all weights from disk, whatever it feeds
         self.rows = rows
         self._query = list(prompt.query)
-        self._chain: list[int] = []  # tokens in the rows after the documents: a chain,
+        self._chain: list[int] = []  # tokens after the documents: a chain,
         self._tokens: list[int] = []  # and a tree
         self._parents: list[int] = []
         self._missing: list[int] = []  # tokens of the chain in the last feed
@@ -299,20 +298,20 @@ class Client(Protocol[Asked]):
     def work(self) -> Asked | None:
         """Returns the next reading, or None. Called just before a pass.
 
-        The engine rolls the rows back to it and feeds the tokens that they lack.
+        The engine rolls the rows back to it and feeds missing tokens.
         """
         ...
 
     def outdated(self, work: Asked) -> bool:
-        """Whether the work under way has become useless. Must be fast: polled between layers."""
+        """Whether the current work is useless. Must be fast: polled between layers."""
         ...
 
     def drawn(self, work: Asked, drawn: Sequence[SideDraft], seconds: float) -> None:
-        """Receives the drafts of the `work.count` distributions, `seconds` after their pass began."""
+        """Receives the drafts of `work.count` distributions, `seconds` after their pass began."""
         ...
 
     def gave_up(self, work: Asked, started: int) -> None:
-        """Called when the pass that began at `started` (monotonic nanoseconds) was abandoned."""
+        """The pass that began at `started` (monotonic nanoseconds) was abandoned."""
         ...
 
     def end(self, failure: Exception) -> None: ...
@@ -345,7 +344,7 @@ class Job(Protocol):
 
     @property
     def useless(self) -> bool:
-        """Whether the last feeds are not needed any more. Must be fast: polled between layers."""
+        """Whether the last feeds are useless. Must be fast: polled between layers."""
         ...
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:

@@ -1,7 +1,7 @@
 """The thread that owns the model (DRAGON §3: Decoder).
 
-Each turn collects the jobs' feeds, lets the batcher choose, runs one pass, and delivers the drafts. A pass stops
-between two layers when all of its jobs are useless.
+Each turn collects feeds, lets the batcher choose, runs one pass, and delivers the drafts. A pass stops between two
+layers when all of its jobs are useless.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MinimumTimes:
 
 @dataclass(slots=True)
 class WorkDone:
-    """Passes and tokens computed, and the wasted part. Tokens count once per row."""
+    """Computed passes and tokens, some wasted. Tokens count once per row."""
 
     passes: int = 0  # complete passes
     given_up: int = 0  # passes stopped between two layers
@@ -144,7 +144,7 @@ log = logging.getLogger(__name__)
 
 _Part = tuple[slice, int]  # one answer's rows of the logits, and its number of positions
 
-LOOK_AGAIN = 1.0  # longest seconds between two turns: a job checks its wait for memory in its turn
+LOOK_AGAIN = 1.0  # longest seconds between two turns, in which jobs check their wait for memory
 
 
 class Worker:
@@ -208,7 +208,7 @@ class Worker:
 
     @property
     def row_seconds(self) -> float:
-        """Seconds that one more token in a row costs all running answers together."""
+        """Seconds that one more token in a row costs all running answers."""
         return self.times.row * max(1, self._running)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.files import StoredTensor, read_header
 
 # --- plan
-# What stays in memory and what is streamed. Pure.
+# Resident and streamed layers. Pure.
 #
 # Every pass reads all layers in the same order, so a cache of recent layers never hits. As many leading layers as fit
 # stay instead. The others go through two buffers: one fills while the other computes (EdgeLLM §III-D).
@@ -71,8 +71,8 @@ def aligned(size: int) -> int:
 def residence(ends: int, layers: Sequence[int], budget: int, reserved: int) -> Residence:
     """Finds the most resident layers that fit. All sizes are in bytes.
 
-    `ends`: embeddings, output layer and norms. `reserved`: everything but the model. Raises `ModelError` with the
-    smallest budget that works.
+    `ends`: embeddings, output layer, norms. `reserved`: other memory. Raises `ModelError` with the smallest budget that
+    works.
     """
     needs = [ends + reserved + _layer_bytes(layers, resident) for resident in range(len(layers) + 1)]
     for resident in range(len(layers), -1, -1):
@@ -90,10 +90,10 @@ def _layer_bytes(layers: Sequence[int], resident: int) -> int:
 
 
 # --- file
-# Tensors in safetensors files, read on request and never cached.
+# Tensors in safetensors files, read on request and never cached or mapped.
 #
 # Reads bypass the page cache (O_DIRECT), or leave nothing in it. Memory beyond the budget would make a model look
-# faster than the disk. Files are never mapped.
+# faster than the disk.
 
 BLOCK_BYTES = 4096  # O_DIRECT needs offsets and addresses that are multiples of this
 
@@ -119,16 +119,14 @@ class ReadCounters:
     bytes: int = 0  # whole blocks: up to one more at each end of a run
 
 
-Wanted = Sequence[
-    tuple[TensorLocation, Tensor]
-]  # tensors in files, and where their numbers go: `[numbers]`, of any float type
+Wanted = Sequence[tuple[TensorLocation, Tensor]]  # tensors in files, and their targets `[numbers]`, of any float type
 
 
 class WeightFiles:
     """A model's safetensors files, open until `close`. One thread at a time reads."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Opens the files and reads their headers. Raises `ModelError` for damaged files."""
+        """Opens the files. Raises `ModelError` for damaged files."""
         self.places: dict[str, TensorLocation] = {}  # tensors of float types; others can't be read
         self.counters = ReadCounters()
         self.direct = True
@@ -272,8 +270,8 @@ _PATIENCE = 0.005  # seconds between two checks of an interrupt while idle
 @dataclass(slots=True)
 class StreamingCounters:
     layers: int = 0
-    dropped: int = 0  # of them, layers that an abandoned pass left unused
-    waited: float = 0.0  # seconds in which a pass only waited for a layer
+    dropped: int = 0  # of them, layers left unused by an abandoned pass
+    waited: float = 0.0  # seconds in which a pass only waited
 
 
 class WeightStore:
@@ -300,7 +298,7 @@ class WeightStore:
         self._free = list(range(BUFFERS))
         self._full: deque[tuple[int, int]] = deque()  # layer, buffer
         self._held: int | None = None
-        self._next = 0  # the layer that is being read or comes next
+        self._next = 0  # the layer to read
         self._course = 0  # counts changes of the order; a read that began before one is discarded
         self._asked = False
         self._failure: Exception | None = None
@@ -317,7 +315,7 @@ class WeightStore:
         started, useful = time.perf_counter(), 0.0
         with self._changed:
             self._seek(layer)
-            self._asked, self._failure = True, None  # an earlier failure that nobody waited for is retried
+            self._asked, self._failure = True, None  # retries an earlier failure that nobody waited for
             self._changed.notify_all()
         try:
             while (buffer := self._taken(None if waiting is not None else _PATIENCE)) is None:
@@ -484,7 +482,7 @@ class StreamedLayers:
         return self._files.direct
 
     def enter(self, layer: int, interrupt: Interrupt | None, waiting: Waiting | None) -> None:
-        """Gives `layer` of the model its weights. Raises as `WeightStore.take` does."""
+        """Gives `layer` its weights. Raises as `WeightStore.take` does."""
         streamed = layer - self.first
         views = self._views[streamed][self._store.take(streamed, interrupt, waiting)]
         self._inside = self._layers[streamed]

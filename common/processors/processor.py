@@ -18,14 +18,14 @@ from common.sampling.truncation import nucleus, nucleus_places
 from proto.messages import Open
 
 # --- adjustment
-# One position's changes to a side's mixture. Both sides' changes together give the intended distribution of the answer.
+# One position's changes to a side's mixture. Both sides' changes together give the intended distribution.
 #
-# With a factor g per token, the answer's distribution is g · p, renormalised, where p = Σ_s η^s p^s mixes both sides.
-# Each side can do its part alone, since
+# With a factor g per token, that is g · p, renormalised, where p = Σ_s η^s p^s mixes both sides. Each side can do its
+# part alone, since
 #
 #     Σ_s h^s g p^s  =  Σ_s (h^s Z^s) (g p^s / Z^s),   Z^s = Σ_i g_i p_i^s
 #
-# So it uses g p^s / Z^s as its mixture and h^s Z^s as its evidence. Nothing else in the session depends on g.
+# So it uses g p^s / Z^s as its mixture and h^s Z^s as its evidence. Nothing else depends on g.
 
 # Under a strict format the remaining probabilities may have underflowed: every allowed token counts at least this.
 LEAST = 2.0**-126

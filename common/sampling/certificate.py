@@ -134,7 +134,7 @@ def _log(probability: float) -> float:
 #
 #     score_i = η_device · speed_i^device + η_cloud · speed_i^cloud
 #
-# A list bounds unlisted tokens by its threshold τ, so every score is between
+# A list bounds unlisted tokens by its threshold τ:
 #
 #     lower_i = Σ_s η^s · (speed_i^s if listed by s else 0)
 #     upper_i = Σ_s η^s · (speed_i^s if listed by s else τ_s)
@@ -166,8 +166,7 @@ def has_documents(log_h: float) -> bool:
 def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
     """η^device = softmax([log_h^device, log_h^cloud])_device in 2**-16, 0 to 65536 (Appendix A.1).
 
-    η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight. With no documents at all, the device
-    has the whole weight.
+    η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight. If both lack them, the device has all.
     """
     if not has_documents(log_h_cloud):
         return WHOLE

@@ -62,10 +62,10 @@ SLACK: Final = 2.0**-9  # octaves
 IMPOSSIBLE: Final = -33.0
 _LEAST: Final = 2.0**IMPOSSIBLE
 
-_GROUPS: Final = 8  # token groups with a common maximum, per wanted token; few have two of the fastest
+_GROUPS: Final = 8  # token groups per wanted token, each with a maximum; few have two of the fastest
 _LARGEST_GROUP: Final = 128  # tokens
 _BLOCK: Final = 4096  # tokens summed over all documents at once, while they are in the cache
-_SUMS: Final = 256  # partial sums of a row: with a single one each addition would wait for the last
+_SUMS: Final = 256  # partial sums of a row: a single one would make each addition wait
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
@@ -352,14 +352,13 @@ softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compil
 # Counter-based randomness, equal on every machine: no random number is ever exchanged.
 #
 # `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), to the power of the temperature.
-# `VocabularyNoise` finds the few candidates that need it. `uniform` serves the paper's sampler, drafting and verifying.
+# `VocabularyNoise` finds the few tokens that need it. `uniform` serves the paper's sampler, drafting and verifying.
 #
 # Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with the
 # constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`: a position's noise is a stretch of a
 # splitmix64 sequence.
 #
-# Logarithm and exponential are this project's own, from IEEE additions, multiplications and one division. Libraries
-# differ in the last bit between machines.
+# Logarithm and exponential are made of IEEE operations here: libraries differ in the last bit between machines.
 
 _WORD: Final = (1 << 64) - 1
 _POSITION_FACTOR: Final = 0xD1342543DE82EF95  # odd, so distinct positions keep distinct counters
@@ -414,7 +413,7 @@ def exponential(seed: int, position: int, ids: Sequence[int] | NDArray[np.intege
 def exponential_from_key(
     key: np.uint64 | NDArray[np.uint64], ids: Sequence[int] | NDArray[np.integer]
 ) -> NDArray[np.float32]:
-    """As `exponential`, for one key or for keys that broadcast against `ids`."""
+    """As `exponential`, for one key or keys that broadcast against `ids`."""
     tokens = np.asarray(ids, dtype=np.int64)
     if np.shape(key) not in ((), tokens.shape):
         key, tokens = (np.ascontiguousarray(each) for each in np.broadcast_arrays(key, tokens))

@@ -5,11 +5,10 @@ A side rounds its mixture p to the wire's code first and races on the rounded p�
     speed_i = p̂_i / E_{t,i}^T        draft = argmax_i speed_i
 
 At T = 1 this is the exponential race (the Gumbel-max trick). argmax_i p_i / E_i^T is argmax_i p_i^(1/T) / E_i, so the
-token follows p^(1/T), renormalised. Here p is any distribution linear in the speeds: when both sides' speeds are added,
-the mixture of both sides. Temperature 0 is the limit E^0 = 1.
+token follows p^(1/T), renormalised. p is any distribution linear in the speeds, such as the mixture of both sides for
+summed speeds. Temperature 0 is the limit E^0 = 1.
 
-The K fastest tokens travel as (id, code of p̂). The receiver computes E from the seed, so both sides have exactly the
-same speeds.
+The K fastest tokens travel as (id, code of p̂). The receiver computes E from the seed, for exactly the same speeds.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from proto.messages import MOST_NAMED, Side
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # for (race, token) pairs
 
-_GROUPS: Final = 4096  # token groups with a common maximum; sorting them costs as much as finding the maxima
+_GROUPS: Final = 4096  # token groups with a maximum each; sorting costs as much as finding the maxima
 _FIRST_LOOK: Final = 4  # groups examined first, per wanted token; about 1.6 suffice on average
 _WIDER: Final = 4
 
@@ -255,7 +254,7 @@ def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.in
 
 RIVALS: Final = 8  # tokens of a race that may become the target; hardly ever another one does
 ENTRY_BYTES: Final = 200  # bytes of a view per listed token, mostly for look-ups by id
-FEW: Final = 16  # entries up to which a local list is extended before any request, without a round trip
+FEW: Final = 16  # entries up to which a local list grows before any request, without a round trip
 
 Ids = Sequence[int] | NDArray[np.integer]
 AnyRace = TypeVar("AnyRace", bound=RaceView)

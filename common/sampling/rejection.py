@@ -133,10 +133,9 @@ _ROUNDING: Final = 2.0**-50
 def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArray[np.int64]:
     """Units of `resolution` for each of `probabilities` [n], as [n] with sum `resolution`.
 
-    With q the normalised probabilities and l the resolution, k_i = floor(l q_i + 1/2). If the sum is too large, the
-    largest k_i - l q_i lose a unit each. If it is too small, the smallest gain one. Ties go to the lowest id. Raises
-    `ValueError` for a sum that is not positive and finite, for NaN, negative numbers, and a resolution outside of [1,
-    `MOST_RESOLUTION`].
+    With q the normalised probabilities and l the resolution, k_i = floor(l q_i + 1/2). For a sum above l, the largest
+    k_i - l q_i lose a unit each; below, the smallest gain one. Ties go to the lowest id. Raises `ValueError` for a sum
+    that is not positive and finite, for NaN, negative numbers, and a resolution outside of [1, `MOST_RESOLUTION`].
     """
     if not 1 <= resolution <= MOST_RESOLUTION:
         raise ValueError(f"the resolution of a lattice must be 1 to {MOST_RESOLUTION}, not {resolution}")
@@ -164,9 +163,8 @@ def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArr
 def _most_probable(probabilities: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     """Increasing ids of the `count` most probable tokens, all ties, and some others.
 
-    No other token gets a unit: of two tokens, the more probable never gets fewer. The vocabulary is only read, since a
-    copy would take longer than everything else. The maxima of many disjoint lanes give a lower bound of the
-    probabilities.
+    No other token gets a unit: the more probable of two never gets fewer. The vocabulary is only read; a copy would
+    dominate the cost. The maxima of disjoint lanes bound the probabilities from below.
     """
     if len(probabilities) < 4 * _LANES:
         return np.arange(len(probabilities))

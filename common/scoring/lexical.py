@@ -1,8 +1,8 @@
 """Document weights from word overlap: tf-idf against question and answer so far.
 
 The answer joins two documents: the device's note names the maker of the bike, and then the cloud's entry about this
-maker gets the weight. A score depends only on the document, the question and the answer prefix. So each side scores its
-own documents, and the scores have the same meaning.
+maker gets the weight. A score depends only on the document, the question and the answer prefix. So scores of both sides
+are comparable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models of a document's relevance to a text: cross-encoders, or bi-encoders.
 
-Every text or pair is its own forward pass without padding. So a document's score has the same bits beside any other
-documents. A text that is too long loses its beginning, since an answer's newest tokens matter most.
+Every text or pair is its own forward pass without padding, so a score has the same bits beside any other documents. A
+text that is too long loses its beginning: an answer's newest tokens matter most.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ log = logging.getLogger(__name__)
 
 _Item = tuple[bytes, DocumentStates, str]  # key, states, generation at the miss
 
-_MISSED = 4096  # most documents being computed: cancelled answers never put theirs
+_MISSED = 4096  # most documents being computed; cancelled answers leave theirs
 _WAITING = 2**28  # most bytes in the queue, or one document; more is not written
 _HEADER = 1024, 256  # bytes of a file besides its numbers, at most: fixed, and per layer
 _KEEP = 0.9  # share of the limit left by evictions, so that listings are rare
@@ -233,7 +233,7 @@ class DocumentStore:
             self._shrink()
 
     def get(self, key: bytes) -> DocumentStates | None:
-        """Returns the stored states, or None on a miss. Removes a damaged file."""
+        """Returns None on a miss. Removes a damaged file."""
         path = self._path(key)
         try:
             states = load_states(path, self._layout, self._label(key), self.limit_bytes)
@@ -384,7 +384,7 @@ class DocumentStore:
 
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
-    """Statistics of a document cache. A miss may be a hit on `disk`."""
+    """A miss may be a hit on `disk`."""
 
     hits: int
     misses: int
@@ -398,7 +398,7 @@ class DocumentCache:
     """Least-recently-used document KV in memory, keyed by (model identity, token ids).
 
     An optional store on disk serves misses. A document starts its row, so its KV depends on the model and its own
-    tokens alone. A hit equals recomputation exactly.
+    tokens alone: a hit equals recomputation exactly.
     """
 
     def __init__(self, limit_bytes: int, store: DocumentStore | None = None) -> None:
@@ -483,7 +483,7 @@ def shapes_of(layout: Layout) -> tuple[KvShape, ...]:
 
 
 def pack_states(tokens: Sequence[int], states: DocumentStates) -> bytes:
-    """The `kv` payload of a document. Raises `ValueError` for numbers beyond 8-bit quantisation."""
+    """The `kv` payload of a document. Raises `ValueError` beyond 8-bit quantisation."""
     layers = tuple(
         (quantise_kv(_numbers(key), _OVER_TOKENS), quantise_kv(_numbers(value), _OVER_DIMENSIONS))
         for key, value in states

@@ -59,7 +59,7 @@ RETRY: Final = 5.0  # seconds until a retry makes sense, after waiting without s
 
 
 class KvMemoryFullError(RuntimeError):
-    """The budget has no room for these rows now. `needed` and `free` are bytes."""
+    """No room for these rows now. `needed` and `free` are bytes."""
 
     def __init__(self, needed: int, free: int) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class KvMemoryFullError(RuntimeError):
 
 
 class KvTooLargeError(RequestError):
-    """The budget never fits these rows: `needed` bytes with a limit of `free`."""
+    """The budget never fits these rows. `needed` and `free`, the limit, are bytes."""
 
     def __init__(self, needed: int, limit: int) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class KvTooLargeError(RequestError):
 
 
 class KvAllocationError(AnswerFailed):
-    """The system lacks `needed` bytes although the budget allows them. `reason` is a phrase."""
+    """The system lacks `needed` bytes that the budget allows. `reason` is a phrase."""
 
     def __init__(self, needed: int) -> None:
         self.reason = (

@@ -2,8 +2,8 @@
 
 An answer's rows take consecutive slots, beside other answers' rows. A pass reads keys as one view of a chunk's tensor,
 `[slots, kv_heads, capacity, dim]`, without copying. A row's tokens fill its slot from the start. Later positions are
-never attended to and are overwritten, so a roll-back is an assignment. One path of a token tree is kept: its keys and
-values move together.
+never attended to, so a roll-back is an assignment. Of a token tree one path is kept, by moving its keys and values
+together.
 
 The budget counts committed memory: slots written to on a CPU, whole chunks elsewhere. Free slots are reused, and
 returned to the system when others need their bytes.
@@ -221,7 +221,7 @@ def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
 class Rows:
     """One answer's rows, one per document: `[document][query][answer so far]`.
 
-    All rows get the same tokens after their documents. Row r has `starts[r] + fed` tokens.
+    All get the same tokens after their documents. Row r has `starts[r] + fed` tokens.
     """
 
     __slots__ = ("chunk", "fed", "query", "start", "starts")
@@ -230,8 +230,8 @@ class Rows:
         self.chunk = chunk
         self.start = start  # first slot
         self.starts = [0] * rows  # tokens of the document, per row
-        self.fed = 0  # tokens of every row after its document
-        self.query = 0  # number of these that are the query
+        self.fed = 0  # tokens after each document
+        self.query = 0  # of them, the query
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -350,7 +350,7 @@ class KvMemory:
         return self._bytes(rows, slot_capacity(tokens, self._max_context))
 
     def take(self, rows: int, tokens: int) -> Rows:
-        """Takes empty rows for `tokens` tokens each at once, ahead of the line.
+        """Takes empty rows at once, ahead of the line.
 
         Raises `KvMemoryFullError`, `KvAllocationError`.
         """
@@ -466,17 +466,17 @@ class KvMemory:
 # --- claims
 # A claim of all KV memory that an answer's jobs need, of all models: granted as a whole or not at all.
 #
-# A waiting claim stands in line for each memory, in one global order, and has none. The oldest claim is first in each
-# of its lines, so it waits only for granted claims: there is no deadlock. No claim overtakes an older one, so a large
-# claim gets its turn.
+# A waiting claim has no memory and stands in line for each, in one global order. The oldest is first in all of its
+# lines and waits only for granted claims, so there is no deadlock. No claim overtakes an older one, so a large claim
+# gets its turn.
 
 Wake = Callable[[], None]
 
 
 class Claim:
-    """The memory of one answer; `parts` are in the order of the needs.
+    """The memory of one answer. From any thread.
 
-    From any thread.
+    `parts` are in the order of the needs.
     """
 
     def __init__(self, needs: Sequence[Need]) -> None:

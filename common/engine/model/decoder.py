@@ -53,8 +53,8 @@ _PASSES = 5  # version of the computation
 def numbers_source(model: PreTrainedModel, identity: str) -> str:
     """Names the exact bits that `model` computes in this process, as far as known.
 
-    Includes all weights, whereas `identity` is a sample. Also includes whatever orders the sums: hardware, library
-    versions, threads. Reads several GB per second.
+    Includes all weights (`identity` is a sample), and whatever orders the sums: hardware, library versions, threads.
+    Reads several GB per second.
     """
     place = next(weight.device for weight in model.parameters() if not weight.is_meta)
     digest = hashlib.sha256(f"{identity} {_PASSES}".encode())
@@ -221,12 +221,12 @@ class Decoder:
     ) -> Tensor:
         """Runs one pass over `feeds` and extends their rows.
 
-        Each feed has its own rows, or its own positions in them. Returns float32 `[logits, vocabulary]` in order of
-        feeds, rows and tokens. Raises `Preempted` if `interrupt()` was true, `ContextError` for too many tokens,
-        `ValueError` for unknown ids. Then no rows have changed.
+        Each feed has its own rows or positions. Returns float32 `[logits, vocabulary]` in order of feeds, rows and
+        tokens. Raises `Preempted` if `interrupt()` was true, `ContextError` for too many tokens, `ValueError` for
+        unknown ids. Then no rows have changed.
 
-        While a streamed layer is missing, calls `waiting` on this thread until it returns False, for useful work such
-        as another decoder's step. Raises `ModelError` if a layer can't be read.
+        While a streamed layer loads, calls `waiting` on this thread until it returns False, for useful work such as
+        another decoder's step. Raises `ModelError` if a layer can't be read.
         """
         if not feeds:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
@@ -246,7 +246,7 @@ class Decoder:
         return logits[: packed.logits, : self.vocabulary].float()
 
     def check_feed(self, feed: Feed) -> None:
-        """Raises the errors that `forward` would raise for `feed` alone."""
+        """Raises the errors of `forward` for `feed` alone."""
         if not feed.tokens or not 0 <= feed.logits <= len(feed.tokens):
             raise ValueError("a pass needs at least one token of each feed, and as many as logits are asked for")
         self.check_ids(feed.tokens)
@@ -316,8 +316,8 @@ class Decoder:
     def take_rows(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Rows:
         """Takes empty rows for `documents` with `query` and `reserve` answer tokens.
 
-        Raises `ContextError` if a row exceeds `max_context`, `KvMemoryFullError` without free memory, `ValueError` for
-        missing documents or query and for unknown ids.
+        Raises `ContextError` beyond `max_context`, `KvMemoryFullError` without free memory, `ValueError` for missing
+        documents or query and for unknown ids.
         """
         need = self.need(documents, query, reserve)
         rows = self.memory.take(need.rows, need.tokens)
@@ -436,7 +436,7 @@ def model_place(model: str, models: Path, startup: Startup | None = None, conver
 
 
 def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
-    """Loads the decoder as the role's daemon does, with the same numbers. Raises `ModelError`."""
+    """Loads the same decoder as the role's daemon. Raises `ModelError`."""
     return Decoder.load(
         model_place(settings.model, settings.models, startup),
         tokenizer=settings.tokenizer,

@@ -1,8 +1,7 @@
 """Attention on a CPU that sums in one fixed order in every pass.
 
 Library kernels choose the order by the number of queries and keys. So a token's last bits differ between a step, a
-prompt, a chunk and a tree. Here every token takes its keys in sequence. Its bits depend on its query and the visible
-keys and values alone.
+prompt, a chunk and a tree. Here they depend on its query and the visible keys and values alone, taken in sequence.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _written_out(
 
 
 # --- tree
-# Trees of tokens after a row's content: alternatives that one pass reads together (EdgeLLM §III-B, SpecInfer).
+# Trees of tokens after a row's content: alternatives in one pass (EdgeLLM §III-B, SpecInfer).
 #
 # A token's column is the row's base plus its index, its position the base plus its depth. It sees the tokens before the
 # base, its ancestors and itself.
@@ -154,7 +153,7 @@ class Sight:
 
     @property
     def causal(self) -> bool:
-        """Whether the columns are the tokens themselves, and each sees itself and those before."""
+        """Whether the columns are the tokens themselves, under a causal mask."""
         rows, query = self.lows.shape
         triangle = np.broadcast_to(np.arange(1, query + 1), (rows, query))
         return (
@@ -183,7 +182,7 @@ def chain_sight(places: NDArray[np.int64], longest: int, window: int | None) -> 
 
 
 def tree_sight(tree: Tree, bases: Sequence[int], query: int, longest: int, window: int | None) -> Sight:
-    """The sight of a tree's last `query` tokens; the tree begins at columns `bases`."""
+    """The sight of a tree's last `query` tokens, from columns `bases` on."""
     first = np.asarray(bases)
     stops = np.repeat(first[:, None], query, 1)
     depths, seen = tree.depths[-query:], tree.seen[-query:]
@@ -454,9 +453,9 @@ _attend = compiled(_attend_tasks, without_gil=True)
 # --- products
 # Linear layers on a CPU in bfloat16 whose rows have the same bits in any product.
 #
-# oneDNN chooses a kernel, and so the order of sums, by the number of rows. A single row has its own kernel. On a CPU
-# with matrix units (AMX) many numbers do. So no product has a single row, and with matrix units every product has a
-# whole block, the last one padded.
+# oneDNN chooses a kernel, and so the order of sums, by the number of rows. A single row has its own kernel, and with
+# matrix units (AMX) many numbers do. So no product has a single row, and with matrix units every product has a whole,
+# possibly padded block.
 #
 # For few rows, laying out the weights takes as much time as the product. So it happens once, at loading.
 

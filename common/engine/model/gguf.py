@@ -1,7 +1,7 @@
 """Models in GGUF files, imported once into a folder that a user's daemons share.
 
-The folder gets settings and tokenizer. The weights stay in the file. They become bfloat16 safetensors only if
-Transformers needs another layout (experts of a mixture, GPT-2's matrices) or layers are streamed.
+The folder gets settings and tokenizer; the weights stay in the file. They become bfloat16 safetensors only for another
+layout in Transformers (experts of a mixture, GPT-2's matrices) or streamed layers.
 """
 
 from __future__ import annotations
@@ -262,10 +262,10 @@ def _digest(file: Path) -> str:
 
 
 # --- gguf_tokenizer
-# A GGUF file's tokenizer: rules and tokens that Transformers omits or that its releases treat differently.
+# A GGUF file's tokenizer: rules and tokens that Transformers omits or changes between releases.
 #
-# Text is split into words before pairs are merged. A file names the rule (`tokenizer.ggml.pre`) as llama.cpp does.
-# Another rule gives some texts other tokens than in training.
+# Text is split into words before pairs are merged, by a rule (`tokenizer.ggml.pre`) named as in llama.cpp. Another rule
+# gives some texts other tokens than in training.
 
 BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # `tokenizer.ggml.token_type`
@@ -299,8 +299,8 @@ def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence
     """Gives a byte-level `tokenizer` of Transformers the file's own `tokens`, in id order.
 
     Transformers spells tokens outside of the byte alphabet in bytes (DeepSeek's control tokens, several spaces), so
-    that no text becomes them. It adds tokens without ids in the model: duplicate begin and end tokens, and GPT-2's if
-    the file has none. Unused tokens at the end only pad the embedding; their number differs within a family.
+    that no text becomes them. It adds tokens without ids in the model: duplicate begin and end tokens, and missing ones
+    of GPT-2. Unused tokens at the end only pad the embedding, differently within a family.
     """
     used = max((place + 1 for place, kind in enumerate(types) if kind != _UNUSED), default=len(tokens))
     tokens = tokens[: used if types else None]

@@ -1,9 +1,9 @@
 """Imports a GGUF file: `python -m common.engine.model.gguf_conversion FILE FOLDER [converted]`.
 
 The weights stay in the file if each belongs to the model, at most with reordered rows. Otherwise, or on request, they
-become bfloat16, with an error far below that of 4 to 8 bits. Transformers reads the file but omits scaled positions and
-scores, and some tokenizer rules and tokens. These are read here. It also omits tensors without a parameter and fills
-missing weights with random numbers. Such files are refused.
+become bfloat16, with an error far below that of 4 to 8 bits. This module reads what Transformers omits: scaled
+positions and scores, and some tokenizer rules and tokens. It refuses files with tensors that Transformers would ignore,
+or weights that it would fill with random numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from common.engine.model.files import LFS_POINTED, LFS_POINTER
 
 _FREQUENCIES: Final = "rope_freqs.weight"  # divisors of all rotary frequencies
 _END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
-# Llama 3.1 and later: frequencies with fewer than LOW turns within ORIGINAL tokens get the whole factor, those with
-# more than HIGH turns none of it.
+# Llama 3.1 and later: the whole factor below LOW turns within ORIGINAL tokens, none above HIGH turns.
 _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
 _SAME: Final = 1e-3  # relative; the divisors are float32, and so were the frequencies
 _GEMMAS_OF_27B: Final = {"gemma2": 46, "gemma3_text": 62}  # layers; llama.cpp recognises the models by them

@@ -256,7 +256,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 def is_folder(folder_or_hub_id: str) -> bool:
     """True for a local folder, False for a possible Hub id; else raises `ModelError`."""
     path = expanded(folder_or_hub_id)
-    if os.path.isdir(path):  # for an impossible name, `Path.is_dir` raises OSError on some Pythons
+    if os.path.isdir(path):  # `Path.is_dir` raises OSError for some names on some Pythons
         return True
     if os.path.exists(path):
         raise ModelError(f"{folder_or_hub_id} is a file; give the folder it is in")
@@ -279,7 +279,7 @@ def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
 
 
 def file_on_hub(model: str) -> tuple[str, str] | None:
-    """The Hub id and file of `owner/name/file.gguf`; None for anything else and local files."""
+    """The Hub id and file of `owner/name/file.gguf`; None for others and local files."""
     parts = model.split("/")
     if len(parts) != 3 or not is_gguf(model) or os.path.exists(expanded(model)):
         return None
@@ -389,8 +389,7 @@ def link(folder: Path, models: Path) -> str:
 def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
     """Removes models. Raises `ModelError`.
 
-    Keeps the folders of linked models and the files of imported ones, except files in the Hub's cache. Removes
-    everything of a Hub model from the cache.
+    Keeps linked folders and imported files, except files in the Hub's cache. Removes all of a Hub model from the cache.
     """
     for each in chosen:
         place = models / each.name

@@ -284,7 +284,7 @@ def resolve_device(torch_device: TorchDevice) -> torch.device:
 def resolve_dtype(dtype: DtypeName, stored: torch.dtype | None, place: torch.device) -> torch.dtype:
     """Resolves `auto` to the checkpoint's type, on a CPU to bfloat16 or float32.
 
-    CPUs compute float16 slowly. Without bfloat16 instructions they emulate it far below float32's speed.
+    CPUs compute float16 slowly, and bfloat16, too, without instructions for it.
     """
     if dtype != "auto":
         return torch.float32 if dtype == "float32" else torch.bfloat16

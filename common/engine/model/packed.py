@@ -66,7 +66,7 @@ class Feed:
     whole: bool = field(default=True, init=False)
 
     def cut(self, tokens: int) -> None:
-        """Feeds only the first `tokens` tokens in this pass, without logits."""
+        """Feeds only the first `tokens` tokens, without logits."""
         left = len(self.tokens) - tokens
         if left:
             self.whole, self.logits, self.tokens = False, 0, self.tokens[:tokens]
@@ -238,7 +238,6 @@ class PackedPass(Cache):
         return LayerStates(self, layer, self._layout.layers[layer].window)
 
     def stretches(self, layer: int) -> Iterator[Stretch]:
-        """Locations of the pass's tokens in a layer's memory."""
         for chunk, start, stop in self._writes:
             held = bits_of(chunk.keys[layer]), bits_of(chunk.values[layer])
             yield *held, self._slots[start:stop].numpy(), self._places[start:stop], start
@@ -453,8 +452,6 @@ _NOT_SERVED = {"position_bias": "adds a bias by distance to its scores", "indice
 
 
 class HeldStates(Protocol):
-    """Stand-in for keys and values in our caches."""
-
     def expanded(self, expand: Expand) -> tuple[HeldStates, HeldStates]:
         """The states of a layer with latents; `expand` turns them into keys and values."""
         ...

@@ -58,10 +58,9 @@ def measuring(
 ) -> Generator[None, None, DecodeProfile]:
     """Times `repeats` one-token steps of `rows` dummy documents at every context length.
 
-    `reached` gets each finished length, in tokens. After `seconds`, only one more step follows, so a busy or slow
-    machine measures less, not longer. Yields between two passes. A closed measurement frees its memory. The document
-    cache stays unchanged. Raises `ContextError` if a length doesn't fit the model, `ValueError` for lengths below 1 or
-    not increasing.
+    `reached` gets each finished length, in tokens. After `seconds`, only one more step follows: a busy or slow machine
+    measures less, not longer. Yields between two passes. Closing frees the memory. The document cache stays unchanged.
+    Raises `ContextError` if a length doesn't fit the model, `ValueError` for lengths below 1 or not increasing.
     """
     lengths = list(contexts)
     if not lengths or lengths[0] < 1 or any(b <= a for a, b in pairwise(lengths)):

@@ -30,8 +30,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message of the user or the assistant, or a tool's result."""
-
     role: Literal["user", "assistant", "tool"]
     text: str
     calls: tuple[Call, ...] = ()  # by the assistant; in a tool's turn, the call that it answers
@@ -56,12 +54,11 @@ class Conversation:
 
     @property
     def calls_tools(self) -> bool:
-        """Whether there are tools or earlier calls."""
         return bool(self.tools) or any(turn.calls for turn in self.turns)
 
 
 # --- tool_words
-# Tools in plain words, for chat templates without tools: a system text, and calls as text.
+# Tools in plain words, for chat templates without tools.
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[i
 
 
 def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
-    """Instructions, then every question in the template; earlier ones with their answers."""
+    """Instructions, then every question in the template, earlier ones with answers."""
     text = "".join(f"\n{each}" for each in conversation.instructions)
     before = None
     for turn in conversation.turns:
@@ -330,7 +327,6 @@ class Guarded:
         return self._ends.sub(lambda found: GUARD + found[0], text.replace(GUARD, ""))
 
     def value(self, value: Any) -> Any:
-        """A JSON value with guards in all texts."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

@@ -74,7 +74,6 @@ class GroupCodes:
     bits: Bits
 
     def numbers(self) -> Floats:
-        """The decoded numbers, `[rows, size]`."""
         by_group = self.codes.reshape(*self.scale.shape, GROUP).astype(np.float32) - np.float32(self.middle)
         return (by_group * self.scale[..., None] + self.shift[..., None]).reshape(self.codes.shape)
 
@@ -255,7 +254,7 @@ class Matrix:
 
 
 def laid_out(codes: GroupCodes) -> Matrix:
-    """The matrix of `codes` in the layout of this processor's kernel."""
+    """In the layout of this processor's kernel."""
     rows = len(codes.codes)
     padding = -rows % _ROWS
     scale = torch.from_numpy(np.pad(codes.scale, ((0, padding), (0, 0))))

@@ -22,7 +22,7 @@ from common.engine.model.hub import find_decoder_files
 def load_pretrained_tokenizer(folder: Path) -> Any:
     """Loads `tokenizer.json` exactly as written, without network, after `check_files`.
 
-    `AutoTokenizer` picks a class by the model's type. Some classes replace parts of the file, and ids then differ from
+    `AutoTokenizer` picks a class by the model's type, and some classes replace parts of the file: ids then differ from
     training. So it serves only folders without this file, from `vocab.json`, `merges.txt` or the like. Raises
     `ModelError` without a vocabulary, and the classes' own errors, bare exceptions included.
     """
@@ -137,7 +137,7 @@ class Tokenizer:
         return bool(self._templates)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, without special tokens. Names of control tokens stay text."""
+        """Token ids of `text`. Names of control tokens stay text."""
         # For a batch of one, unlike a single text, the library releases the interpreter.
         (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
@@ -251,7 +251,7 @@ class StreamDecoder:
         """
         self._backend, self._is_silent = backend, is_silent
         self._bytes_of, self._anchor = bytes_of, anchor
-        self._before: list[int] = []  # the last shown tokens; a token's text depends on those before it
+        self._before: list[int] = []  # the last shown tokens; a token's text depends on earlier ones
         self._begun = ""  # their text
         self._held: list[int] = []  # after them; not shown yet
         self._character: list[int] = []  # byte tokens of an incomplete character
