@@ -232,8 +232,9 @@ class _StepLine:
 # with several answers and much recent work is held back while another wants anything, except for a small part of the
 # time.
 #
-# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). These count
-# the seconds by which a tenant lengthens passes, and fade. So constant requests do not slow down an occasional tenant.
+# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here counters
+# are the seconds by which a tenant lengthens passes, and they fade. So constant requests do not slow down an occasional
+# tenant.
 
 REST: Final = 0.05  # seconds for held tenants per second of others
 _FADES: Final = 0.002  # weight of a pass in a tenant's use: about a hundred passes count
@@ -255,7 +256,7 @@ class TenantShares:
 
     def __init__(self) -> None:
         self._had: dict[Hashable, float] = {}  # recent shares of passes' extra seconds
-        self._behind: Set[Hashable] = frozenset()
+        self._behind: Set[Hashable] = frozenset()  # tenants that have had too much
         self._rest = 0.0  # seconds that they may have now; at 0 and below they are held back
         self._next: dict[Hashable, int] = {}  # index of a tenant's next step, if it has too many
 

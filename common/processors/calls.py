@@ -16,10 +16,10 @@ from common.processors.trial import SPACING
 from proto.messages import LONGEST_PROCESSORS, MOST_BIASES
 
 # --- members
-# JSON schemas as constraints of answers: closed to unnamed members, without annotations.
+# JSON schemas as constraints: closed to unnamed members, without annotations.
 
 _IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})  # schemas of the value itself, not of its parts
-# With one of these, an object's members are incomplete, or the schema already restricts others.
+# These make a list of members incomplete, or already restrict others.
 _OTHERS: Final = _IN_PLACE | {"additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"}
 _DEFINED: Final = ("$defs", "definitions")
 _NAMED: Final = ("properties", *_DEFINED)  # schemas by name
@@ -34,13 +34,13 @@ def closed(schema: Any) -> Any:
     """Forbids unnamed members in the schema's objects, unless it says so itself.
 
     Small models invent members without end. Schemas that apply together to an object stay unchanged, because each lists
-    only some members. So do definitions referenced by one of them.
+    only some members. So do definitions that one of them references.
     """
     return _closed(schema, {reference.removeprefix("#/").partition("/")[0] for reference in _references(schema, False)})
 
 
 def _closed(schema: Any, kept: Set[str]) -> Any:
-    """As `closed`; the schemas under the keywords `kept` stay unchanged."""
+    """Schemas under the keywords `kept` stay unchanged."""
     if isinstance(schema, list):
         return [_closed(each, kept) for each in schema]
     if not isinstance(schema, dict):
@@ -57,7 +57,7 @@ def _closed(schema: Any, kept: Set[str]) -> Any:
 
 
 def _references(schema: Any, together: bool) -> Iterator[str]:
-    """Yields references to schemas that apply together with another one; all if `together`."""
+    """Yields references to schemas that apply together with others; all if `together`."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each, together)
@@ -70,7 +70,7 @@ def _references(schema: Any, together: bool) -> Iterator[str]:
 
 
 def _hold_together(schema: dict[str, Any]) -> bool:
-    """Whether several parts of the schema describe one object or array. A choice's alternatives count as one part."""
+    """Whether several parts describe one object or array. A choice's alternatives count as one part."""
     own = any(schema.get(keyword) for keyword in (*_CONTENTS, "required"))
     choices = sum(any(map(_speaks, _listed(schema, keyword))) for keyword in ("anyOf", "oneOf"))
     return own + ("$ref" in schema) + choices + len(_listed(schema, "allOf")) > 1
@@ -112,7 +112,7 @@ MOST_CALLS: Final = 8  # most calls of one answer; a small model may list calls 
 TOOL_NAME: Final = "^[A-Za-z0-9_.-]{1,64}$"
 _LONGEST_LITERAL: Final = 256  # characters
 
-# The words around calls: text, and special tokens by their ids.
+# Words around calls: text, and special tokens by their ids.
 Literals = Annotated[
     tuple[Annotated[str, Field(max_length=_LONGEST_LITERAL)] | Annotated[int, Field(ge=0)], ...], Field(max_length=8)
 ]
@@ -165,8 +165,8 @@ class Calls(_Value):
 def call_grammar(calls: Calls, answer: str | None) -> str:
     """The grammar, in llguidance's Lark, of an answer with `calls` or another answer.
 
-    The other answer is the JSON schema `answer`, or any text for None. Raises `ValueError`, half a sentence, if a call
-    can't be distinguished from `answer`.
+    The other answer is the JSON schema `answer`, or any text for None. Raises `ValueError`, half a sentence, if the two
+    can't be distinguished.
     """
     shape, trigger = calls.shape, calls.shape.trigger
     if answer is not None and not calls.must and not trigger:
@@ -181,7 +181,7 @@ def call_grammar(calls: Calls, answer: str | None) -> str:
         f"calls: {_literal((*behind, *others))} call{more} {_literal(shape.closing)}",
         "call: " + " | ".join(f"call_{number}" for number in range(len(calls.tools))),
         *(_call(number, tool, shape.arguments) for number, tool in enumerate(calls.tools)),
-        # After its distinction from a call, if any, the whole text is JSON.
+        # After the distinction from a call, the whole text is JSON.
         f"text: %json {_spaced(answer)}" if answer is not None else "TEXT: /(.|\\n)*/",
     ]
     if more:
@@ -221,7 +221,7 @@ def _literal(parts: Sequence[str | int]) -> str:
 
 
 # --- options
-# Request options that change the answer's distribution, from clients and on the wire.
+# Request options that change the answer's distribution.
 
 BIAS = 100.0  # nats, either way
 PENALTY = 2.0  # nats, either way
@@ -286,14 +286,14 @@ class ProcessorError(ValueError):
 
 
 def encode_options(options: ProcessorOptions) -> str:
-    """The options other than defaults as a JSON object; empty if there are none."""
+    """The options other than defaults as a JSON object; empty without any."""
     names = ProcessorOptions.model_fields.keys()
     given = options.model_dump_json(include=set(names), exclude_defaults=True)
     return "" if given == "{}" else given
 
 
 def decode_options(text: str) -> ProcessorOptions:
-    """Options from `encode_options`. Raises `ProcessorError` for unreadable or out-of-range ones."""
+    """Raises `ProcessorError` for unreadable or out-of-range options."""
     try:
         return ProcessorOptions.model_validate_json(text) if text else ProcessorOptions()
     except ValidationError:

@@ -47,7 +47,7 @@ class Grammars:
     def compile(self, grammar: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
         """Compiles `grammar`, in llguidance's notation, for answers that end with any of `eos`.
 
-        Raises `ValueError`, half a sentence, for an invalid, expensive or unenforceable grammar. Raises `Unwanted` once
+        Raises `ValueError`, half a sentence, for an invalid, expensive or unenforceable one, and `Unwanted` once
         `wanted` returns False.
         """
         if not eos:
@@ -75,7 +75,7 @@ class Grammars:
                 self._known.popitem(last=False)
 
     def _make(self, grammar: str, eos: tuple[int, ...], wanted: Callable[[], bool]) -> LLMatcher | str:
-        """Returns the compiled grammar, or the refusal. Raises `Unwanted`, and `ValueError` as `why_not`."""
+        """Returns the refusal as a text. Raises `Unwanted`, and `ValueError` as `why_not`."""
         reason = why_not(grammar, wanted)
         if reason is not None:
             return reason
@@ -96,8 +96,8 @@ class Grammar:
     def allowed(self, path: list[int]) -> torch.Tensor:
         """The tokens that may follow `path`, bool [vocab].
 
-        Successive paths may differ in any way: drafts are rolled back. Raises `ProcessorError` for a path outside of
-        the format, and for a format that takes too much work.
+        Drafts are rolled back, so successive paths may differ in any way. Raises `ProcessorError` for a path outside of
+        the format, and for too much work.
         """
         held = self._consumed
         if held != path[: len(held)]:

@@ -27,14 +27,14 @@ from proto.messages import Open
 #
 # So it uses g p^s / Z^s as its mixture and h^s Z^s as its evidence. Nothing else depends on g.
 
-# Under a strict format the remaining probabilities may have underflowed: every allowed token counts at least this.
+# Under a strict format the probabilities may have underflowed: every allowed token counts at least this.
 LEAST = 2.0**-126
 _LEAST_MASS = 1e-290  # near the smallest float64 numbers, precision is low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """Factors exp(bias) of tokens, the allowed tokens, and the truncation of each side."""
+    """Factors exp(bias) of tokens, allowed tokens, and each side's truncation."""
 
     ids: NDArray[np.int64]  # [n], distinct
     biases: NDArray[np.float64]  # [n], nats
@@ -83,7 +83,7 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
 
 
 def _kept_by_processor(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Ids [n] of a distribution's nucleus; ties at its edge keep the lowest ids."""
+    """Ties at the nucleus's edge keep the lowest ids."""
     return torch.from_numpy(nucleus_places(weights.numpy(), top_p))
 
 
@@ -146,8 +146,8 @@ def make_processor(
 ) -> Processor | None:
     """The processor of an answer; None if nothing changes its distribution.
 
-    `cut` is for a race in place of a sampler that truncates by itself. Raises `ProcessorError`, and `Unwanted` if
-    `wanted` turns False while the format is compiled.
+    `cut` is for a race in place of a sampler with its own truncation. Raises `ProcessorError`, and `Unwanted` if
+    `wanted` turns False meanwhile.
     """
     options = decode_options(request.processors)
     if not 0 < request.top_p <= 1:

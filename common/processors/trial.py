@@ -1,6 +1,6 @@
 """Tries a grammar in a killable process: compiling has no limit of its own.
 
-A schema comes from a client, and thirty combined patterns take hours.
+Thirty combined patterns in a client's schema take hours.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def always() -> bool:
 class TrialFailed(ValueError):
     """The trial did not end, for lack of memory or on a busy machine.
 
-    The grammar may be valid at another time. The text is half a sentence.
+    Another trial may succeed. The text is half a sentence.
     """
 
 
 def json_grammar(schema: str) -> str:
-    """The unchecked grammar of a JSON schema. Raises `ValueError`, half a sentence, for invalid JSON."""
+    """The unchecked grammar of a JSON schema. Raises `ValueError`, half a sentence."""
     from llguidance import LLMatcher
 
     try:

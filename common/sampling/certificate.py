@@ -19,7 +19,7 @@ WHOLE: Final = 1 << 16  # η = 1
 class RaceView:
     """A side's fastest tokens, bit for bit equal for sender and receiver.
 
-    An unlisted token is no faster than `threshold`. A listed token may be slower, if it was requested by name.
+    An unlisted token is no faster than `threshold`. A token listed on request may be slower.
     """
 
     position: int
@@ -52,15 +52,15 @@ class RaceView:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """Natural logarithms of probabilities at one position, before the temperature."""
+    """Natural logarithms of probabilities before the temperature."""
 
     token: float
-    top: tuple[tuple[int, float], ...]  # the most probable tokens with their logarithms, in descending order
+    top: tuple[tuple[int, float], ...]  # the most probable tokens with logarithms, in descending order
 
 
 @dataclass(frozen=True, slots=True)
 class JointToken:
-    """A token decided from both mixtures. The session treats it as the device's draft."""
+    """A token decided from both mixtures; the session's draft of the device."""
 
     token: int
     logprobs: Logprobs | None = None
@@ -76,18 +76,18 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class MissingThere:
-    """A failed certificate, with the remote view's missing values."""
+    """A failed certificate: the remote view lacks values."""
 
     ids: tuple[int, ...]
-    depth: int  # wanted length of the remote list; 0 if naming `ids` is enough
+    depth: int  # wanted length of the remote list, or 0 for `ids`
 
 
 @dataclass(frozen=True, slots=True)
 class MissingHere:
-    """A failed certificate, with the local view's missing values. This side can look them up."""
+    """A failed certificate: the local view lacks values, which this side can look up."""
 
     ids: tuple[int, ...]
-    depth: int  # wanted length of the local list; 0 for the values of `ids`
+    depth: int  # wanted length of the local list, or 0 for `ids`
 
 
 Outcome = Decision | MissingThere | MissingHere
@@ -117,7 +117,7 @@ def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, t
 
 
 def of_mixture(mixture: Mapping[int, float], token: int, count: int) -> Logprobs:
-    """Log-probabilities of `token` and the `count` most probable tokens; ties by lowest id."""
+    """As `logprobs`, for tokens in `mixture`; ties by lowest id."""
     ordered = sorted(mixture, key=lambda name: (-mixture[name], name))[:count]
     top = tuple((name, _log(mixture[name])) for name in ordered if mixture[name] > 0)
     return Logprobs(_log(mixture.get(token, 0.0)), top)
@@ -209,7 +209,7 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | Missing
 
 
 def lower_bound_winner(device: RaceView, cloud: RaceView, eta_device: int) -> int:
-    """The token with the highest lower bound: the answer for `exact = false`."""
+    """The token with the highest lower bound, for `exact = false`."""
     return _leader(device, cloud, eta_device)[0]
 
 

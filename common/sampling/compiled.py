@@ -55,7 +55,7 @@ _INVERSE_LN2: Final = 1.4426950408889634
 _EXPONENTIAL: Final = tuple(1.0 / factorial(k) for k in range(10))
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
-# The code of p is off by up to a share of 1.75e-4 (half a step plus float32), E and the bound by 3e-5. No speed is
+# The code of p is off by up to a share of 1.75e-4 (half a step plus float32), E and the bound by 3e-5. So no speed is
 # above 2**SLACK times its bound.
 SLACK: Final = 2.0**-9  # octaves
 # Every bound is at least log2 p, and a p below this has code 0.
@@ -64,7 +64,7 @@ _LEAST: Final = 2.0**IMPOSSIBLE
 
 _GROUPS: Final = 8  # token groups per wanted token, each with a maximum; few have two of the fastest
 _LARGEST_GROUP: Final = 128  # tokens
-_BLOCK: Final = 4096  # tokens summed over all documents at once, while they are in the cache
+_BLOCK: Final = 4096  # tokens summed over all documents while they are in the cache
 _SUMS: Final = 256  # partial sums of a row: a single one would make each addition wait
 
 
@@ -149,7 +149,7 @@ def _codes(probabilities: NDArray[np.float32], codes: NDArray[np.uint16]) -> Non
     for place in range(len(probabilities)):
         p = np.float64(probabilities[place])
         code = 0.0
-        if p >= _LEAST:  # rounds half of the smallest to code 0, and NaN, too
+        if p >= _LEAST:  # half of the smallest rounds to code 0, and NaN, too
             code = max(0.0, np.rint(math.log2(min(p, 1.0)) * STEPS_PER_OCTAVE) + LARGEST)
         codes[place] = np.uint16(code)
 
@@ -390,7 +390,7 @@ def position_key(seed: int, position: int) -> int:
 def uniform(seed: int, position: int, purpose: Purpose, prefix: int = 0) -> float:
     """A uniform in (0, 1), independent per (seed, position, purpose, prefix).
 
-    `prefix` is the digest of the tokens before `position`, or 0 if they are irrelevant.
+    `prefix` is the digest of the tokens before `position`, if they matter.
     """
     word = _mix(position_key(seed ^ _UNIFORM_DOMAIN ^ _mix(prefix), position) + purpose * GOLDEN)
     return float((word >> 11) | 1) * 2.0**-53
@@ -425,7 +425,7 @@ def exponential_from_key(
 
 
 def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64]) -> NDArray[np.float32]:
-    """noise ** temperature, float32, for temperatures from 0 to 2, scalar or per number.
+    """noise ** temperature, float32, for temperatures from 0 to 2, one or one per number.
 
     Computed as exp(temperature · ln noise); unchanged at 1.
     """
@@ -441,8 +441,8 @@ def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64])
 class VocabularyNoise:
     """A lower bound of every token's log2 E, on a torch device.
 
-    Few tokens decide a race, and the logarithm is most of the cost. So the vocabulary is hashed in integers, with a
-    bound instead of the logarithm:
+    Few tokens decide a race, and the logarithm dominates the cost. So the vocabulary is hashed in integers, with a
+    bound instead:
 
         E = -ln u >= 1 - u,    log2(1 - u) >= the bits of 1 - u as a fixed-point number
 
@@ -493,7 +493,7 @@ def _signed(word: int) -> int:
 
 
 class Draws(Protocol):
-    """Decision points of the algorithm. Tests enumerate them instead of drawing."""
+    """Decision points of the algorithm. Tests enumerate them."""
 
     def happens(self, purpose: Purpose, probability: float) -> bool: ...
 
@@ -504,7 +504,7 @@ class Draws(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DrawPoint:
-    """A draw's location in an answer: after `position` tokens with digest `prefix`."""
+    """A draw's location: after `position` tokens with digest `prefix`."""
 
     position: int
     prefix: int
@@ -527,7 +527,7 @@ class SeededDraws:
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
         """Inverts the cumulative distribution, summed from left to right, equal on every machine.
 
-        The uniform is strictly between 0 and 1, so an index of weight 0 is never picked.
+        The uniform is strictly between 0 and 1: weight 0 is never picked.
         """
         cumulative = weights.cumsum()
         return int(cumulative.searchsorted(self._uniform(purpose) * cumulative[-1]))

@@ -173,7 +173,7 @@ class RaceKernel:
     def rows(self, count: int) -> torch.Tensor | None:
         """Scratch memory for distributions, float32 `[count, vocab]`, until the next call, or None.
 
-        A new large block can cost as much as writing to it, if the system takes freed blocks back.
+        Where the system takes freed blocks back, a new one costs as much as writing to it.
         """
         if self._noise is not None:
             return None
@@ -184,7 +184,7 @@ class RaceKernel:
     def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
         """The `depth` fastest tokens of each race with speeds p̂ / E**temperature, by id.
 
-        `mixtures` are float32 `[races, vocab]`. Fewer tokens result if fewer have a positive p̂.
+        `mixtures` are float32 `[races, vocab]`. Fewer result if fewer have a positive p̂.
         """
         if self._noise is None:
             rows = mixtures.contiguous().numpy()
@@ -199,7 +199,7 @@ class RaceKernel:
         return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
-        """Upper bounds of log2 speeds up to `compiled.SLACK`, float32 `[races, vocab]`."""
+        """Upper bounds of log2 speeds, up to `compiled.SLACK`, float32 `[races, vocab]`."""
         if self._noise is None:
             each = [
                 race_bounds(row, _key(race), race.temperature, self._memory).copy()
@@ -254,7 +254,7 @@ def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.in
 
 RIVALS: Final = 8  # tokens of a race that may become the target; hardly ever another one does
 ENTRY_BYTES: Final = 200  # bytes of a view per listed token, mostly for look-ups by id
-FEW: Final = 16  # entries up to which a local list grows before any request, without a round trip
+FEW: Final = 16  # entries below which a local list grows before any request, without a round trip
 
 Ids = Sequence[int] | NDArray[np.integer]
 AnyRace = TypeVar("AnyRace", bound=RaceView)
@@ -262,7 +262,7 @@ AnyRace = TypeVar("AnyRace", bound=RaceView)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRace(RaceView):
-    """This side's race: the list that it sends, and its whole mixture."""
+    """This side's race: its list and its whole mixture."""
 
     probabilities: torch.Tensor  # float32 [vocab], not rounded, on the model's torch device
     race: Race
@@ -270,7 +270,7 @@ class LocalRace(RaceView):
     def values(self, ids: Ids) -> RaceEntries:
         """The rounded probabilities of `ids`, in increasing order, code 0 included.
 
-        Raises `ProtocolError` for ids outside of the vocabulary, which the peer names.
+        Raises `ProtocolError` for unknown ids, which the peer names.
         """
         unique = np.unique(np.asarray(ids, dtype=np.int64))
         if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.probabilities):
@@ -279,7 +279,7 @@ class LocalRace(RaceView):
         return RaceEntries(unique.astype(np.uint32), codes)
 
     def extend(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
-        """The `depth` fastest tokens, or fewer if fewer have a positive probability."""
+        """The `depth` fastest tokens with a positive probability."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")
         kernel = kernel or RaceKernel(len(self.probabilities), self.probabilities.device)
@@ -332,8 +332,8 @@ class RaceSampler:
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
         """This side's draft from its float32 mixture [vocab] and the result of `race(position)`.
 
-        Runs the race if `found` is None. Keeps the mixture, which must not change. Raises `ValueError` without a
-        positive probability.
+        Runs the race for None. Keeps the mixture, which must not change. Raises `ValueError` without a positive
+        probability.
         """
         if found is None:
             return self.draft(position, probabilities)
@@ -444,8 +444,8 @@ class RaceSampler:
     def extend(self, race: AnyRace, depth: int, entries: RaceEntries) -> AnyRace:
         """`race` with more values: of named tokens (`depth` 0), or of the `depth` fastest.
 
-        Answers may arrive twice and in any order, so a list may be shorter than the known one. Raises `ProtocolError`
-        for contradictory values.
+        Answers may arrive twice, in any order, so a list may be shorter than the known one. Raises `ProtocolError` for
+        contradictions.
         """
         if depth:
             self._check(entries, min(depth, self._vocabulary))

@@ -1,8 +1,8 @@
 """Speculative sampling, with the warped and quantised distributions that it compares.
 
-A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)).
-Together this follows the verifier's p for any q, if q is exactly what x was drawn from: after its temperature,
-truncation and rounding. (DSSD prints the ratio inverted, and then the result would be as far from p as q is.)
+A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)). The
+result follows the verifier's p for any q, if q is exactly what x was drawn from: after temperature, truncation and
+rounding. (DSSD prints the ratio inverted; the result would be as far from p as q is.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _residual(verifier: Distribution, drafter: Distribution) -> NDArray[np.float
 
 
 # --- warping
-# Distributions that drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order.
+# Distributions to draw from: a mixture after temperature, top-k and top-p, in this order.
 
 MOST_TOP_K: Final = 2**18
 
@@ -66,7 +66,7 @@ class Warp:
     def __call__(self, mixture: torch.Tensor) -> Distribution:
         """The distribution of a mixture [vocab]; ties at an edge keep the lowest ids.
 
-        Raises `ValueError` for a mixture without a positive probability.
+        Raises `ValueError` without a positive probability.
         """
         if self.temperature == 0:
             return Distribution(np.asarray([_likeliest(mixture)]), np.ones(1))
@@ -125,8 +125,8 @@ def _kept(mixture: torch.Tensor, top_k: int) -> tuple[NDArray[np.int64], NDArray
 #
 # Y. A. Reznik, "An algorithm for quantization of discrete probability distributions", DCC 2011.
 
-_LANES: Final = 2 * MOST_RESOLUTION  # more than the tokens that can get a unit; twice as many give a good bound
-# Relative difference below which probabilities may become equal by division and multiplication.
+_LANES: Final = 2 * MOST_RESOLUTION  # more than the tokens with a unit; twice as many give a good bound
+# Relative difference below which rounding may make probabilities equal.
 _ROUNDING: Final = 2.0**-50
 
 

@@ -34,7 +34,7 @@ class Distribution:
 
 
 def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -> Distribution:
-    """The distribution proportional to `weights` [n], as both sides compute it.
+    """The distribution proportional to `weights` [n].
 
     Sums from left to right, for equal bits on every machine. Raises `ValueError` without a positive weight.
     """

@@ -14,14 +14,14 @@ from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import ContrastScorer, StaticScorer
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
-GAIN = 1.0  # a document that makes a token e times as likely weighs e times as much for it
+GAIN = 1.0  # a document that makes a token e times as likely weighs e times as much
 LOGIT_SCALE = 1.0  # cross-encoders' training makes the logit the log-odds of relevance
 
 
 def scorer_without_model(settings: Settings) -> DocumentScorer | None:
-    """The scorer of `settings` if it needs no model; None for a cross-encoder.
+    """The scorer of `settings`; None for a cross-encoder, which needs a model.
 
-    Instant, so called before any model loads. Raises `ValueError` for an unavailable scorer.
+    Instant, so called before any model loads. Raises `ValueError` if unavailable.
     """
     scale = settings.scorer_scale
     if settings.scorer_model is not None and settings.scorer != "cross-encoder":
@@ -41,9 +41,9 @@ def scorer_without_model(settings: Settings) -> DocumentScorer | None:
 
 
 def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTransformerEmbedder) -> DocumentScorer:
-    """The scorer of `settings`, for token ids of `tokenizer` and a library of `embedder`.
+    """The scorer of `settings`, for ids of `tokenizer` and a library of `embedder`.
 
-    Raises `ValueError` for an unavailable scorer.
+    Raises `ValueError` if unavailable.
     """
     scorer = scorer_without_model(settings)
     if scorer is not None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import filelock
 
 SUFFIX = ".safetensors"
-LAST_WRITER = "last-writer"  # the process that changed the folder last; it has the folder's size
+LAST_WRITER = "last-writer"  # the last process to change the folder; it has the folder's size
 GENERATION = "generation"  # changes with every `clear_store`
 
 _LOCK = "writer.lock"
-_UNFINISHED = "unfinished"  # a folder; files in it without a lock are from a crash
+_UNFINISHED = "unfinished"  # a folder; without a lock its files are from a crash
 _POLL = 0.005  # seconds; writing a small document takes less
 _PATIENCE = 30.0  # seconds for the lock; a writer holds it for one document
 
@@ -39,7 +39,10 @@ def clear_store(folder: Path) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[Path]:
-    """Locks `folder` against other writers. Yields a folder for unfinished files. Raises `OSError`."""
+    """Locks `folder` against other writers. Yields a folder for unfinished files.
+
+    Raises `OSError`.
+    """
     unfinished = folder / _UNFINISHED
     lock = filelock.FileLock(folder / _LOCK, timeout=_PATIENCE, mode=0o600)
     with lock.acquire(poll_interval=_POLL):
@@ -62,7 +65,7 @@ def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Replaces a small file that other processes read. Raises `OSError`."""
+    """Replaces a file that other processes read. Raises `OSError`."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
         file.write(text)
 

@@ -158,9 +158,9 @@ class Decoder:
         """Loads a local folder or Hub id; `tokenizer` is another folder or id.
 
         `document_cache_bytes` limits documents' states in memory, `document_store` those on disk, `kv_bytes` those of
-        running answers (None: unlimited). With `streaming`, all of these and the weights share a budget. Every pass
-        then reads the layers beyond it. That needs a CPU and `kv_bytes`. `weights` stay as stored, or are rounded to
-        eight or four bits.
+        running answers (None: unlimited). With `streaming`, states in memory and weights share a budget, and every pass
+        reads the layers beyond it. That needs a CPU and `kv_bytes`. `weights` stay as stored, or are rounded to eight
+        or four bits.
 
         Reads only safetensors and runs no code of a checkpoint. `threads` is for the whole process. Raises `ModelError`
         for a model that

@@ -32,8 +32,6 @@ from common.sampling.compiled import compiled
 
 @dataclass(frozen=True, slots=True)
 class KeyWindow:
-    """The keys read, from column `first` on, and each token's mask."""
-
     first: int
     mask: Tensor | None = None  # additive, [rows, 1, query, columns]
     causal: bool = False  # queries and columns are the same tokens: the kernel masks by itself
@@ -148,7 +146,7 @@ class Sight:
 
     @property
     def full(self) -> bool:
-        """Whether every token sees all columns from `first` on."""
+        """Whether all tokens see all columns from `first` on."""
         return not self.seen.size and bool((self.lows == self.first).all() and (self.stops == self.longest).all())
 
     @property
@@ -194,9 +192,9 @@ def tree_sight(tree: Tree, bases: Sequence[int], query: int, longest: int, windo
 
 # --- ordered
 
-_TILE: Final = 64  # keys widened together, for all queries of a block
-_BLOCK: Final = 32  # tokens whose queries are processed together
-_LANES: Final = 16  # partial sums of weights; a key's rank among the visible ones chooses the lane
+_TILE: Final = 64  # keys widened together for a block
+_BLOCK: Final = 32  # tokens per block of queries
+_LANES: Final = 16  # partial sums of weights, chosen by a key's rank
 _WORTH_A_THREAD: Final = 2**21  # products of numbers; a smaller task ends before a thread wakes
 
 _FLOAT: Final = np.float32
@@ -252,7 +250,7 @@ class OrderedAttention:
         if self._pool is None or int((sight.stops - sight.lows).sum()) * heads * dim < _WORTH_A_THREAD:
             part(0, tasks)
             return
-        # Blocks at a prompt's end take longer than those at its beginning, so parts are small.
+        # Blocks at a prompt's end take longer, so parts are small.
         edges = np.linspace(0, tasks, min(tasks, 4 * self._threads) + 1).astype(int).tolist()
         list(self._pool.map(part, edges[:-1], edges[1:]))
 
@@ -494,7 +492,6 @@ def row_blocks() -> RowBlocks:
 
 
 def can_pack() -> bool:
-    """Whether this machine has kernels for packed weights."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -37,7 +37,7 @@ def profile_decode(
     reached: Callable[[int], object] = lambda context: None,
     seconds: float = math.inf,
 ) -> DecodeProfile:
-    """Measures without a pause; see `measuring`."""
+    """As `measuring`, without a pause."""
     steps = measuring(decoder, rows, contexts, repeats, clock, reached, seconds)
     while True:
         try:
