@@ -1,1 +1,1 @@
-"""The thread that owns the model, with its jobs and passes."""
+"""The model's thread, with its jobs and passes."""

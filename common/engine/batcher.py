@@ -32,7 +32,7 @@ def is_step(feed: Feed) -> bool:
 
 
 def _together(feed: Feed) -> int:
-    """Last tokens that need one common pass."""
+    """Last tokens of one common pass."""
     return max(feed.logits, 1)
 
 
@@ -114,12 +114,12 @@ class Batcher:
 
 
 def _smallest(feed: Feed, budget: int) -> int:
-    """Tokens per row of the smallest chunk, within the budget, so that prompts of many rows progress."""
+    """Stays within the budget, so that prompts of many rows progress."""
     return _up_to(feed, min(len(feed.tokens), SMALLEST, max(1, budget // len(feed.rows))))
 
 
 def in_order(feeds: Sequence[Feed]) -> list[Feed]:
-    """Drops every feed that follows an unfinished feed."""
+    """Drops the feeds after an unfinished feed."""
     whole = {id(feed) for feed in feeds if feed.whole}
     return [feed for feed in feeds if whole.issuperset(map(id, feed.behind))]
 
@@ -217,7 +217,7 @@ class _StepLine:
         self._covariance = (1 - _NEW_STEP) * (self._covariance + _NEW_STEP * more * longer)
 
     def spare(self, tokens: int) -> int:
-        """Tokens that lengthen a pass by a share of `_FREE`, at most `MOST`."""
+        """Tokens to lengthen a pass by a share of `_FREE`, at most `MOST`."""
         slope = self.slope
         whole = max(self._seconds + slope * (tokens - self._tokens), slope * tokens)
         if not self._tokens:
@@ -245,10 +245,10 @@ class Costs(Protocol):
     """Measured seconds of passes. Tokens count once per row."""
 
     def spare(self, stepped: int) -> int:
-        """Further step tokens that a pass with `stepped` takes at almost no cost."""
+        """Further step tokens of a pass with `stepped` at almost no cost."""
 
     def seconds(self, stepped: int, tokens: int) -> float:
-        """Seconds that `stepped` step tokens and `tokens` prompt tokens add to an empty pass."""
+        """Cost of `stepped` step tokens and `tokens` prompt tokens beyond an empty pass."""
 
 
 class TenantShares:
@@ -269,7 +269,7 @@ class TenantShares:
         return self._behind if self._rest <= 0 else frozenset()
 
     def admitted(self, feeds: Sequence[Feed], costs: Costs) -> list[Feed]:
-        """The feeds that may join this pass; at least one if there are any."""
+        """The feeds admitted to this pass; at least one if there are any."""
         steps: dict[Hashable, list[Feed]] = {}
         admitted = set[int]()
         for feed in feeds:
@@ -331,7 +331,7 @@ class TenantShares:
 
 
 def _level(wanted: Sequence[int], spare: Callable[[int], int]) -> int:
-    """Most tokens per tenant: the smallest wish plus an equal part of the free tokens."""
+    """Most tokens per tenant: the smallest wish and an equal part of free tokens."""
     level = min(wanted)
     left = spare(level * len(wanted))
     more = sorted(each for each in wanted if each > level)

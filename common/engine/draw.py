@@ -32,7 +32,7 @@ class Drafter(Protocol):
     """The drafting half of a sampler."""
 
     def race(self, position: int) -> Race | None:
-        """The race whose winner is the draft at `position`. None: the sampler draws by itself."""
+        """The race for the draft at `position`. None: the sampler draws by itself."""
         ...
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:

@@ -65,7 +65,7 @@ class DocumentScorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Several documents in one row, each computed by itself and thus reusable in any row.
+    """Several documents in one row, each computed by itself and so reusable anywhere.
 
     All begin with the same `begin` tokens, once in the row.
     """
@@ -81,7 +81,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids of documents and query that one side reads before it answers."""
+    """Token ids of documents and query for one side."""
 
     documents: tuple[tuple[int, ...], ...]  # the rows' document parts; one empty row without documents
     query: tuple[int, ...]
@@ -127,7 +127,7 @@ class DocumentParts:
         return [Feed(rows, document[rows.fed :], logits=0) for document, rows in self._reading.values()]
 
     def expect(self) -> bool:
-        """Makes room for the documents being read, so that their pass can feed the query.
+        """Makes room for the documents being read, to feed the query in their pass.
 
         Returns False unless only these are missing, each as its row's whole document part.
         """
@@ -311,7 +311,7 @@ class Client(Protocol[Asked]):
         ...
 
     def gave_up(self, work: Asked, started: int) -> None:
-        """The pass that began at `started` (monotonic nanoseconds) was abandoned."""
+        """Reports an abandoned pass, begun at `started` (monotonic nanoseconds)."""
         ...
 
     def end(self, failure: Exception) -> None: ...
@@ -348,7 +348,7 @@ class Job(Protocol):
         ...
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """Feeds that are possible now. `wake` is called when more may be. An error ends this job."""
+        """The feeds possible now. `wake` is called when more may be. An error ends this job."""
         ...
 
     def fed(self, feed: Feed) -> None:

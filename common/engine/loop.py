@@ -1,4 +1,4 @@
-"""The thread that owns the model (DRAGON §3: Decoder).
+"""The model's thread (DRAGON §3: Decoder).
 
 Each turn collects feeds, lets the batcher choose, runs one pass, and delivers the drafts. A pass stops between two
 layers when all of its jobs are useless.
@@ -41,11 +41,11 @@ class MinimumTimes:
     prompt: float = 0.0  # more per token of prompts
 
     def seconds(self, context: int, tokens: int) -> float:
-        """Seconds of a pass with steps at `context` tokens (0: none) and `tokens` prompt tokens."""
+        """Seconds of a pass with steps at `context` (0: none) and `tokens` prompt tokens."""
         return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
 
     def line(self, measured: DecodeLine) -> DecodeLine:
-        """The decode line that profiling this hardware would find; `measured` is the machine's."""
+        """The decode line from profiling this hardware; `measured` is the machine's."""
         return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)
 
 
@@ -97,7 +97,7 @@ class Tasks:
         self._lock = threading.Lock()
 
     def add(self, tenant: Hashable, task: Task) -> None:
-        """Adds a task, which must not raise. From any thread."""
+        """Adds a task. It must not raise. From any thread."""
         with self._lock:
             self._waiting.add(tenant, task)
 
@@ -208,7 +208,7 @@ class Worker:
 
     @property
     def row_seconds(self) -> float:
-        """Seconds that one more token in a row costs all running answers."""
+        """Seconds for one more token in a row, in all running answers."""
         return self.times.row * max(1, self._running)
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class Streaming:
             raise ValueError(f"bytes_per_second must be positive, not {self.bytes_per_second}")
 
     def beside(self, others: int) -> Streaming:
-        """Returns a copy that reserves `others` bytes more."""
+        """Returns a copy with `others` more reserved bytes."""
         return replace(self, reserved_bytes=self.reserved_bytes + others)
 
 
@@ -69,7 +69,7 @@ def aligned(size: int) -> int:
 
 
 def residence(ends: int, layers: Sequence[int], budget: int, reserved: int) -> Residence:
-    """Finds the most resident layers that fit. All sizes are in bytes.
+    """Finds the largest number of resident layers. All sizes are in bytes.
 
     `ends`: embeddings, output layer, norms. `reserved`: other memory. Raises `ModelError` with the smallest budget that
     works.
@@ -227,7 +227,7 @@ def word_sum(memory: mmap.mmap, count: int) -> int:
 
 
 def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
-    """Groups tensors that are less than a block apart in a file, in file order."""
+    """Groups tensors less than a block apart in a file, in file order."""
     found: list[list[tuple[TensorLocation, Tensor]]] = []
     for place, target in sorted(wanted, key=lambda each: (each[0].file, each[0].first)):
         before = found[-1][-1][0] if found else None
@@ -239,7 +239,7 @@ def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
 
 
 def _copy(chunk: Tensor, start: int, stop: int, place: TensorLocation, target: Tensor) -> None:
-    """Copies the tensor's part of a chunk `[bytes]` of the file from byte `start` on."""
+    """Copies a tensor's part of a chunk `[bytes]`, from file byte `start` on."""
     first, last = max(start, place.first), min(stop, place.last)
     if first >= last:
         return
@@ -447,7 +447,7 @@ _Views = Sequence[nn.Parameter]
 
 
 class StreamedLayers:
-    """The layers from `first` on, which borrow a buffer while they run.
+    """The layers from `first` on, with weights in a buffer while they run.
 
     For the model's thread.
     """

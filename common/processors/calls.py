@@ -57,7 +57,7 @@ def _closed(schema: Any, kept: Set[str]) -> Any:
 
 
 def _references(schema: Any, together: bool) -> Iterator[str]:
-    """Yields references to schemas that apply together with others; all if `together`."""
+    """Yields references to schemas combined with others; all if `together`."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each, together)
@@ -278,7 +278,7 @@ class ProcessorOptions(BaseModel):
 
 
 class ProcessorError(ValueError):
-    """An option that this model can't serve. The text is one sentence for the user."""
+    """An unsupported option. The text is one sentence for the user."""
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)

@@ -45,7 +45,7 @@ class Grammars:
         self._making = threading.Lock()
 
     def compile(self, grammar: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
-        """Compiles `grammar`, in llguidance's notation, for answers that end with any of `eos`.
+        """Compiles `grammar`, in llguidance's notation, for answers ending with any of `eos`.
 
         Raises `ValueError`, half a sentence, for an invalid, expensive or unenforceable one, and `Unwanted` once
         `wanted` returns False.
@@ -94,7 +94,7 @@ class Grammar:
         self._consumed: list[int] = []
 
     def allowed(self, path: list[int]) -> torch.Tensor:
-        """The tokens that may follow `path`, bool [vocab].
+        """Permitted tokens after `path`, bool [vocab].
 
         Drafts are rolled back, so successive paths may differ in any way. Raises `ProcessorError` for a path outside of
         the format, and for too much work.

@@ -84,7 +84,7 @@ class MissingThere:
 
 @dataclass(frozen=True, slots=True)
 class MissingHere:
-    """A failed certificate: the local view lacks values, which this side can look up."""
+    """A failed certificate: the local view lacks values. This side can look them up."""
 
     ids: tuple[int, ...]
     depth: int  # wanted length of the local list, or 0 for `ids`

@@ -336,16 +336,22 @@ Unordered, with exact positive speeds. `table` decodes codes; `memory` is float3
 """
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)
-"""Σ share · row of `rows` [docs, vocab] and shares [docs], in order, to the third array [vocab]."""
+"""Σ share · row of `rows` [docs, vocab] and shares [docs], in order.
+
+The result [vocab] fills the third array.
+"""
 
 divergence: Callable[..., float] = compiled(_divergence)
-"""KL of a distribution [vocab] with its logits from the one with the other logits.
+"""KL of a distribution [vocab] with its logits from another's logits.
 
 All are float32 [vocab]. The offset is the difference of their ln Σ exp logit.
 """
 
 softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compiled(_softmax_of)
-"""logsumexp of scores [docs], NaN if one isn't finite; the softmax fills the second array."""
+"""logsumexp of scores [docs], NaN if one isn't finite.
+
+The softmax fills the second array.
+"""
 
 
 # --- noise
@@ -413,7 +419,7 @@ def exponential(seed: int, position: int, ids: Sequence[int] | NDArray[np.intege
 def exponential_from_key(
     key: np.uint64 | NDArray[np.uint64], ids: Sequence[int] | NDArray[np.integer]
 ) -> NDArray[np.float32]:
-    """As `exponential`, for one key or keys that broadcast against `ids`."""
+    """As `exponential`, for one key or keys broadcast against `ids`."""
     tokens = np.asarray(ids, dtype=np.int64)
     if np.shape(key) not in ((), tokens.shape):
         key, tokens = (np.ascontiguousarray(each) for each in np.broadcast_arrays(key, tokens))
@@ -425,9 +431,9 @@ def exponential_from_key(
 
 
 def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64]) -> NDArray[np.float32]:
-    """noise ** temperature, float32, for temperatures from 0 to 2, one or one per number.
+    """noise ** temperature, float32, for temperatures from 0 to 2.
 
-    Computed as exp(temperature · ln noise); unchanged at 1.
+    `temperature` is one number or one per number. Computed as exp(temperature · ln noise); unchanged at 1.
     """
     if isinstance(temperature, float) and temperature == 1:
         return noise

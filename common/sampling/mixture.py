@@ -99,7 +99,7 @@ def _sum(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Each document's share of the tokens that a draft lists.
+    """Each document's share of a draft's listed tokens.
 
     A document contributes the probability beyond the model's without any document. The rest belongs to none: the model
     would have said it anyway.

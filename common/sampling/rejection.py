@@ -1,4 +1,4 @@
-"""Speculative sampling, with the warped and quantised distributions that it compares.
+"""Speculative sampling, and its warped and quantised distributions.
 
 A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)). The
 result follows the verifier's p for any q, if q is exactly what x was drawn from: after temperature, truncation and
@@ -40,7 +40,7 @@ def bonus(verifier: Distribution, draws: Draws) -> int:
 
 
 def acceptance(verifier: Distribution, drafter: Distribution) -> float:
-    """The probability that a token drawn from q is accepted: 1 - TV(p, q)."""
+    """The probability of accepting a token from q: 1 - TV(p, q)."""
     return float(np.minimum(verifier.at(drafter.ids), drafter.probabilities).sum())
 
 
@@ -212,7 +212,7 @@ def likeliest(distribution: Distribution) -> Distribution:
 
 
 def paper_replacement(verifier: Distribution, target: Distribution, drafter: Distribution, draws: Draws) -> int:
-    """A token from norm(max(p - p̂, p - q, 0)) after p̂ (`target`) rejected one.
+    """A token from norm(max(p - p̂, p - q, 0)) after rejection by p̂, the `target`.
 
     The result follows neither p nor p̂: where both q and p̂ exceed p, nothing removes the surplus.
     """

@@ -19,7 +19,7 @@ LOGIT_SCALE = 1.0  # cross-encoders' training makes the logit the log-odds of re
 
 
 def scorer_without_model(settings: Settings) -> DocumentScorer | None:
-    """The scorer of `settings`; None for a cross-encoder, which needs a model.
+    """The scorer of `settings`; None for a cross-encoder.
 
     Instant, so called before any model loads. Raises `ValueError` if unavailable.
     """

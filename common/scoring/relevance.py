@@ -123,7 +123,7 @@ class CrossEncoder:
         return float(logits.reshape(-1)[0])
 
     def _fitted(self, text: str, document: str) -> tuple[str, str]:
-        """Cuts the text to half of the room, plus what the document leaves of its half."""
+        """Cuts the text to half of the room and the document's unused rest."""
         room = self._longest - self._special
         taken = len(self._tokenizer.encode(document, add_special_tokens=False).ids)
         return end_of(text, room - min(taken, room // 2), self._tokenizer), document

@@ -1,4 +1,4 @@
-"""The daemon's thread that scores documents with a slow model."""
+"""The daemon's scoring thread for a slow model."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ class DocumentStore:
 
     @property
     def steady_bytes(self) -> int:
-        """Bytes that can be written without evicting any of them."""
+        """Most bytes to write without evicting any of them."""
         return int(_KEEP * self.limit_bytes)
 
     def touch(self, key: bytes) -> None:
@@ -433,7 +433,7 @@ class DocumentCache:
         return states
 
     def put(self, key: bytes, states: DocumentStates) -> None:
-        """Keeps new `states`, which must not change. They are written after `release`."""
+        """Keeps new `states`. They must not change, and are written after `release`."""
         self._keep(key, states)
         if self.store is not None:
             self.store.put(key, states)

@@ -1,4 +1,4 @@
-"""The lines of claims that wait for KV memories."""
+"""The lines of claims for KV memories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def count_waiting(memories: Iterable[KvMemory]) -> int:
 
 
 def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
-    """Grants every claim that is first in its lines and fits into free memory.
+    """Grants claims first in all of their lines, if they fit into free memory.
 
     Returns the granted claims. The caller holds `ACCOUNTS` and calls them after releasing it.
     """
@@ -84,7 +84,7 @@ class KvTooLargeError(RequestError):
 
 
 class KvAllocationError(AnswerFailed):
-    """The system lacks `needed` bytes that the budget allows. `reason` is a phrase."""
+    """The system lacks `needed` bytes within the budget. `reason` is a phrase."""
 
     def __init__(self, needed: int) -> None:
         self.reason = (

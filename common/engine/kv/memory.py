@@ -381,7 +381,7 @@ class KvMemory:
             rows.chunk.allocate()
 
     def give_back(self, rows: Rows) -> None:
-        """Frees `rows`, which must not be used afterwards, and serves waiting claims."""
+        """Frees `rows` for waiting claims. They must not be used afterwards."""
         with ACCOUNTS:
             self.free([rows])
             served = grant_claims({self})
@@ -453,7 +453,7 @@ class KvMemory:
             chunk.shed()
 
     def _widen(self, chunk: SlotChunk) -> None:
-        """Adds slots for other answers to a new chunk, from a small part of the free memory."""
+        """Adds slots for other answers, from a small part of the free memory."""
         spare = SPARE_BYTES
         if self.limit_bytes is not None:
             spare = min(spare, (self.limit_bytes - self.committed_bytes) // SPARE_SHARE)
@@ -501,7 +501,7 @@ class Claim:
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     def withdraw(self) -> None:
-        """Gives up every part that no job has taken yet."""
+        """Gives up every part not taken by a job."""
         for part in self.parts:
             part.drop()
 
@@ -570,7 +570,7 @@ class Reservation:
         self._end(even_if_taken=True)
 
     def drop(self) -> None:
-        """Leaves the line, or gives back rows that no job has taken."""
+        """Leaves the line, or gives back rows not taken by a job."""
         self._end(even_if_taken=False)
 
     def _end(self, even_if_taken: bool) -> None:

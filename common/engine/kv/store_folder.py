@@ -65,7 +65,7 @@ def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Replaces a file that other processes read. Raises `OSError`."""
+    """Replaces a file for other processes. Raises `OSError`."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
         file.write(text)
 

@@ -51,7 +51,7 @@ _PASSES = 5  # version of the computation
 
 
 def numbers_source(model: PreTrainedModel, identity: str) -> str:
-    """Names the exact bits that `model` computes in this process, as far as known.
+    """Names the exact bits of `model` in this process, as far as known.
 
     Includes all weights (`identity` is a sample), and whatever orders the sums: hardware, library versions, threads.
     Reads several GB per second.
@@ -325,7 +325,7 @@ class Decoder:
         return rows
 
     def need(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Need:
-        """Memory that `take_rows` takes. Raises `ContextError` and `ValueError` as it does. From any thread."""
+        """Memory for `take_rows`. Raises `ContextError` and `ValueError` as it does. From any thread."""
         return Need(self.memory, len(documents), self._check_open(documents, query, reserve) + len(query) + reserve)
 
     @torch.inference_mode()
@@ -425,7 +425,7 @@ def _found_threads() -> int:
 
 
 def model_place(model: str, models: Path, startup: Startup | None = None, converted: bool = False) -> str:
-    """Folder or Hub id of a model, which may be a name in `models`.
+    """Folder or Hub id of a model, possibly named in `models`.
 
     Imports a GGUF file. With `converted` the folder has plain weights. Raises `ModelError`.
     """

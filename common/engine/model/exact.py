@@ -1,4 +1,4 @@
-"""Attention on a CPU that sums in one fixed order in every pass.
+"""Attention on a CPU with one fixed order of sums in every pass.
 
 Library kernels choose the order by the number of queries and keys. So a token's last bits differ between a step, a
 prompt, a chunk and a tree. Here they depend on its query and the visible keys and values alone, taken in sequence.
@@ -132,7 +132,7 @@ def tree_of(parents: Sequence[int]) -> Tree | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sight:
-    """The columns that each token sees: from `lows` to before `stops`, and tree tokens."""
+    """Visible columns of each token: from `lows` to before `stops`, and tree tokens."""
 
     lows: NDArray[np.int64]  # [rows, query]
     stops: NDArray[np.int64]  # [rows, query]
@@ -278,7 +278,7 @@ def _attend_tasks(
     first: int,
     last: int,
 ) -> None:
-    """Each task is a block of one row's tokens, for heads that share a key."""
+    """A task is a block of one row's tokens, for heads with one key."""
     count = lows.shape[1]
     shared, columns, dim = keys.shape[1:]
     value_dim = values.shape[3]
@@ -487,7 +487,7 @@ ANY_ROWS: Final = RowBlocks()
 
 
 def row_blocks() -> RowBlocks:
-    """The blocks in which this CPU gives rows the same bits."""
+    """Blocks with equal bits for a row on this CPU."""
     return RowBlocks(_PRODUCTS_BLOCK, _PRODUCTS_BLOCK) if torch.cpu._is_amx_tile_supported() else RowBlocks(2)
 
 

@@ -28,7 +28,7 @@ _PASSED_OVER = frozenset({".git", ".cache"})
 
 
 def check_files(folder: Path, decoder: bool = False) -> None:
-    """Checks everything that loading the model in `folder` may read. Raises `ModelError`.
+    """Checks all files for loading the model in `folder`. Raises `ModelError`.
 
     A `decoder` may name its own code if Transformers has classes of the same names, which are then used.
     """
@@ -85,7 +85,7 @@ def read_settings(path: Path) -> Any:
 
 
 def _home(folder: Path) -> Path:
-    """Folder that links may lead into: the Hub's snapshots link to `blobs` beside them."""
+    """Target folder of permitted links: the Hub's snapshots link to `blobs` beside them."""
     resolved = folder.resolve()
     cache = resolved.parent.parent
     return cache if resolved.parent.name == "snapshots" and (cache / "blobs").is_dir() else resolved

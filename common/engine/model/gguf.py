@@ -1,4 +1,4 @@
-"""Models in GGUF files, imported once into a folder that a user's daemons share.
+"""Models in GGUF files, imported once into a common folder of a user's daemons.
 
 The folder gets settings and tokenizer; the weights stay in the file. They become bfloat16 safetensors only for another
 layout in Transformers (experts of a mixture, GPT-2's matrices) or streamed layers.

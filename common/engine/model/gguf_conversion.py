@@ -205,7 +205,7 @@ def _told(whole: int) -> Iterator[None]:
 
 
 def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:
-    """Adds metadata that Transformers omits: window, rotation, Gemma's scale.
+    """Adds metadata missing in Transformers' result: window, rotation, Gemma's scale.
 
     `metadata` has no architecture prefix. No file states Gemma's score scale. Raises as `scaled_rotation` does.
     """

@@ -86,7 +86,7 @@ def offered(hub_id: str) -> Offer:
 
 
 def list_hub_files(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> list[HubFile]:
-    """Lists a Hub model's current files that match. Raises `ModelError`, one sentence."""
+    """Lists a Hub model's current, matching files. Raises `ModelError`, one sentence."""
     try:
         with _quiet():
             found = _downloaded(hub_id, wanted, unwanted, dry_run=True)
@@ -113,7 +113,7 @@ def fetch(hub_id: str, file: HubFile, reached: Callable[[int], object]) -> None:
 
 
 def damaged_blobs(folder: Path) -> list[str]:
-    """Names of a snapshot's files that don't match their blobs' checksums. Reads all files."""
+    """Names of a snapshot's files with wrong checksums. Reads all files."""
     return [path.name for path in sorted(folder.iterdir()) if path.is_symlink() and _is_damaged(path)]
 
 
@@ -131,7 +131,7 @@ def cache_folder() -> Path:
 
 
 def licence_of(card: dict[str, Any]) -> str | None:
-    """The licence in a model card's metadata, by name if it is an unusual one."""
+    """The licence in a model card's metadata, by name if unusual."""
     given = (card.get("license_name") if card.get("license") == "other" else None) or card.get("license")
     words = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]
     return ", ".join(words)[:_LICENCE_LENGTH] or None
@@ -353,7 +353,7 @@ def here(models: Path) -> list[Pulled]:
 
 
 def place_of(name: str, models: Path) -> Path | None:
-    """The folder of an imported or linked model; its name may lack the import's digits.
+    """The folder of an imported or linked model, by name, import digits optional.
 
     None if there is no single match. A path, or an existing file or folder, is no name.
     """

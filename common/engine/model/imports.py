@@ -1,4 +1,4 @@
-"""Imports model libraries without unused parts, which take half of the import time.
+"""Imports model libraries without unused parts, in half of the time.
 
 Transformers imports torch's compiler, a scipy solver for losses, and support for several machines.
 Sentence-transformers imports scikit-learn for a distance. Nothing here compiles, trains or uses them.

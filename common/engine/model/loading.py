@@ -149,7 +149,7 @@ class LoadedModel:
     coded: Mapping[str, bytes] = field(default_factory=dict)  # samples of the coded weights, by name
 
     def identity(self) -> str:
-        """Names the numbers that it computes. For a streamed model, free after the first pass."""
+        """Names its numbers. For a streamed model, free after the first pass."""
         samples = {} if self.streamed is None else self.streamed.samples()
         return model_identity(self.model, self.tokenizer, {**samples, **self.coded})
 

@@ -128,7 +128,7 @@ class SlotGroup:
 
 
 class PackedPass(Cache):
-    """The pass as the cache object that Transformers models call; see `packed_attention`.
+    """The pass as a Transformers cache; see `packed_attention`.
 
     `tokens` and `positions` are `[1, tokens]`. `wanted` `[logits]` are indices of tokens with logits, in order of
     feeds, rows and tokens; all after the first `logits` are padding. The rows' lengths change after the pass has
@@ -200,7 +200,7 @@ class PackedPass(Cache):
         self.groups.append(SlotGroup(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
     def view(self, group: SlotGroup, window: int | None, masked: bool) -> KeyWindow:
-        """The keys that tokens of `group` see within `window`, cached.
+        """The keys visible to `group` within `window`, cached.
 
         With `masked`, the kernel's own causal mask is unused.
         """
@@ -220,7 +220,7 @@ class PackedPass(Cache):
         return KeyWindow(sight.first, mask.masked_fill_(hidden, float("-inf")))
 
     def sight(self, group: SlotGroup, window: int | None) -> Sight:
-        """The columns that tokens of `group` see within `window`, cached."""
+        """The columns visible to `group` within `window`, cached."""
         window = group.reach(window)
         sight = group._sights.get(window)
         if sight is None:
@@ -325,7 +325,7 @@ def _tree_group(feed: Feed, tree: Tree, bases: Sequence[int], start: int) -> Slo
 
 
 def _place(feed: Feed) -> tuple[int, int, int]:
-    """Sort key that puts memory neighbours next to each other."""
+    """Sort key by memory location."""
     return len(feed.tokens), id(feed.rows.chunk), feed.rows.start
 
 
@@ -408,7 +408,7 @@ def reach_mask(
     device: torch.device | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """A mask `[1, 1, query, keys]` whose every number is the layer's window.
+    """A mask `[1, 1, query, keys]` with the layer's window as every number.
 
     The number counts visible tokens, the token itself included; 0 means all, `OTHERWISE` any other mask. Transformers
     calls this for every requested mask, even an unused one.

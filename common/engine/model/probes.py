@@ -1,4 +1,4 @@
-"""Probes of a loaded model: the layout of its KV cache, agreement with Transformers, equal bits, rotations."""
+"""Probes of a loaded model: KV layout, agreement with Transformers, equal bits, rotations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _LayoutProbe(Cache):
 
 @dataclass(frozen=True, slots=True)
 class _ProbedStates:
-    """A layer's states in a one-token pass, whose attention is its own value."""
+    """A layer's states in a one-token pass. Its attention is its own value."""
 
     probe: _LayoutProbe
     layer: int
@@ -302,7 +302,7 @@ class Rotation:
 
 @torch.inference_mode()
 def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
-    """The turns of `loaded`, from passes that `run` makes.
+    """The turns of `loaded`, from passes by `run`.
 
     None if positions can't be moved or this is unknown: they are learned, depend on the length, or the model is
     streamed.

@@ -317,7 +317,7 @@ def call_id(number: int) -> str:
 
 
 class Guarded:
-    """Guards texts and objects so that they spell no control token in a template."""
+    """Guards texts and objects against spelling a control token in a template."""
 
     def __init__(self, names: Sequence[str]) -> None:
         ends = {character for name in names for character in (name[0], name[-1])} | {"\ue000", "\ue001"}
@@ -372,7 +372,7 @@ class ChatFormat:
     """
 
     def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
-        """Raises `ValueError` for a missing template, or one that loses or moves texts."""
+        """Raises `ValueError` for a missing template, or one with lost or moved texts."""
         self._tokenizer = tokenizer
         self._instruction = instruction
         self._names = _pattern(tokenizer.control_ids)
@@ -466,7 +466,7 @@ class ChatFormat:
         return pieces[::2]
 
     def _split(self, literal: str, names: re.Pattern[str] | None) -> list[str | int]:
-        """Splits the template's words at the tokens that `names` finds. Drops spaces that these strip."""
+        """Splits the template's words at tokens from `names`. Drops spaces that these strip."""
         parts = [literal] if names is None else names.split(literal)
         named = [
             self._tokenizer.control_ids[part] if index % 2 else part.replace(GUARD, "")

@@ -145,7 +145,7 @@ def _bytes(blocks: Bytes) -> GroupCodes:
 
 
 def _large(blocks: Bytes, fifth: bool) -> GroupCodes:
-    """Blocks of 256: scale of scales, scale of shifts, six-bit scales and shifts of eight groups, fifth bits, codes."""
+    """Blocks of 256: two scales, eight groups' six-bit scales and shifts, fifth bits, codes."""
     packed = blocks[..., 4:16]
     first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     upper = np.uint8(0x30)
@@ -166,7 +166,7 @@ def _joined(codes: Bytes, scale: Floats, shift: Floats, middle: int, bits: Bits)
 
 
 def _sixes(blocks: Bytes) -> GroupCodes | None:
-    """Groups of 16 have their own scales, so the numbers are rounded again, to eight bits."""
+    """Rounds again, to eight bits: groups of 16 have their own scales."""
     from gguf import GGMLQuantizationType, dequantize
 
     numbers = dequantize(blocks.reshape(len(blocks), -1), GGMLQuantizationType.Q6_K).astype(np.float32, copy=False)
@@ -213,7 +213,7 @@ def _stacked(parts: Sequence[GroupCodes]) -> GroupCodes:
 
 
 def damage_of(codes: GroupCodes) -> int | None:
-    """The first row with a scale or shift that is not finite, or None."""
+    """The first row with an infinite or NaN scale or shift, or None."""
     whole = np.isfinite(codes.scale).all(1) & np.isfinite(codes.shift).all(1)
     return None if whole.all() else int(np.argmin(whole))
 
@@ -361,7 +361,7 @@ def _linear(matrix: Matrix, layer: nn.Linear, rows: Tensor) -> Tensor:
 
 
 def users_of(model: nn.Module) -> dict[int, list[nn.Module]]:
-    """The modules that use each parameter, by its `id`."""
+    """Modules of each parameter, by its `id`."""
     users: dict[int, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):

@@ -244,7 +244,7 @@ def _turn_and_store(
 
 
 def _open_gates(gate: _Bits, gate_at: int, up: _Bits, up_at: int, opened: _Bits) -> None:
-    """Computes `g / (1 + exp -g) * u` for gates g and numbers u, `[rows, size]`."""
+    """Computes `g / (1 + exp -g) * u`, `[rows, size]`."""
     rows, size = opened.shape
     numbers, factors = np.empty(size, np.float32), np.empty(size, np.float32)
     powers, octaves = np.empty(size, np.float32), np.empty(size, np.int32)

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and the hash that two sides compare."""
+"""Text to token ids and back, and a hash to compare tokenizers."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Tokenizer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The text that becomes final with each of `ids`, complete at the last."""
+        """The text final with each of `ids`, complete at the last."""
         stream = self.stream()
         texts = [stream.push(token) for token in ids]
         if texts:
@@ -223,7 +223,7 @@ class Tokenizer:
         return StreamDecoder(self._backend, self._bytes_of, self._anchor, self._is_silent)
 
     def _named(self, added: Mapping[int, Any]) -> dict[int, Any]:
-        """Selects `added` tokens that chat templates contain or render."""
+        """Selects `added` tokens in chat templates or their output."""
         found = {number: token for number, token in added.items() if _NAME.search(token.content)}
         said = list(self._templates.values()) if found else []
         for roles in (_ROLES, _ROLES[1:]) if said else ():
@@ -257,7 +257,7 @@ class StreamDecoder:
         self._character: list[int] = []  # byte tokens of an incomplete character
 
     def push(self, token: int) -> str:
-        """Text that became final with `token`. An incomplete character is held back."""
+        """Text final with `token`. An incomplete character is held back."""
         if self._is_silent(token):
             return ""
         if token not in self._bytes_of:
@@ -270,7 +270,7 @@ class StreamDecoder:
         return self._text([*self._before, *self._held])[len(self._begun) :] + self._replaced(self._character)
 
     def _completed(self) -> str:
-        """Keeps bytes that may begin a character.
+        """Keeps the possible beginning of a character.
 
         If one of several consecutive bytes is wrong, the library replaces all, also shown ones. So it gets whole
         characters only.
@@ -342,7 +342,7 @@ class StopFilter:
         return buffer[: len(buffer) - held], False
 
     def finish(self) -> str:
-        """The held-back text, which is no stop string."""
+        """The held-back text. It is no stop string."""
         held, self._held = self._held, ""
         return held
 
