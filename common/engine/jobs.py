@@ -87,7 +87,7 @@ class Prompt:
     query: tuple[int, ...]
     similarity: tuple[float, ...]  # retrieval cosine of each document
     absent: bool = False  # no document took part: the evidence is "none"
-    fetched: int = 0  # the last rows, fetched from the other side and weighted as in its mixture
+    fetched: int = 0  # number of last rows, from the other side and weighted as in its mixture
     states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # received with the prompt
     empty_row: tuple[int, ...] | None = None  # the document part of the last row, which has no document
     ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents of this answer only, never cached
