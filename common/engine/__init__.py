@@ -1,1 +1,1 @@
-"""The thread that owns the model: what each pass feeds, for whom, and what becomes of the logits."""
+"""The model's thread, with its jobs and passes."""

@@ -1,7 +1,6 @@
-"""Chooses the feeds of a forward pass: steps of running answers, then prompts in chunks, fair between tenants. Pure.
+"""Chooses a pass's feeds: steps, then prompt chunks, fair between tenants. Pure.
 
-Tokens of prompts make a pass longer, and the steps in it wait. So a budget bounds these tokens. The budget follows from
-measured times.
+Prompt tokens lengthen a pass while its steps wait. A budget from measured times bounds them.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import Final, Protocol
 
 from common.engine.model.packed import Feed
 
-SHORT: Final = 4  # tokens per row: a running answer's shorter feeds are part of every pass
-QUANTUM: Final = 64  # tokens that each tenant may feed in turn
+SHORT: Final = 4  # tokens per row: shorter feeds of a running answer are in every pass
+QUANTUM: Final = 64  # tokens per tenant and turn
 SMALLEST: Final = 8  # tokens per row of a chunk, unless less is left or the budget is smaller
 
 
 def due(feed: Feed) -> bool:
-    """Whether a feed is part of every pass: somebody waits for it, and it is short."""
+    """Whether a feed is short and awaited, and so belongs to every pass."""
     if not feed.whole:
         return False
     before = len(feed.tokens) - _together(feed)
@@ -26,33 +25,33 @@ def due(feed: Feed) -> bool:
 
 
 def is_step(feed: Feed) -> bool:
-    """Whether a feed is a decode step or verifies a proposal, rather than a prompt or a catch-up."""
+    """Whether a feed is a decode step or verifies a proposal."""
     if not (feed.whole and feed.job.running):
         return False
     return len(feed.tokens) == 1 or (feed.logits > 1 and len(feed.tokens) - feed.logits < SHORT)
 
 
 def _together(feed: Feed) -> int:
-    """The number of its last tokens that one pass must feed together: their distributions are wanted."""
+    """Last tokens of one common pass."""
     return max(feed.logits, 1)
 
 
 def _up_to(feed: Feed, tokens: int) -> int:
-    """The tokens per row that a pass may feed of it, at most `tokens`."""
     return len(feed.tokens) if tokens >= len(feed.tokens) else min(tokens, len(feed.tokens) - _together(feed))
 
 
 class Batcher:
-    """Chooses the feeds of each pass. Keeps what each tenant is owed (deficit round robin, in tokens)."""
+    """Chooses the feeds of each pass by deficit round robin, in tokens per tenant."""
 
     def __init__(self) -> None:
         self._owed: dict[Hashable, int] = {}
         self._turn: deque[Hashable] = deque()
 
     def plan(self, feeds: Sequence[Feed], budget: int) -> list[Feed]:
-        """The feeds of one pass, cut to their parts in it: `budget` tokens at most beside the steps that are due.
+        """Returns the feeds of one pass, cut to fit.
 
-        Within a tenant the first feeds come first. Something is always chosen where there is a feed.
+        At most `budget` tokens join the due steps. A tenant's first feeds come first. The result is only empty without
+        feeds.
         """
         chosen = {index: len(feed.tokens) for index, feed in enumerate(feeds) if due(feed)}
         waiting: dict[Hashable, deque[int]] = {}
@@ -71,14 +70,14 @@ class Batcher:
                 if not waiting[tenant]:
                     del waiting[tenant]
         if behind is not None and left == budget:
-            chosen[behind] = _smallest(feeds[behind], budget)  # a token for each row, although the budget holds less
+            chosen[behind] = _smallest(feeds[behind], budget)  # one token per row, even beyond the budget
             self._turn.rotate(-1)
         for index, tokens in chosen.items():
             feeds[index].cut(tokens)
         return in_order([feeds[index] for index in chosen])
 
     def _enter(self, waiting: dict[Hashable, deque[int]]) -> None:
-        """Put new tenants at the end of the turn. A tenant with nothing to feed loses what it is owed."""
+        """A tenant with nothing to feed loses its deficit."""
         self._turn = deque(tenant for tenant in self._turn if tenant in waiting)
         self._turn.extend(tenant for tenant in waiting if tenant not in self._owed)
         self._owed = {tenant: self._owed.get(tenant, 0) for tenant in self._turn}
@@ -92,7 +91,7 @@ class Batcher:
         left: int,
         chosen: dict[int, int],
     ) -> int:
-        """Give `tenant` its turn. Returns the tokens it feeds. Empties `mine` if nothing more fits into this pass."""
+        """Returns the tenant's tokens. Empties `mine` if nothing more fits into this pass."""
         spent = 0
         while mine:
             index = mine[0]
@@ -105,7 +104,7 @@ class Batcher:
                 break
             tokens = _up_to(feed, already + min(room, self._owed[tenant] // rows)) - already
             if tokens < least:
-                break  # what it is owed grows until the next turn
+                break  # its deficit grows until the next turn
             chosen[index] = already + tokens
             spent += tokens * rows
             self._owed[tenant] -= tokens * rows
@@ -115,46 +114,48 @@ class Batcher:
 
 
 def _smallest(feed: Feed, budget: int) -> int:
-    """Tokens per row of the smallest chunk. It fits the budget, so that prompts of many rows are read, too."""
+    """Stays within the budget, so that prompts of many rows progress."""
     return _up_to(feed, min(len(feed.tokens), SMALLEST, max(1, budget // len(feed.rows))))
 
 
 def in_order(feeds: Sequence[Feed]) -> list[Feed]:
-    """The feeds of a pass except those behind others that the pass does not feed whole."""
+    """Drops the feeds after an unfinished feed."""
     whole = {id(feed) for feed in feeds if feed.whole}
     return [feed for feed in feeds if whole.issuperset(map(id, feed.behind))]
 
 
 # --- budget
-# Bounds the tokens that a pass feeds beside steps, and the steps beyond equal parts.
+# Bounds of prompt tokens, and of steps beyond equal parts.
 
-STRETCH: Final = 0.6  # a pass with running answers takes this share of a step longer, at most
-ALONE_STEPS: Final = 8.0  # steps that a pass may take while nobody's answer is running
-FEWEST: Final = 16  # tokens; prompts go forward however fast the steps are
+STRETCH: Final = 0.6  # share of a step by which prompts may lengthen a pass with answers
+ALONE_STEPS: Final = 8.0  # steps per pass while no answer is running
+FEWEST: Final = 16  # tokens; prompts progress however fast the steps are
 MOST: Final = 2048
-_NEW: Final = 0.2  # weight of a new measurement
-_NEW_STEP: Final = 0.05  # of a pass in the line of passes over their steps
-_REMEMBERED: Final = 64  # passes for which what a further token took is remembered
-_FORGOTTEN: Final = 0.02  # weight, from then on, of what is believed of one before any
-_ALIKE: Final = 1.0  # variance of their tokens below which passes tell nothing of what a token takes
-_FREE: Final = 0.1  # share of a pass that steps beyond equal parts of all tenants may take longer
-_UNMEASURED_RATIO: Final = 20.0  # tokens of a prompt that take as long as a step, before any was measured
+_NEW: Final = 0.2
+_NEW_STEP: Final = 0.05  # weight of a pass in the line of pass time over step tokens
+_REMEMBERED: Final = 64  # passes until the measured cost of a further token begins to fade
+_FORGOTTEN: Final = 0.02  # weight of the initial guess in each pass from then on
+_ALIKE: Final = 1.0  # variance of step tokens below which their cost is unknown
+_FREE: Final = 0.1  # share of a pass by which steps beyond equal parts may lengthen it
+_UNMEASURED_RATIO: Final = 20.0  # prompt tokens per step time, before any measurement
 
 
 class PassTimes:
-    """Seconds of a step, and of a prompt's token beside it, as passes have shown. Starts from a profiled step."""
+    """Measured seconds of a step and of a prompt token. Starts from a profiled step."""
 
     def __init__(self, step: float) -> None:
         """`step` is in seconds, above 0."""
         self.step = step
         self.token = step / _UNMEASURED_RATIO
-        self.row = step / _UNMEASURED_RATIO  # that a further token of a running answer adds, in one of its rows
-        self._single = 0  # passes without one, since the last that had
+        self.row = step / _UNMEASURED_RATIO  # seconds of a further token of a running answer, in one row
+        self._single = 0  # passes since the last one with a further token
         self._line = _StepLine()
 
     def observe(self, seconds: float, steps: bool, tokens: int, further: int = 0, stepped: int = 0) -> None:
-        """A pass took `seconds`; it had single `steps` or none, `tokens` tokens of prompts, and `further` tokens of
-        running answers beside the first of each of their rows. `stepped` are the tokens of all steps, in all rows.
+        """Notes a pass of `seconds`, with or without single `steps`.
+
+        `tokens`: prompt tokens. `further`: step tokens beyond the first of each row. `stepped`: all step tokens, in all
+        rows.
         """
         if seconds <= 0:
             return
@@ -162,43 +163,43 @@ class PassTimes:
             self._line.observe(stepped, seconds)
         if not tokens:
             if further:
-                # A row that takes as long as a step is worth nothing, and one that took longer did by accident.
+                # A token that costs a full step is worth nothing; a higher measurement is an accident.
                 self.row += _NEW * (min(max(seconds - self.step, 0.0) / further, self.step) - self.row)
                 self._single = 0
             elif steps:
                 self.step += _NEW * (seconds - self.step)
                 self._single += 1
-                if self._single > _REMEMBERED:  # rows that are taken to be dear are not decoded, nor so corrected
+                if self._single > _REMEMBERED:  # expensive rows are not decoded and so never measured again
                     self.row += _FORGOTTEN * (self.step / _UNMEASURED_RATIO - self.row)
             return
         beside = max(seconds - (self.step if steps else 0.0), 0.0)
         self.token += _NEW * (beside / tokens - self.token)
 
     def budget(self, running: bool) -> int:
-        """Tokens of prompts for the next pass; `running`: some answer is under way."""
+        """Prompt tokens for the next pass. `running`: some answer is under way."""
         seconds = self.step * (STRETCH if running else ALONE_STEPS)
         if self.token <= 0:
             return MOST
         return max(FEWEST, min(MOST, int(seconds / self.token)))
 
     def spare(self, stepped: int) -> int:
-        """Tokens of steps that a pass with `stepped` of them takes at next to no cost. Implements `Costs`."""
+        """Implements `Costs`."""
         return self._line.spare(stepped)
 
     def seconds(self, stepped: int, tokens: int) -> float:
-        """Seconds of a pass with `stepped` tokens of steps and `tokens` of prompts, beyond one that feeds nothing."""
+        """Implements `Costs`."""
         return self._line.slope * stepped + self.token * tokens
 
 
 class _StepLine:
-    """Seconds of passes over the tokens of their steps, in all rows: least squares that forget."""
+    """Least squares with forgetting: seconds of a pass over its step tokens."""
 
     def __init__(self) -> None:
         self._tokens = self._seconds = self._variance = self._covariance = 0.0
 
     @property
     def slope(self) -> float:
-        """Seconds of a token more. Where all passes were alike nothing is known: as if it took as long as any other."""
+        """Seconds of one more token. If all passes were alike, this is the mean per token."""
         if not self._tokens:
             return 0.0
         if self._variance <= _ALIKE:
@@ -206,7 +207,6 @@ class _StepLine:
         return max(self._covariance / self._variance, 0.0)
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Note a pass."""
         if not self._tokens:
             self._tokens, self._seconds = float(tokens), seconds
             return
@@ -217,7 +217,7 @@ class _StepLine:
         self._covariance = (1 - _NEW_STEP) * (self._covariance + _NEW_STEP * more * longer)
 
     def spare(self, tokens: int) -> int:
-        """The tokens that make a pass of `tokens` longer by a share of `_FREE`, at most `MOST`."""
+        """Tokens to lengthen a pass by a share of `_FREE`, at most `MOST`."""
         slope = self.slope
         whole = max(self._seconds + slope * (tokens - self._tokens), slope * tokens)
         if not self._tokens:
@@ -226,42 +226,42 @@ class _StepLine:
 
 
 # --- peer_shares
-# Shares of forward passes among tenants: a tenant with many answers does not slow down a tenant with few.
+# Shares of passes: a tenant with many answers does not slow down a tenant with few.
 #
-# A pass takes the longer, the more it feeds. Where several tenants have steps, each gets as many as the tenant with the
-# fewest, and more only where that takes next to no time. A tenant that has several answers under way and has had much
-# lately is held back while another one wants anything, except for a small part of the time.
+# Each tenant gets as many steps as the tenant with the fewest, and more only where that costs almost nothing. A tenant
+# with several answers and much recent work is held back while another wants anything, except for a small part of the
+# time.
 #
-# The idea is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here they
-# count the seconds by which passes take longer for a tenant, and they fade: a tenant that asks now and then is not
-# slowed down by one that always asks.
+# The idea follows virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024). Here counters
+# are the seconds by which a tenant lengthens passes, and they fade. So constant requests do not slow down an occasional
+# tenant.
 
-REST: Final = 0.05  # seconds that held tenants get, for each second of others
-_FADES: Final = 0.002  # weight of a pass in what a tenant has had: about a hundred passes count, an answer or two
-_GONE: Final = 1e-4  # part of all seconds; a tenant that had less lately and wants nothing is forgotten
+REST: Final = 0.05  # seconds for held tenants per second of others
+_FADES: Final = 0.002  # weight of a pass in a tenant's use: about a hundred passes count
+_GONE: Final = 1e-4  # share of all seconds below which an idle tenant is forgotten
 
 
 class Costs(Protocol):
-    """Seconds of passes, as they were measured. Tokens are counted once per row."""
+    """Measured seconds of passes. Tokens count once per row."""
 
     def spare(self, stepped: int) -> int:
-        """Tokens of steps that a pass with `stepped` of them takes at next to no cost."""
+        """Further step tokens of a pass with `stepped` at almost no cost."""
 
     def seconds(self, stepped: int, tokens: int) -> float:
-        """Seconds of a pass with `stepped` tokens of steps and `tokens` of prompts, beyond one that feeds nothing."""
+        """Cost of `stepped` step tokens and `tokens` prompt tokens beyond an empty pass."""
 
 
 class TenantShares:
-    """The parts of the passes that tenants have had, and the tenants to hold back."""
+    """Tenants' shares of the passes, and the tenants to hold back."""
 
     def __init__(self) -> None:
-        self._had: dict[Hashable, float] = {}  # each tenant's part of recent passes' extra seconds
+        self._had: dict[Hashable, float] = {}  # recent shares of passes' extra seconds
         self._behind: Set[Hashable] = frozenset()  # tenants that have had too much
-        self._rest = 0.0  # seconds that they may have now; they are held back at 0 and below
-        self._next: dict[Hashable, int] = {}  # of a tenant with too many steps, the place of the step whose turn it is
+        self._rest = 0.0  # seconds that they may have now; at 0 and below they are held back
+        self._next: dict[Hashable, int] = {}  # index of a tenant's next step, if it has too many
 
     def held(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """Returns the tenants to hold back in the next pass, if any other tenant wants something.
+        """Returns the tenants to hold back in the next pass, if another wants something.
 
         `asking` counts the answers of each tenant.
         """
@@ -269,7 +269,7 @@ class TenantShares:
         return self._behind if self._rest <= 0 else frozenset()
 
     def admitted(self, feeds: Sequence[Feed], costs: Costs) -> list[Feed]:
-        """The feeds that may have a part of this pass, at least one where there are any."""
+        """The feeds admitted to this pass; at least one if there are any."""
         steps: dict[Hashable, list[Feed]] = {}
         admitted = set[int]()
         for feed in feeds:
@@ -281,7 +281,7 @@ class TenantShares:
         return [feed for feed in feeds if id(feed) in admitted]
 
     def note(self, tenants: Set[Hashable], fed: Sequence[Feed], seconds: float, costs: Costs) -> None:
-        """Count what a pass of `seconds` fed, where `tenants` wanted something and were not held back."""
+        """Counts a pass of `seconds`. `tenants` wanted something and were not held back."""
         stepped, tokens = dict.fromkeys(tenants, 0), dict.fromkeys(tenants, 0)
         for feed in fed:
             (stepped if due(feed) else tokens)[feed.job.tenant] += feed.size
@@ -299,17 +299,16 @@ class TenantShares:
         self._next = {tenant: place for tenant, place in self._next.items() if tenant in self._had}
 
     def _find_behind(self, asking: Mapping[Hashable, int]) -> Set[Hashable]:
-        """The tenants with more answers than others that have had too much.
+        """Returns the tenants with more answers than others and too large a share.
 
-        Too much is more than half way from an equal part to the largest part: so a tenant that wants little is never
-        among them.
+        Too large is more than half way from an equal share to the largest. So a tenant that wants little is never among
+        them.
         """
         fewest = min(asking.values())
         level = (1 / len(asking.keys() | self._had.keys()) + max(self._had.values(), default=0.0)) / 2
         return {tenant for tenant, answers in asking.items() if answers > fewest and self._had.get(tenant, 0.0) > level}
 
     def _steps(self, steps: dict[Hashable, list[Feed]], spare: Callable[[int], int]) -> list[Feed]:
-        """Equal parts of the steps of all tenants with any."""
         if len(steps) < 2:
             return [feed for mine in steps.values() for feed in mine]
         wanted = {tenant: sum(feed.size for feed in mine) for tenant, mine in steps.items()}
@@ -332,7 +331,7 @@ class TenantShares:
 
 
 def _level(wanted: Sequence[int], spare: Callable[[int], int]) -> int:
-    """The tokens that a tenant gets of a pass at most: the smallest wish, and an equal part of what costs nothing."""
+    """Most tokens per tenant: the smallest wish and an equal part of free tokens."""
     level = min(wanted)
     left = spare(level * len(wanted))
     more = sorted(each for each in wanted if each > level)

@@ -1,4 +1,4 @@
-"""Turns a pass's logits into drafts: the mixtures and races of all answers together."""
+"""Turns a pass's logits into drafts: mixtures and races of all answers together."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from common.sampling.certificate import NO_EVIDENCE
 from common.sampling.mixture import Weights, attribute, distributions, information, mixed, weigh
 from common.sampling.race import Found, Race, RaceKernel
 
-# Logits that are worked on together, [rows, vocab] numbers: more fall out of the processor's cache.
+# Most logits [rows, vocab] per block: more would not fit into the processor's cache.
 _TOGETHER: Final = 2**20
 
 
 class ListedView(View, Protocol):
-    """A local view with a list of the tokens that it names."""
-
     @property
     def listed(self) -> NDArray[np.integer]:
-        """Ids [n] of these tokens, increasing."""
+        """Ids [n], increasing."""
         ...
 
 
@@ -34,16 +32,16 @@ class Drafter(Protocol):
     """The drafting half of a sampler."""
 
     def race(self, position: int) -> Race | None:
-        """The race whose winner is the draft at `position`; None for a sampler that draws by itself."""
+        """The race for the draft at `position`. None: the sampler draws by itself."""
         ...
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> ListedView:
-        """The view that is drawn from this side's mixture [vocab], given the outcome of `race`."""
+        """The view drawn from this side's mixture [vocab] and the outcome of `race`."""
         ...
 
 
 class Joint(Protocol):
-    """Decides from both sides' mixtures, where this side has fetched the other one's documents."""
+    """Decides from both sides' mixtures, if this side has fetched the other's documents."""
 
     def draft(
         self,
@@ -54,37 +52,40 @@ class Joint(Protocol):
         evidence: tuple[float, float],
         without: torch.Tensor | None = None,
     ) -> tuple[View, KeptMixture]:
-        """The target from `mixtures` `[2, vocab]`, and its attribution to the documents whose distributions are `rows`.
+        """Returns the target from `mixtures` `[2, vocab]`, and its attribution.
 
-        All pairs are (device, cloud). Each mixture was made from its `rows` `[docs, vocab]` with its `weights`.
-        `evidence` is log h, `NO_EVIDENCE` for a side without documents; `without` as for `attribute`.
+        All pairs are (device, cloud). Each mixture was made from `rows` `[docs, vocab]` with `weights`. `evidence` is
+        log h, `NO_EVIDENCE` for a side without documents. `without` is that of `attribute`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answer's draft to be drawn: from the logits of its documents, and of one row more where `gain` is given."""
+    """One draft to draw, from the logits of its documents.
+
+    With `gain`, one more row without documents follows.
+    """
 
     position: int
     scores: NDArray[np.float64]  # R(d, x_<t), [docs]
     drafter: Drafter
     absent: bool = False  # no document took part: the evidence is "none"
-    fetched: int = 0  # how many of the documents, the last ones, are the other side's
-    joint: Joint | None = None  # decides where there are fetched ones
-    gain: float | None = None  # score of a document for each nat by which it moves the row without a document, the last
+    fetched: int = 0  # number of documents, the last ones, from the other side
+    joint: Joint | None = None  # decides if there are fetched documents
+    gain: float | None = None  # score per nat by which a document changes the last row, which has none
     adjustment: Adjustment | None = None
-    without: torch.Tensor | None = None  # distribution [vocab] without a document, once it is known
+    without: torch.Tensor | None = None  # distribution [vocab] without documents, once known
 
     @property
     def rows(self) -> int:
-        """Rows of logits."""
         return len(self.scores) + (self.gain is not None)
 
 
 def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -> list[SideDraft | Exception]:
-    """The drafts of `samples` from consecutive rows of `logits` `[docs of all, vocab]`. What goes wrong with one answer
-    stands in its place and touches no other.
+    """Draws `samples` from consecutive rows of `logits` `[docs of all, vocab]`.
+
+    A failed answer yields its exception and affects no other.
     """
     results: list[SideDraft | Exception] = []
     for start, block in _blocks(samples, logits.shape[1]):
@@ -96,14 +97,13 @@ def draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) ->
             if len(block) == 1:
                 results.append(error)
                 continue
-        for sample in block:  # the error is gone, and with it the memory of what it broke off
+        for sample in block:  # after `except`, which frees the error and its memory
             results += draw(logits[start : start + sample.rows], [sample], kernel)
             start += sample.rows
     return results
 
 
 def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, list[Sample]]]:
-    """Samples that are worked on together, and the first row of each block."""
     first, row, block = 0, 0, list[Sample]()
     for sample in samples:
         count = sample.rows
@@ -117,7 +117,7 @@ def _blocks(samples: Sequence[Sample], vocabulary: int) -> Iterator[tuple[int, l
 
 
 def _informed(sample: Sample, logits: torch.Tensor, rows: torch.Tensor) -> tuple[Sample, torch.Tensor]:
-    """A sample with what its row without a document says in its scores, and its distributions `rows` without that."""
+    """Adds the information to the scores and removes the row without documents."""
     if sample.gain is None:
         return sample, rows
     scores = sample.scores + sample.gain * information(logits, rows)
@@ -149,14 +149,14 @@ def _draw(logits: torch.Tensor, samples: Sequence[Sample], kernel: RaceKernel) -
         return [_one(samples[0], parts[0], mixtures, rows[0], found.get(0))]
     drawn: list[SideDraft | Exception] = []
     for index, sample in enumerate(samples):
-        # A view keeps its mixture: a copy, or it would keep those of all answers.
+        # A view keeps its mixture. The copy frees the others.
         own = mixtures[firsts[index] : firsts[index + 1]].clone()
         drawn.append(_one(sample, parts[index], own, rows[index], found.get(index)))
     return drawn
 
 
 def _parts(sample: Sample) -> list[Weights]:
-    """Weights within this side's own documents, and within the fetched ones where they are mixed apart."""
+    """Mixes fetched documents separately if a `joint` decides."""
     own = len(sample.scores) - sample.fetched
     if sample.joint is None or not sample.fetched:
         return [weigh(sample.scores)]
@@ -164,7 +164,7 @@ def _parts(sample: Sample) -> list[Weights]:
 
 
 def _adjusted(mixtures: torch.Tensor, parts: Sequence[Weights], adjustment: Adjustment) -> list[Weights]:
-    """Adjust `mixtures` `[parts, vocab]` in place; the weights with the evidence that each has then."""
+    """Adjusts `mixtures` `[parts, vocab]` in place. Returns weights with new evidence."""
     changed = []
     for mixture, weights in zip(mixtures, parts, strict=True):
         adjusted, gained = adjust(mixture, adjustment)

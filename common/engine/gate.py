@@ -1,4 +1,4 @@
-"""Several models on one machine, one of which computes at a time (EdgeLLM §III-D)."""
+"""Several models on one machine, computing one at a time (EdgeLLM §III-D)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_COMING_BACK = 0.01  # seconds in which a thread that has more to do comes back, on a busy machine
+_COMING_BACK = 0.01  # seconds within which a busy thread comes back
 
 
 class Gate:
-    """Lets one thread in at a time, in the order in which they come. Who is inside may lend its place for a turn."""
+    """Admits one thread at a time, in order of arrival. The holder may lend its turn."""
 
     def __init__(self) -> None:
-        # Everything below belongs to whoever holds the condition.
+        # The condition's lock guards everything below.
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._inside: object | None = None
@@ -23,7 +23,7 @@ class Gate:
 
     @contextmanager
     def turn(self, who: object) -> Iterator[None]:
-        """Wait, and be inside; afterwards `who` is expected back at once, unless it says that it `rests`."""
+        """Waits for a turn. Afterwards `who` is expected back at once, unless it calls `rests`."""
         with self._changed:
             self._coming_back.discard(who)
             self._waiting.append(who)
@@ -39,15 +39,15 @@ class Gate:
                 self._changed.notify_all()
 
     def rests(self, who: object) -> None:
-        """Note that `who` has nothing to do for now."""
+        """Notes that `who` has nothing to do for now."""
         with self._changed:
             self._coming_back.discard(who)
             self._changed.notify_all()
 
     def lend(self) -> bool:
-        """Let another thread have a turn, for who is inside and can't go on; False if none wants one.
+        """Lends the caller's turn to another thread. Returns False if none wants it.
 
-        Who is inside as a guest can't lend.
+        A borrower can't lend.
         """
         with self._changed:
             if self._lender is not None:

@@ -1,4 +1,4 @@
-"""Jobs of the engine, and the commonest of them: an answer. For the engine's thread."""
+"""Jobs of the engine: answers and documents. For the engine's thread."""
 
 from __future__ import annotations
 
@@ -19,54 +19,55 @@ from common.engine.model.packed import Feed
 from common.processors.processor import Processor
 
 # --- scorer
-# The seam between the engine and the document weights (DRAGON §4.1, Eq. 2).
+# The interface between the engine and the document weights (DRAGON §4.1, Eq. 2).
 
 
 class ScoringRun(Protocol):
-    """The weights of one side's documents during one answer."""
-
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """R(d, x_<t) of every document, [docs], a function of (query, documents, answer prefix) alone."""
+        """R(d, x_<t) of every document, [docs].
+
+        Depends on the query, the documents and the answer prefix alone.
+        """
         ...
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """Whether `scores` would give these without waiting; if not, they are computed and `wake` is called then."""
+        """Whether `scores` would return at once. If not, computes them and then calls `wake`."""
         ...
 
 
 class DocumentScorer(Protocol):
-    """Starts scoring runs. Both sides must use the same one: their evidences are compared."""
+    """Starts scoring runs. Both sides need the same scorer: their evidences are compared."""
 
     @property
     def identity(self) -> str:
-        """Names the scorer and everything that changes its numbers; compared in the handshake."""
+        """Names the scorer and every setting of its numbers. The handshake compares it."""
         ...
 
     @property
     def gain(self) -> float:
-        """Score that a document gets for each nat it tells the model; not 0: a row without a document is needed."""
+        """Score per nat of information in a document. If not 0, a row without documents is needed."""
         ...
 
     def begin(
         self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]
     ) -> ScoringRun:
-        """A run for `documents` (token ids, [docs] sequences) with their retrieval cosine `similarity` [docs]."""
+        """`documents` are token ids, [docs] sequences; `similarity` is the retrieval cosine [docs]."""
         ...
 
     def close(self) -> None:
-        """Free what the scorer holds; no run of it is used any more."""
+        """Frees the scorer. Its runs must not be used afterwards."""
         ...
 
 
 # --- sequences
-# An answer's rows in KV memory, and what has to be fed to them next.
+# An answer's rows in KV memory, and their next tokens.
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Documents that stand in one row, each as it is read by itself; so keys and values that are kept serve in any row.
+    """Several documents in one row, each computed by itself and so reusable anywhere.
 
-    All begin with the same `begin` tokens, which the row has once.
+    All begin with the same `begin` tokens, once in the row.
     """
 
     documents: tuple[tuple[int, ...], ...]  # in the row's order
@@ -74,65 +75,61 @@ class Blocks:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The row's document part."""
         first, *others = self.documents
         return first + tuple(token for document in others for token in document[self.begin :])
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids that one side reads before it answers: documents and query."""
+    """Token ids of documents and query for one side."""
 
-    documents: tuple[tuple[int, ...], ...]  # token ids of the rows' document parts; one empty row when there is none
-    query: tuple[int, ...]  # token ids of the query part
+    documents: tuple[tuple[int, ...], ...]  # the rows' document parts; one empty row without documents
+    query: tuple[int, ...]
     similarity: tuple[float, ...]  # retrieval cosine of each document
     absent: bool = False  # no document took part: the evidence is "none"
-    fetched: int = 0  # how many of the rows, the last ones, are the other side's and weigh as its mixture would
-    states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # that came along, by document
-    empty_row: tuple[int, ...] | None = None  # the document part of one more row, the last one, which has no document
-    ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents for this answer: nothing of them is kept
-    blocks: Mapping[int, Blocks] = field(default_factory=dict)  # of what rows are put together, by row
+    fetched: int = 0  # number of last rows, from the other side and weighted as in its mixture
+    states: Mapping[tuple[int, ...], DocumentStates] = field(default_factory=dict)  # received with the prompt
+    empty_row: tuple[int, ...] | None = None  # the document part of the last row, which has no document
+    ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents of this answer only, never cached
+    blocks: Mapping[int, Blocks] = field(default_factory=dict)  # documents of composed rows, by row
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The document part of every row."""
         return self.documents if self.empty_row is None else (*self.documents, self.empty_row)
 
 
 class DocumentParts:
     """Reads the documents of one answer into the beginnings of its `rows`.
 
-    Those that were read before are copied in; the others are read first, each by itself at the start of a row, and
-    remembered.
+    Copies known documents. Reads others alone at the start of a row and caches them.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
-        """`rows` are empty ones, as `Decoder.need` has it for the prompt."""
+        """`rows` are empty and match `Decoder.need` for the prompt."""
         self._decoder = decoder
         self.rows = rows
         rows.query = len(prompt.query)
         self._passing = prompt.ephemeral
         parts = [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(prompt.parts)]
-        self._unread = {row: blocks for row, blocks in enumerate(parts) if blocks.tokens}  # rows that are not complete
-        self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # of their documents, as far as known
+        self._unread = {row: blocks for row, blocks in enumerate(parts) if blocks.tokens}  # incomplete rows
+        self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # known states of their documents
         for document in {document for blocks in self._unread.values() for document in blocks.documents}:
             if document not in self._states and (states := decoder.known_document(document)) is not None:
                 self._states[document] = states
-        self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # documents, by the row that they are read in
+        self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # document that each row reads now
         self._go_on()
 
     @property
     def unread(self) -> bool:
-        """Whether documents are still to be read."""
         return bool(self._unread)
 
     def feeds(self) -> list[Feed]:
-        """The rest to be read of each document."""
         return [Feed(rows, document[rows.fed :], logits=0) for document, rows in self._reading.values()]
 
     def expect(self) -> bool:
-        """Make room in the rows for the documents that are being read, if these are all that is missing, each the whole
-        of its row's part: then what follows them may be fed in the same pass.
+        """Makes room for the documents being read, to feed the query in their pass.
+
+        Returns False unless only these are missing, each as its row's whole document part.
         """
         now = {row: (document,) for row, (document, _) in self._reading.items()}
         if now != {row: blocks.documents for row, blocks in self._unread.items()}:
@@ -142,7 +139,6 @@ class DocumentParts:
         return True
 
     def fed(self, feed: Feed) -> None:
-        """Note that `feed` was part of a pass."""
         for row, (document, rows) in self._reading.items():
             if rows is feed.rows and rows.fed == len(document):
                 states = rows.states(0)
@@ -154,7 +150,7 @@ class DocumentParts:
                 return
 
     def _go_on(self) -> None:
-        """Complete the rows whose documents are all read; have each of the others read one that nobody reads."""
+        """Completes rows whose documents are known. Each other row reads a document that no row reads yet."""
         for row, blocks in list(self._unread.items()):
             missing = [document for document in blocks.documents if document not in self._states]
             if not missing:
@@ -181,33 +177,31 @@ class DocumentParts:
 
 
 class AnswerRows:
-    """The rows `[document][query][path][tree]` of one answer. For the thread that owns the decoder.
+    """The rows `[document][query][path][tree]` of one answer, for the decoder's thread.
 
-    `feed` compares what the rows hold with what they should. Of the tree that they hold it keeps the path that the
-    answer took, and what follows it in the tree that is wanted now.
+    `feed` keeps the tree path that the answer took, and the nodes after it that the wanted tree shares.
     """
 
     def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
-        """`rows` are empty ones, with room for what will be wanted."""
+        """`rows` are empty, with room for the whole answer."""
         self._documents = DocumentParts(decoder, prompt, rows)
         self._at_once = decoder.streamed is not None  # a pass reads all weights from disk, whatever it feeds
         self.rows = rows
         self._query = list(prompt.query)
-        self._chain: list[int] = []  # what the rows hold after the documents: a chain,
+        self._chain: list[int] = []  # tokens after the documents: a chain,
         self._tokens: list[int] = []  # and a tree
         self._parents: list[int] = []
-        self._missing: list[int] = []  # of the chain, in the feed that was made last
+        self._missing: list[int] = []  # tokens of the chain in the last feed
         self._wanted = TreeWork(0, ())
 
     @property
     def reading(self) -> bool:
-        """Whether documents are still to be read."""
         return self._documents.unread
 
     def feeds(self, wanted: TreeWork) -> list[Feed]:
-        """Tokens to feed next, so that in the end the last `count` of `[query][path][tree]`, give logits.
+        """Tokens to feed next, until the last `count` of `[query][path][tree]` give logits.
 
-        Documents are fed before what follows them; of a model whose weights are streamed, together with it.
+        Documents come before the query; a streamed model feeds both in one pass.
         """
         if not self.reading:
             return [self._feed(wanted)]
@@ -226,13 +220,12 @@ class AnswerRows:
         self._wanted = wanted
         parents = None
         if wanted.tokens:
-            # A chain that is read with the tree behind it is the tree's beginning.
+            # A chain that is read together with the tree becomes the tree's beginning.
             before = len(missing)
             parents = [*range(ROOT, before - 1), *(before + parent for parent in wanted.parents)]
         return Feed(self.rows, [*missing, *wanted.tokens[len(self._tokens) :]], wanted.count, parents)
 
     def fed(self, feed: Feed) -> None:
-        """Note that `feed` was part of a pass."""
         if feed.rows is not self.rows:
             self._documents.fed(feed)
             return
@@ -241,9 +234,8 @@ class AnswerRows:
         self._tokens, self._parents = list(self._wanted.tokens[:nodes]), list(self._wanted.parents[:nodes])
 
     def _keep(self, chain: Sequence[int], wanted: TreeWork) -> None:
-        """Drop what the rows hold beside what is wanted, and move the rest together."""
         if not self._tokens and len(self._chain) > len(chain) and self._chain[: len(chain)] == chain:
-            # What was read as a chain goes on as a tree.
+            # Tokens that were read as a chain continue as a tree.
             self._tokens = self._chain[len(chain) :]
             self._parents = list(range(ROOT, len(self._tokens) - 1))
             del self._chain[len(chain) :]
@@ -276,7 +268,7 @@ class AnswerRows:
         return next((place for place, pair in pairs if pair == (token, node)), None)
 
     def _truncate(self, length: int) -> None:
-        """Drop the last tokens, so that the rows hold `length` at most behind their documents."""
+        """Leaves at most `length` tokens after the documents."""
         nodes = max(0, length - len(self._chain))
         del self._tokens[nodes:], self._parents[nodes:], self._chain[length:]
         self.rows.fed = len(self._chain) + len(self._tokens)
@@ -284,120 +276,108 @@ class AnswerRows:
 
 # --- jobs
 
-Measured = Callable[[int, float], None]  # told of every step: context length, seconds
+Measured = Callable[[int, float], None]  # called after every step with context length and seconds
 Asked = TypeVar("Asked", bound=TreeWork)
 Wanted = TypeVar("Wanted", bound=TreeWork)
 
 
 class Client(Protocol[Asked]):
-    """A model's part in an answer, as the engine sees it. The engine's thread may call any of this at any time."""
+    """A model's part in an answer. The engine's thread may call any method at any time."""
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more is wanted."""
-        ...
+    def over(self) -> bool: ...
 
     @property
     def resting(self) -> bool:
-        """Whether work will not come soon, so that the rows' memory can be given back until then."""
+        """Whether no work will come soon, so that the rows' memory can be released."""
         ...
 
     @property
     def recorder(self) -> Recorder | None: ...
 
     def work(self) -> Asked | None:
-        """The next reading; None while there is nothing to do. It is asked for just before a pass.
+        """Returns the next reading, or None. Called just before a pass.
 
-        What the rows hold beside it is rolled back, what they lack is fed.
+        The engine rolls the rows back to it and feeds missing tokens.
         """
         ...
 
     def outdated(self, work: Asked) -> bool:
-        """Whether work that is under way has become useless. Polled between layers: be quick."""
+        """Whether the current work is useless. Must be fast: polled between layers."""
         ...
 
     def drawn(self, work: Asked, drawn: Sequence[SideDraft], seconds: float) -> None:
-        """Take the drafts of the `work.count` distributions, `seconds` after their pass began."""
+        """Receives the drafts of `work.count` distributions, `seconds` after their pass began."""
         ...
 
     def gave_up(self, work: Asked, started: int) -> None:
-        """Note that the pass that began at `started` (monotonic nanoseconds) was given up."""
+        """Reports an abandoned pass, begun at `started` (monotonic nanoseconds)."""
         ...
 
-    def end(self, failure: Exception) -> None:
-        """End the answer, which can't go on because of `failure`."""
-        ...
+    def end(self, failure: Exception) -> None: ...
 
 
 def tell_nobody(told: object) -> None:
-    """Tell nobody."""
+    """Ignores its argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest(Generic[Asked]):
-    """One model's part in an answer, as a method asks for it."""
-
     client: Client[Asked]
     drafter: Drafter
     measured: Measured = lambda context, seconds: None
-    tenant: Hashable = None  # whose answer it is; tenants share the model fairly. None: this daemon's own user's
-    waited: Callable[[float], object] = tell_nobody  # told the seconds until there was memory
-    joint: Joint | None = None  # decides where there are fetched documents
+    tenant: Hashable = None  # the answer's owner; tenants share the model fairly. None: this daemon's user
+    waited: Callable[[float], object] = tell_nobody  # called with the seconds waited for memory
+    joint: Joint | None = None  # decides if there are fetched documents
 
 
 class Job(Protocol):
-    """Work of the engine that needs tokens fed to the model."""
-
-    tenant: Hashable  # who is to be treated fairly
+    tenant: Hashable  # unit of fair sharing
 
     @property
     def over(self) -> bool: ...
 
     @property
     def running(self) -> bool:
-        """Whether somebody waits for its next token, rather than for its first."""
+        """Whether the answer has begun."""
         ...
 
     @property
     def useless(self) -> bool:
-        """Whether the feeds handed out last need not be computed any more. Polled between layers: be quick."""
+        """Whether the last feeds are useless. Must be fast: polled between layers."""
         ...
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """Feeds that are possible now. `wake` is called when there may be more. Raises what ends this job."""
+        """The feeds possible now. `wake` is called when more may be. An error ends this job."""
         ...
 
     def fed(self, feed: Feed) -> None:
-        """Note that `feed`, which may have been cut, was part of a pass."""
+        """Notes that `feed`, possibly cut, was part of a pass."""
         ...
 
     @property
-    def context(self) -> int:
-        """Tokens in its longest row."""
-        ...
+    def context(self) -> int: ...
 
     def samples(self) -> Sequence[Sample]:
-        """The drafts to be drawn from the logits of the feed that was handed out, distribution by distribution.
+        """The drafts to draw from the logits of the last feed, one per distribution.
 
-        Raises `ScoringError`, or `ValueError` for scores that weigh nothing.
+        Raises `ScoringError`, or `ValueError` for invalid scores.
         """
         ...
 
     def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
-        """Take these drafts, `seconds` after their pass began; `step`: it was a decode step of one token."""
+        """Receives the drafts, `seconds` after their pass began. `step`: a decode step of one token."""
         ...
 
     def gave_up(self, started: int) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
 
-    def close(self) -> None:
-        """Free what the job holds."""
-        ...
+    def close(self) -> None: ...
 
 
 class AnswerJob(Generic[Wanted]):
-    """An answer: its prompt is read, and then whatever its client wants to have read, until it is over."""
+    """An answer: reads its prompt, then its client's work until it is over."""
 
     def __init__(
         self,
@@ -409,10 +389,9 @@ class AnswerJob(Generic[Wanted]):
         part: Reservation | None = None,
         told: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
-        """The answer may have `reserve` tokens. `told` makes of an error the reason that the answer's user reads.
+        """`reserve`: most tokens of the answer. `told` turns an error into the user's message.
 
-        `part` is this job's of the KV memory that the answer claims for several jobs together; None: it claims what it
-        needs by itself.
+        `part` is this job's share of a common claim of KV memory. None: the job makes its own claim.
         """
         self.tenant = request.tenant
         self.request = request
@@ -421,8 +400,8 @@ class AnswerJob(Generic[Wanted]):
         self._scorer = scorer
         self._reserve = reserve
         self._processor = processor
-        self._work: Wanted | None = None  # the one whose feeds were handed out last
-        self._paths: Sequence[list[int]] = ()  # the answer's tokens before each of its distributions
+        self._work: Wanted | None = None  # the work of the last feeds
+        self._paths: Sequence[list[int]] = ()  # the answer's tokens before each distribution
         self._part = part
         self._rows: AnswerRows | None = None
         self._scoring: ScoringRun | None = None
@@ -439,9 +418,9 @@ class AnswerJob(Generic[Wanted]):
         return self._running
 
     def feeds(self, decoder: Decoder, wake: Callable[[], None]) -> Sequence[Feed]:
-        """The documents that are not read yet, or else what the wanted distributions need.
+        """The unread documents, or else the tokens for the wanted distributions.
 
-        Nothing for now while there is no memory; a slow scorer holds back the last tokens of a path only.
+        Empty without memory. A slow scorer delays only the last tokens of a path.
         """
         self._work = None
         wanted = self.client.work()
@@ -456,9 +435,9 @@ class AnswerJob(Generic[Wanted]):
                 return ()
             self._rows = AnswerRows(decoder, self.prompt, room)
         *documents, feed = self._rows.feeds(wanted)
-        if feed.rows is not self._rows.rows:  # of a document, too
+        if feed.rows is not self._rows.rows:
             return [*documents, feed]
-        # Scores behind a tree's own tokens are waited for where they are needed: branches ask for many at once.
+        # Scores within the tree are awaited later: branches request many at once.
         if not scoring.ready(list(wanted.path), wake):
             before = () if wanted.tokens or documents else feed.tokens[: -wanted.count]
             return [*documents, Feed(feed.rows, before, logits=0)] if before else documents
@@ -507,9 +486,8 @@ class AnswerJob(Generic[Wanted]):
             self._part = None
 
     def _room(self, decoder: Decoder, wake: Callable[[], None]) -> Rows | None:
-        """Empty rows for the prompt and the answer; None while others have the memory.
-
-        Raises as `Decoder.need`, `Claim` and `Reservation.rows` do.
+        """Returns None while other answers have the memory. Raises as `Decoder.need`, `Claim` and `Reservation.rows`
+        do.
         """
         if self._part is None:
             self._part = Claim([decoder.need(self.prompt.parts, self.prompt.query, self._reserve)]).parts[0]
@@ -519,14 +497,13 @@ class AnswerJob(Generic[Wanted]):
         return rows
 
     def _scored(self) -> ScoringRun:
-        """The scores of this answer's documents, begun before the prompt is read: a slow scorer reads it meanwhile."""
+        """Begins before the prompt is read, so that a slow scorer works meanwhile."""
         if self._scoring is None:
             prompt = self.prompt
             self._scoring = self._scorer.begin(prompt.query, prompt.documents, prompt.similarity)
         return self._scoring
 
     def _sample(self, scoring: ScoringRun, path: list[int]) -> Sample:
-        """The draft to be drawn behind the answer's tokens `path`. Raises as `Job.samples` does."""
         scores, prompt, request = scoring.scores(path), self.prompt, self.request
         if scores.shape != (len(prompt.documents),) or not np.isfinite(scores).all():
             raise ValueError(f"{len(prompt.documents)} documents need as many finite scores")
@@ -537,11 +514,10 @@ class AnswerJob(Generic[Wanted]):
 
 
 # --- document_job
-# A document that is read ahead, as a job of the engine. For the engine's thread.
 
 
 class DocumentJob:
-    """A document whose keys and values are wanted by themselves."""
+    """Computes one document's keys and values ahead of its use."""
 
     def __init__(
         self,
@@ -551,7 +527,7 @@ class DocumentJob:
         failed: Callable[[Exception], None],
         over: Callable[[], bool],
     ) -> None:
-        """`done` or `failed` is called on the engine's thread, unless it is `over` before."""
+        """Calls `done` or `failed` on the engine's thread, unless `over`."""
         self.tenant = tenant
         self._document = tuple(document)
         self._part: Reservation | None = None  # of KV memory
@@ -601,7 +577,7 @@ class DocumentJob:
         return 0 if self._rows is None else self._rows.context
 
     def samples(self) -> Sequence[Sample]:
-        return ()  # no logits are asked for
+        return ()
 
     def drawn(self, drawn: Sequence[SideDraft], seconds: float, step: bool) -> None:
         """Never called: nothing is drawn."""

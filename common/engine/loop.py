@@ -1,7 +1,7 @@
-"""The thread that owns the model (DRAGON §3: Decoder).
+"""The model's thread (DRAGON §3: Decoder).
 
-A turn asks the jobs for feeds, lets the batcher choose among them, runs one forward pass, draws the drafts, and hands
-them out. A pass ends between two layers as soon as all of its jobs are useless.
+Each turn collects feeds, lets the batcher choose, runs one pass, and delivers the drafts. A pass stops between two
+layers when all of its jobs are useless.
 """
 
 from __future__ import annotations
@@ -30,23 +30,22 @@ from common.process.threads import Accounts, ByTurns, Died, TokenBucket, vital_t
 from common.sampling.race import RaceKernel
 
 # --- emulation
-# Hardware slower than this machine, for experiments.
 
 
 @dataclass(frozen=True, slots=True)
 class MinimumTimes:
-    """Emulation of slower hardware: seconds that a pass takes at least."""
+    """Minimum seconds of a pass on slower hardware."""
 
     step: float  # of a decode step
     context: float = 0.0  # more per token of context
     prompt: float = 0.0  # more per token of prompts
 
     def seconds(self, context: int, tokens: int) -> float:
-        """Duration of a pass with steps at `context` tokens (0: no steps) and `tokens` tokens of prompts."""
+        """Seconds of a pass with steps at `context` (0: none) and `tokens` prompt tokens."""
         return (self.step + self.context * context if context else 0.0) + self.prompt * tokens
 
     def line(self, measured: DecodeLine) -> DecodeLine:
-        """The decode line that profiling this hardware would find; `measured` is the machine's own."""
+        """The decode line from profiling this hardware; `measured` is the machine's."""
         return DecodeLine.of(self.context, max(self.step, measured.intercept), TYPICAL_CONTEXT)
 
 
@@ -55,12 +54,12 @@ class MinimumTimes:
 
 @dataclass(slots=True)
 class WorkDone:
-    """Passes and tokens computed, and those computed in vain. Tokens count once per row."""
+    """Computed passes and tokens, some wasted. Tokens count once per row."""
 
-    passes: int = 0  # that ran to their end
-    given_up: int = 0  # passes that ended between two layers
+    passes: int = 0  # complete passes
+    given_up: int = 0  # passes stopped between two layers
     rows: int = 0  # in all passes
-    tokens: int = 0  # fed in all passes
+    tokens: int = 0
     seconds: float = 0.0  # of all passes
     stale: int = 0  # tokens fed for jobs that were useless when the pass ended
 
@@ -73,21 +72,21 @@ class WorkDone:
 
 
 # --- tasks
-# Work of the model's thread between two passes. Each peer that causes tasks has its turns and a share of the time.
+# Work between two passes. Each peer has its turns and a share of the time.
 
 Task = Callable[[], None]
 
 SHARE: Final = 0.25  # seconds per second that the tasks of one tenant may take
 BURST: Final = 0.5  # seconds that they may take at once
-SHARE_OF_ALL: Final = 0.5  # seconds per second that all tenants' tasks may take, except the daemon's own
+SHARE_OF_ALL: Final = 0.5  # seconds per second for all tenants' tasks, except the daemon's own
 BURST_OF_ALL: Final = 1.0
-SLICE: Final = 0.005  # seconds of a round, after which the next task waits for the next round
+SLICE: Final = 0.005  # seconds of a round; the next task then waits for the next round
 
 
 class Tasks:
     """Waiting tasks, run between two passes.
 
-    A tenant that has overdrawn its account waits. All tenants wait while their common account is overdrawn. The tenant
+    A tenant with an overdrawn account waits, and all tenants do while their common account is overdrawn. The tenant
     None is the daemon itself and never waits.
     """
 
@@ -98,12 +97,12 @@ class Tasks:
         self._lock = threading.Lock()
 
     def add(self, tenant: Hashable, task: Task) -> None:
-        """Add a task, which must not raise. From any thread."""
+        """Adds a task. It must not raise. From any thread."""
         with self._lock:
             self._waiting.add(tenant, task)
 
     def run(self) -> bool:
-        """Run the daemon's own tasks for a slice, then the tenants' for a slice. Returns whether any was due."""
+        """Runs the daemon's own tasks for a slice, then the tenants'. Returns whether any was due."""
         now = time.monotonic()
         with self._lock:
             due = [tenant for tenant in self._waiting if not self._until_due(tenant, now)]
@@ -118,7 +117,7 @@ class Tasks:
         return bool(due)
 
     def _run(self, tenant: Hashable, most: float) -> tuple[float, float]:
-        """Run the tenant's tasks until `most` seconds are over. Returns the seconds they took and when they ended."""
+        """Returns the seconds spent and the end time."""
         began = ended = time.monotonic()
         while ended - began < most and (task := self._take(tenant)) is not None:
             task()
@@ -126,7 +125,7 @@ class Tasks:
         return ended - began, ended
 
     def wait(self) -> float | None:
-        """Seconds until a task is due. Returns None if no task waits."""
+        """Seconds until a task is due, or None."""
         now = time.monotonic()
         with self._lock:
             return min((self._until_due(tenant, now) for tenant in self._waiting), default=None)
@@ -143,13 +142,16 @@ class Tasks:
 
 log = logging.getLogger(__name__)
 
-_Part = tuple[slice, int]  # one answer's rows of a pass's logits, and at how many positions it wants them
+_Part = tuple[slice, int]  # one answer's rows of the logits, and its number of positions
 
-LOOK_AGAIN = 1.0  # seconds between two turns at most: a job notices in its turn that it waited for memory too long
+LOOK_AGAIN = 1.0  # longest seconds between two turns, in which jobs check their wait for memory
 
 
 class Worker:
-    """Runs the model's thread until closed. `submit`, `on_model_thread` and `wake` may be called from any thread."""
+    """Runs the model's thread until closed.
+
+    Any thread may call `submit`, `on_model_thread` and `wake`.
+    """
 
     def __init__(
         self,
@@ -159,23 +161,23 @@ class Worker:
         died: Died | None = None,
         gate: Gate | None = None,
     ) -> None:
-        """`step` is the profiled time of a decode step in seconds. `died` is called if the thread ends by itself.
+        """`step`: profiled seconds of a decode step. `died` is called if the thread ends by itself.
 
-        Workers that share a `gate` compute one at a time. A worker that waits for a streamed layer lends its turn.
+        Workers with a common `gate` compute one at a time, and lend their turn while a streamed layer loads.
         """
         self.decoder = decoder
         self._gate = gate
         self._waiting = None if gate is None or decoder.streamed is None else gate.lend
         self.times = PassTimes(max(step, 0.0 if minimum is None else minimum.step))
         if decoder.streamed is not None:
-            self.times.token = 0.0  # until some were measured: reading the weights takes most of a pass
+            self.times.token = 0.0  # until measured: reading the weights takes most of a pass
         self.done = WorkDone()
         self._minimum = minimum
         self._batcher = Batcher()
         self._shares = TenantShares()
         self._kernel = RaceKernel(decoder.vocabulary, decoder.torch_device)
         self._jobs: list[Job] = []
-        self._running = 0  # of these, those that had begun at the last turn
+        self._running = 0  # jobs that had begun at the last turn
         self._tasks = Tasks()
         self._new: deque[Job] = deque()
         self._wake = threading.Event()
@@ -184,12 +186,11 @@ class Worker:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Work on `job` until it is over."""
         self._new.append(job)
         self._wake.set()
 
     def on_model_thread(self, run: Task, tenant: Hashable = None) -> None:
-        """Call `run` once on this thread, between two passes. It must not raise.
+        """Calls `run` once on this thread, between two passes. It must not raise.
 
         `tenant`: the peer charged for it; None means the daemon itself.
         """
@@ -197,17 +198,17 @@ class Worker:
         self._wake.set()
 
     def wake(self) -> None:
-        """Take a turn soon: the work of some job has changed."""
+        """Requests a turn soon: some job's work has changed."""
         self._wake.set()
 
     @property
     def idle(self) -> bool:
-        """Whether there is no job now. From any thread."""
+        """From any thread."""
         return not self._jobs and not self._new
 
     @property
     def row_seconds(self) -> float:
-        """Seconds that one token more in a row costs all running answers together."""
+        """Seconds for one more token in a row, in all running answers."""
         return self.times.row * max(1, self._running)
 
     def close(self) -> None:
@@ -239,7 +240,6 @@ class Worker:
         return busy
 
     def _turn(self) -> bool:
-        """One pass over what is wanted; returns whether there was anything to do."""
         busy = self._tasks.run()
         self._renew_jobs()
         wanted, held = self._wanted()
@@ -254,7 +254,6 @@ class Worker:
         return True
 
     def _rest(self) -> float | None:
-        """Seconds until the next turn if nobody calls `wake`. Returns None for no limit."""
         due = self._tasks.wait()
         if not self._jobs:
             return due
@@ -270,7 +269,7 @@ class Worker:
         self._running = sum(job.running for job in self._jobs)
 
     def _wanted(self) -> tuple[list[Feed], Set[Hashable]]:
-        """The feeds that are possible now, and the peers held back in this turn, whose jobs were not asked."""
+        """Also returns the tenants held back in this turn."""
         asking = Counter(job.tenant for job in self._jobs)
         while asking:
             held = self._shares.held(asking)
@@ -290,7 +289,7 @@ class Worker:
         return [], frozenset()
 
     def _fits(self, feed: Feed) -> bool:
-        """Whether the decoder takes the feed. A refusal ends its job and no other."""
+        """A refusal ends only this feed's job."""
         try:
             self.decoder.check_feed(feed)
         except Exception as error:
@@ -299,7 +298,6 @@ class Worker:
         return True
 
     def _pass(self, feeds: Sequence[Feed]) -> None:
-        """Feed, draw, and hand out the drafts."""
         if not feeds:
             return
         started, clock = time.monotonic_ns(), time.perf_counter()
@@ -319,7 +317,7 @@ class Worker:
                 _blame(feeds[0].job, error)
                 return
             failure = type(error).__name__
-        if failure:  # the error is gone, and with it the memory of what it broke off
+        if failure:  # after `except`, which frees the error and its memory
             self._isolate(feeds, failure)
             return
         for feed in feeds:
@@ -333,7 +331,7 @@ class Worker:
         stepped = sum(feed.size for feed in steps)
         further = stepped - sum(len(feed.rows) for feed in steps)
         prompts = sum(feed.size for feed in feeds) - stepped
-        # On slower hardware, too, further tokens of steps cost what a prompt's do.
+        # Further tokens of steps cost as much as prompt tokens.
         if not self._wait_out(steps, prompts + further, clock, useless):
             _give_up(feeds, started)
             return
@@ -349,7 +347,7 @@ class Worker:
             self._release()
 
     def _release(self) -> None:
-        """Have new documents' keys and values written to disk: nobody waits for the computer now."""
+        """Writes new documents' states to disk while no answer waits."""
         if self.decoder.document_cache.unwritten:
             self.decoder.document_cache.release()
 
@@ -360,14 +358,13 @@ class Worker:
         self.done.stale += sum(feed.size for feed in feeds if feed.job.useless)
 
     def _isolate(self, feeds: Sequence[Feed], failure: str) -> None:
-        """Run the feeds of a failed pass one by one, so that only the job at fault ends."""
+        """Only the failing job must end."""
         log.warning("a pass over %d items failed with %s; they are run one by one", len(feeds), failure)
         for feed in feeds:
             if not feed.job.over:
                 self._pass([feed])
 
     def _draw(self, feeds: Sequence[Feed], logits: torch.Tensor) -> list[tuple[Feed, list[SideDraft]]]:
-        """The drafts of all jobs that asked for distributions and still want them."""
         asking: list[tuple[Feed, Sequence[Sample]]] = []
         parts: list[_Part] = []
         start = 0
@@ -398,7 +395,7 @@ class Worker:
     def _results(
         self, logits: torch.Tensor, parts: Sequence[_Part], samples: Sequence[Sequence[Sample]]
     ) -> list[SideDraft | Exception]:
-        """The drafts of all `samples`, by part. Draws each part by itself if there is no memory to join them."""
+        """Draws each part by itself if there is no memory to join them."""
         try:
             ordered = _by_position(logits, parts)
         except Exception as error:
@@ -410,10 +407,7 @@ class Worker:
         return [draft for part, each in alone for draft in self._results(logits, [part], [each])]
 
     def _wait_out(self, steps: Sequence[Feed], tokens: int, started: float, useless: Callable[[], bool]) -> bool:
-        """Wait until slower hardware would be done with `steps` and `tokens` beside them.
-
-        Returns False if the pass was given up meanwhile.
-        """
+        """Emulates slower hardware. Returns False if the pass was abandoned meanwhile."""
         if self._minimum is None:
             return True
         least = self._minimum.seconds(max((feed.job.context for feed in steps), default=0), tokens)
@@ -426,10 +420,9 @@ class Worker:
 
 
 def _blame(job: Job, error: Exception) -> None:
-    """End one job, and nothing else, with what it raised."""
     try:
         job.fail(error)
-    except Exception as other:  # whatever it is, it is one job's affair
+    except Exception as other:  # one job's error must not end the thread
         log.error("ending an answer failed with %s", type(other).__name__)
 
 
@@ -439,7 +432,7 @@ def _give_up(feeds: Sequence[Feed], started: int) -> None:
 
 
 def _by_position(logits: torch.Tensor, parts: Sequence[_Part]) -> torch.Tensor:
-    """Join the `parts` of `logits` `[rows of all, vocab]`. Each part `[rows * count]` becomes `[count * rows]`."""
+    """Joins the `parts` of `logits` `[rows of all, vocab]`. Each part `[rows * count]` becomes `[count * rows]`."""
     if sum(part.stop - part.start for part, _ in parts) == len(logits) and all(count == 1 for _, count in parts):
         return logits
     ordered = [

@@ -1,4 +1,4 @@
-"""A model of which only part is in memory: the leading layers stay, the others come and go with every pass."""
+"""A model larger than memory: leading layers stay, every pass reads the others."""
 
 from __future__ import annotations
 
@@ -24,23 +24,22 @@ from common.engine.model.errors import ModelError, Preempted
 from common.engine.model.files import StoredTensor, read_header
 
 # --- plan
-# Division of a model within a memory budget: what stays, what is read in every pass. Pure.
+# Resident and streamed layers. Pure.
 #
-# Every pass reads all layers in the same order, so of layers that take turns in memory none is there when its turn
-# comes: a cache of the last ones used keeps nothing. The leading layers stay instead, as many as fit, and the others
-# are read in every pass into two buffers, one of which is filled while the other is computed with (EdgeLLM §III-D).
+# Every pass reads all layers in the same order, so a cache of recent layers never hits. As many leading layers as fit
+# stay instead. The others go through two buffers: one fills while the other computes (EdgeLLM §III-D).
 
 BUFFERS = 2
-CHUNK_BYTES = 2**20  # of a file, read at once on the way to a buffer
-ALIGNMENT = 64  # bytes; a cache line, and all that vector instructions ask for
+CHUNK_BYTES = 2**20  # bytes per read from a file
+ALIGNMENT = 64  # bytes: a cache line, enough for vector instructions
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """The holding of a model that is larger than its budget, all in bytes.
+    """Memory budget of a streamed model, in bytes.
 
-    `reserved_bytes` of the budget are for what else there is, such as a draft model. For experiments, layers are read
-    at `bytes_per_second` at most, and without `read_ahead` only when they are needed.
+    `reserved_bytes` are for other uses, such as a draft model. For experiments, `bytes_per_second` limits the reading
+    speed, and without `read_ahead` a layer is read only when needed.
     """
 
     budget_bytes: int
@@ -53,26 +52,27 @@ class Streaming:
             raise ValueError(f"bytes_per_second must be positive, not {self.bytes_per_second}")
 
     def beside(self, others: int) -> Streaming:
-        """The same, with `others` bytes more that are not for weights."""
+        """Returns a copy with `others` more reserved bytes."""
         return replace(self, reserved_bytes=self.reserved_bytes + others)
 
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """Number of leading layers that stay in memory, and the bytes of each of the buffers for the others."""
+    """Number of resident leading layers, and bytes of each buffer."""
 
     layers: int
     buffer_bytes: int
 
 
 def aligned(size: int) -> int:
-    """Bytes that a tensor of `size` bytes takes in a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def residence(ends: int, layers: Sequence[int], budget: int, reserved: int) -> Residence:
-    """As many resident layers as fit. `ends` are the bytes of what is outside of the `layers`: embeddings, output
-    layer, norms; `reserved` those of what is not the model. Raises `ModelError` with the smallest budget that works.
+    """Finds the largest number of resident layers. All sizes are in bytes.
+
+    `ends`: embeddings, output layer, norms. `reserved`: other memory. Raises `ModelError` with the smallest budget that
+    works.
     """
     needs = [ends + reserved + _layer_bytes(layers, resident) for resident in range(len(layers) + 1)]
     for resident in range(len(layers), -1, -1):
@@ -85,27 +85,26 @@ def residence(ends: int, layers: Sequence[int], budget: int, reserved: int) -> R
 
 
 def _layer_bytes(layers: Sequence[int], resident: int) -> int:
-    """Bytes for layers if the first `resident` of them stay."""
     streamed = layers[resident:]
     return sum(layers[:resident]) + (BUFFERS * max(streamed) + CHUNK_BYTES if streamed else 0)
 
 
 # --- file
-# Tensors in safetensors files, read when they are asked for and kept nowhere.
+# Tensors in safetensors files, read on request and never cached or mapped.
 #
-# Reads bypass the page cache where the file system can (O_DIRECT), and leave nothing in it where not: memory beyond the
-# budget must not make a model look faster than the disk. Files are never mapped.
+# Reads bypass the page cache (O_DIRECT), or leave nothing in it. Memory beyond the budget would make a model look
+# faster than the disk.
 
-BLOCK_BYTES = 4096  # what O_DIRECT wants places in files and memory to be multiples of
+BLOCK_BYTES = 4096  # O_DIRECT needs offsets and addresses that are multiples of this
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
-Proceed = Callable[[int], bool]  # told of every read's bytes; False ends the reading
+Proceed = Callable[[int], bool]  # called with the bytes of every read; False stops the reading
 
 
 @dataclass(frozen=True, slots=True)
 class TensorLocation:
-    """Storage of a tensor: the bytes from `first` to before `last` of the file with the number `file`."""
+    """A tensor: bytes `first` to before `last` of file number `file`."""
 
     file: int
     first: int
@@ -116,29 +115,25 @@ class TensorLocation:
 
 @dataclass(slots=True)
 class ReadCounters:
-    """Counts of reads that were asked of the system."""
-
     reads: int = 0
-    bytes: int = 0  # whole blocks, so up to one more at both ends of a run of tensors
+    bytes: int = 0  # whole blocks: up to one more at each end of a run
 
 
-Wanted = Sequence[
-    tuple[TensorLocation, Tensor]
-]  # tensors in files, and where their numbers go: `[numbers]`, of any float type
+Wanted = Sequence[tuple[TensorLocation, Tensor]]  # tensors in files, and their targets `[numbers]`, of any float type
 
 
 class WeightFiles:
-    """A model's safetensors files. One thread at a time reads; they stay open until closed."""
+    """A model's safetensors files, open until `close`. One thread at a time reads."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Open the files and read their headers. Raises `ModelError` for damaged ones."""
-        self.places: dict[str, TensorLocation] = {}  # of tensors of float types; there is no other way to read
+        """Opens the files. Raises `ModelError` for damaged files."""
+        self.places: dict[str, TensorLocation] = {}  # tensors of float types; others can't be read
         self.counters = ReadCounters()
-        self.direct = True  # whether all reads bypass the page cache
-        self._sums: dict[tuple[int, int, int], int] = {}  # of what was read, by file, first byte and bytes
+        self.direct = True
+        self._sums: dict[tuple[int, int, int], int] = {}  # checksums by file, first byte and byte count
         self._paths = paths
         self._open: list[int] = []
-        # No file's: memory that begins with a page, as O_DIRECT wants it.
+        # An anonymous mapping begins at a page, as O_DIRECT needs.
         self._memory = mmap.mmap(-1, CHUNK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         try:
@@ -152,14 +147,13 @@ class WeightFiles:
             raise
 
     def close(self) -> None:
-        """Close the files."""
         while self._open:
             os.close(self._open.pop())
 
     def read(self, wanted: Wanted, proceed: Proceed = lambda size: True) -> bool:
-        """Read tensors, converted to the type that is wanted; False if `proceed` ended it before.
+        """Reads tensors, converted to the wanted type. Returns False if `proceed` stopped it.
 
-        Raises `ModelError` for a file that has become shorter or can't be read any more.
+        Raises `ModelError` for a file that changed or can't be read any more.
         """
         return all(self._read_run(run, proceed) for run in runs(wanted))
 
@@ -170,11 +164,11 @@ class WeightFiles:
                 try:
                     return self._probed(os.open(path, os.O_RDONLY | direct))
                 except OSError:
-                    pass  # the file system can't
+                    pass  # not on this file system
             self.direct = False
             descriptor = os.open(path, os.O_RDONLY)
             if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is to be read ahead into the cache
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead into the cache
             return descriptor
         except OSError as error:
             raise ModelError(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from error
@@ -223,9 +217,9 @@ class WeightFiles:
 
 
 def word_sum(memory: mmap.mmap, count: int) -> int:
-    """The sum of the 64-bit words of the first `count` bytes, and of the bytes behind the last whole one, modulo 2^64.
+    """The sum modulo 2^64 of the 64-bit words and the remaining bytes.
 
-    Any change within one word changes it, and of other changes all but one in 2^64.
+    Detects every change within one word, and any other change except one in 2^64.
     """
     words, rest = divmod(count, 8)
     whole = np.frombuffer(memory, np.uint64, words).sum(dtype=np.uint64)
@@ -233,7 +227,7 @@ def word_sum(memory: mmap.mmap, count: int) -> int:
 
 
 def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
-    """Tensors that lie one behind the other in a file, but for less than a block, in that order: read at once."""
+    """Groups tensors less than a block apart in a file, in file order."""
     found: list[list[tuple[TensorLocation, Tensor]]] = []
     for place, target in sorted(wanted, key=lambda each: (each[0].file, each[0].first)):
         before = found[-1][-1][0] if found else None
@@ -245,7 +239,7 @@ def runs(wanted: Wanted) -> list[list[tuple[TensorLocation, Tensor]]]:
 
 
 def _copy(chunk: Tensor, start: int, stop: int, place: TensorLocation, target: Tensor) -> None:
-    """Copy what a chunk `[bytes]`, the bytes from `start` to before `stop` of the file, has of a tensor."""
+    """Copies a tensor's part of a chunk `[bytes]`, from file byte `start` on."""
     first, last = max(start, place.first), min(stop, place.last)
     if first >= last:
         return
@@ -265,27 +259,25 @@ def _file_place(path: Path, number: int, name: str, tensor: StoredTensor) -> Ten
 
 
 # --- store
-# Layers that are read again in every pass, into two buffers that a thread keeps full.
+# Streamed layers, in two buffers that a thread keeps full.
 
 Interrupt = Callable[[], bool]
-Waiting = Callable[[], bool]  # does something useful for a moment; False if there is nothing to do
+Waiting = Callable[[], bool]  # does useful work for a moment; False if there is none
 
-_PATIENCE = 0.005  # seconds between two looks at an interrupt while there is nothing else to do
+_PATIENCE = 0.005  # seconds between two checks of an interrupt while idle
 
 
 @dataclass(slots=True)
 class StreamingCounters:
-    """Costs of streaming so far."""
-
-    layers: int = 0  # read to the end
-    dropped: int = 0  # of them, those that a pass that was given up left unused
-    waited: float = 0.0  # seconds in which a pass had nothing to do but wait for a layer
+    layers: int = 0
+    dropped: int = 0  # of them, layers left unused by an abandoned pass
+    waited: float = 0.0  # seconds in which a pass only waited
 
 
 class WeightStore:
-    """Layers in cyclic order: the next ones are read while one is computed with, and between passes.
+    """Reads layers in cyclic order: ahead of the current layer, and between passes.
 
-    One thread takes layers and gives them back. `counters` are for anybody to read.
+    One thread takes layers and gives them back. Any thread may read `counters`.
     """
 
     def __init__(
@@ -295,19 +287,19 @@ class WeightStore:
         bytes_per_second: float | None = None,
         read_ahead: bool = True,
     ) -> None:
-        """`layers` say, for each layer and for each of the buffers, what is to be read to where."""
+        """`layers`: for each layer and each buffer, the tensors to read and their targets."""
         self.counters = StreamingCounters()
         self._files, self._layers = files, layers
         self._read_ahead = read_ahead
         self._seconds_per_byte = 0.0 if bytes_per_second is None else 1 / bytes_per_second
-        self._free_at = 0.0  # when a disk of that speed would be done with what was read
-        # Everything below belongs to whoever holds the condition.
+        self._free_at = 0.0  # when a disk of that speed would have finished the reads
+        # The condition's lock guards everything below.
         self._changed = threading.Condition()
         self._free = list(range(BUFFERS))
         self._full: deque[tuple[int, int]] = deque()  # layer, buffer
         self._held: int | None = None
-        self._next = 0  # the layer that is being read, or will be
-        self._course = 0  # counts changes of the order; what was begun before one is not wanted any more
+        self._next = 0  # the layer to read
+        self._course = 0  # counts changes of the order; a read that began before one is discarded
         self._asked = False
         self._failure: Exception | None = None
         self._closing = False
@@ -315,15 +307,15 @@ class WeightStore:
         self._thread.start()
 
     def take(self, layer: int, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> int:
-        """The number of the buffer that holds `layer`, until it is given back.
+        """Returns the number of the buffer with `layer`, held until `give_back`.
 
-        While it is not there yet, `waiting` is called until it returns False. Raises `Preempted` when `interrupt()`
-        is true meanwhile, and `ModelError` if the layer can't be read.
+        Until the layer is read, calls `waiting` while it returns True. Raises `Preempted` if `interrupt()` is true, and
+        `ModelError` if the layer can't be read.
         """
         started, useful = time.perf_counter(), 0.0
         with self._changed:
             self._seek(layer)
-            self._asked, self._failure = True, None  # what failed when nobody waited for it is tried again
+            self._asked, self._failure = True, None  # retries an earlier failure that nobody waited for
             self._changed.notify_all()
         try:
             while (buffer := self._taken(None if waiting is not None else _PATIENCE)) is None:
@@ -340,7 +332,6 @@ class WeightStore:
         return buffer
 
     def give_back(self) -> None:
-        """Let the buffer that is held be filled again."""
         with self._changed:
             if self._held is not None:
                 self._free.append(self._held)
@@ -348,13 +339,11 @@ class WeightStore:
                 self._changed.notify_all()
 
     def rewind(self) -> None:
-        """Begin with the first layer again: the pass was given up."""
         self.give_back()
         with self._changed:
             self._seek(0)
 
     def close(self) -> None:
-        """End the thread and close the files."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -362,7 +351,7 @@ class WeightStore:
         self._files.close()
 
     def _taken(self, patience: float | None) -> int | None:
-        """The buffer of the layer that comes next, if it is there within `patience` seconds (None: if it is now)."""
+        """Returns None if the next layer is not read within `patience` seconds."""
         with self._changed:
             if patience is not None:
                 self._changed.wait_for(lambda: self._full or self._failure, patience)
@@ -373,7 +362,7 @@ class WeightStore:
                 return self._held
             if self._failure is not None:
                 failure, self._failure = self._failure, None
-                self._changed.notify_all()  # the next pass tries again
+                self._changed.notify_all()
                 raise failure
             return None
 
@@ -414,15 +403,15 @@ class WeightStore:
         return bool(self._free) and self._failure is None and asked
 
     def _read(self, layer: int, buffer: int, course: int) -> tuple[bool, Exception | None]:
-        # What a chunk took too long is made up for by the next ones, so that a layer takes the time that it should.
+        # A late chunk shortens the wait of the next ones, so that a layer takes its intended time.
         self._free_at = max(self._free_at, time.perf_counter())
         try:
             return self._files.read(self._layers[layer][buffer], lambda size: self._go_on(size, course)), None
-        except Exception as error:  # told to who takes the layer
+        except Exception as error:  # raised in the thread that takes the layer
             return False, error
 
     def _go_on(self, size: int, course: int) -> bool:
-        """Take the time that a slower disk takes for `size` bytes; whether the rest is still wanted."""
+        """Waits like a slower disk. Returns False if the layer is not wanted any more."""
         self._free_at += size * self._seconds_per_byte
         if (left := self._free_at - time.perf_counter()) > 0:
             with self._changed:
@@ -432,14 +421,13 @@ class WeightStore:
 
 # --- streaming
 
-# Numbers of every weight tensor that enter a model's identity: enough to tell two checkpoints apart, few
-# enough to read in no time.
+# Numbers per tensor in a model's identity: enough to tell checkpoints apart, and fast to read.
 _IDENTITY_SAMPLE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A parameter that is to be filled, with all modules that use it and the names that they have for it."""
+    """A parameter to fill, with its modules and attribute names."""
 
     empty: nn.Parameter
     users: tuple[tuple[nn.Module, str], ...]
@@ -455,11 +443,14 @@ class _Weight:
             module._parameters[attribute] = parameter
 
 
-_Views = Sequence[nn.Parameter]  # a layer's parameters in a buffer
+_Views = Sequence[nn.Parameter]
 
 
 class StreamedLayers:
-    """The layers from `first` on, whose weights are in a buffer while they run. For the thread that runs the model."""
+    """The layers from `first` on, with weights in a buffer while they run.
+
+    For the model's thread.
+    """
 
     def __init__(
         self,
@@ -469,7 +460,7 @@ class StreamedLayers:
         layers: Sequence[Sequence[_Weight]],
         views: Sequence[Sequence[_Views]],
     ) -> None:
-        """`views` are, for each of the `layers` and for each buffer, the parameters in it."""
+        """`views`: for each of the `layers` and each buffer, its parameters in that buffer."""
         self.first = first
         self._store, self._files = store, files
         self._layers, self._views = layers, views
@@ -478,21 +469,20 @@ class StreamedLayers:
 
     @property
     def counters(self) -> StreamingCounters:
-        """Costs of streaming; the passes that loading takes count, too."""
+        """Costs of streaming, including the passes while loading."""
         return self._store.counters
 
     @property
     def read(self) -> ReadCounters:
-        """All that was read from the files, the resident weights included."""
+        """Counts of all reads, including the resident weights."""
         return self._files.counters
 
     @property
     def direct(self) -> bool:
-        """Whether reading bypasses the system's page cache."""
         return self._files.direct
 
     def enter(self, layer: int, interrupt: Interrupt | None, waiting: Waiting | None) -> None:
-        """Give `layer` of the model its weights. Raises as `WeightStore.take` does."""
+        """Gives `layer` its weights. Raises as `WeightStore.take` does."""
         streamed = layer - self.first
         views = self._views[streamed][self._store.take(streamed, interrupt, waiting)]
         self._inside = self._layers[streamed]
@@ -502,20 +492,19 @@ class StreamedLayers:
             self._sample(streamed, views)
 
     def leave(self) -> None:
-        """Take the weights from the layer that has them."""
         for weight in self._inside:
             weight.put(weight.empty)
         self._inside = ()
         self._store.give_back()
 
     def rewind(self) -> None:
-        """Be ready for a pass, after one that did not end."""
         self.leave()
         self._store.rewind()
 
     def samples(self) -> Mapping[str, bytes]:
-        """Samples for the model's identity of every weight that is not resident. Reads the layers that have taken no
-        part in a pass yet.
+        """Samples of every streamed weight, for the model's identity.
+
+        Reads the layers that no pass has used.
         """
         for layer in range(len(self._layers)):
             if layer not in self._sampled:
@@ -528,18 +517,16 @@ class StreamedLayers:
         self._sampled[layer] = {weight.name: weight_sample(view) for weight, view in zip(weights, views, strict=True)}
 
     def close(self) -> None:
-        """End the thread that reads."""
         self._store.close()
 
 
 def weight_sample(weight: Tensor) -> bytes:
-    """Evenly spaced numbers of a weight."""
     flat = weight.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // _IDENTITY_SAMPLE)].float().cpu().numpy().tobytes()
 
 
 def make_empty(config: PreTrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
-    """The model of a configuration with all of its buffers and none of its weights. No other may be built meanwhile."""
+    """Builds a model with all of its buffers and no weights. Not thread-safe."""
     make: Any = AutoModelForCausalLM
     with init_empty_weights(include_buffers=False), initialization.no_init_weights():
         model: PreTrainedModel = make.from_config(
@@ -552,10 +539,10 @@ def make_empty(config: PreTrainedConfig, dtype: torch.dtype, attention: str) -> 
 def fill(
     model: PreTrainedModel, layers: Sequence[nn.Module], paths: Sequence[Path], streaming: Streaming
 ) -> StreamedLayers | None:
-    """Give a model without weights those that stay, of the files at `paths`, and prepare the others; None if all of its
-    `layers` stay.
+    """Loads an empty model's resident weights and prepares streaming of the others.
 
-    Raises `ModelError` for a budget that is too small, and for files that can't be read or lack something.
+    Returns None if all `layers` stay. Raises `ModelError` for a budget that is too small, and for unreadable files or a
+    missing weight.
     """
     files, folder = WeightFiles(paths), paths[0].parent
     try:
@@ -599,7 +586,7 @@ def _fill(
 def _weights(
     model: PreTrainedModel, layers: Sequence[nn.Module], places: Mapping[str, TensorLocation], folder: Path
 ) -> tuple[list[_Weight], list[list[_Weight]]]:
-    """The weights outside of the layers, or shared by several, and those of each layer."""
+    """Returns outer and shared weights, then each layer's."""
     layer_of = {id(part): index for index, layer in enumerate(layers) for part in layer.modules()}
     users: dict[int, list[tuple[nn.Module, str, str]]] = {}
     for prefix, module in model.named_modules():
@@ -621,7 +608,7 @@ def _weights(
 def _place(
     names: Sequence[str], parameter: nn.Parameter, prefix: str, places: Mapping[str, TensorLocation], folder: Path
 ) -> TensorLocation:
-    """Finds a parameter in the files under one of its names, with or without the base model's prefix."""
+    """The names may lack the base model's prefix."""
     known = [*names, *(name.removeprefix(f"{prefix}.") for name in names)]
     place = next((places[name] for name in known if name in places), None)
     if place is None:
@@ -647,7 +634,7 @@ def _materialise(weights: Sequence[_Weight], files: WeightFiles) -> None:
 
 
 def _in_buffers(layers: Sequence[Sequence[_Weight]], size: int) -> tuple[list[list[_Views]], list[list[Wanted]]]:
-    """For each layer and buffer, its parameters as views of the buffer, and what is to be read to where."""
+    """Returns, by layer and buffer, the parameters as views and the tensors to read."""
     buffers = [torch.empty(size, dtype=torch.uint8) for _ in range(BUFFERS)]
     views: list[list[_Views]] = [[_views(weights, buffer) for buffer in buffers] for weights in layers]
     wanted: list[list[Wanted]] = [

@@ -1,1 +1,1 @@
-"""Processors of the next token's distribution: biases, penalties, formats, truncation. Both sides have the same."""
+"""Processors of the next token's distribution, equal on both sides."""

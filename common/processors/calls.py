@@ -1,4 +1,7 @@
-"""Calls of tools as a format of answers: text, calls, or either, by a grammar that is a function of the request."""
+"""Tool calls as a format of answers: text, calls, or either, by a grammar.
+
+The grammar is a function of the request.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,31 @@ from common.processors.trial import SPACING
 from proto.messages import LONGEST_PROCESSORS, MOST_BIASES
 
 # --- members
-# JSON schemas as they bind answers: closed to members that nobody named, and without what they only tell people.
+# JSON schemas as constraints: closed to unnamed members, without annotations.
 
-_IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})  # schemas of the very value, not of what it has
-# Where one of these stands beside an object's members, they are not all, or it is said already which others there are.
+_IN_PLACE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})  # schemas of the value itself, not of its parts
+# These make a list of members incomplete, or already restrict others.
 _OTHERS: Final = _IN_PLACE | {"additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"}
 _DEFINED: Final = ("$defs", "definitions")
 _NAMED: Final = ("properties", *_DEFINED)  # schemas by name
 _ANNOTATIONS: Final = ("title", "description", "$comment")
-_VALUES: Final = ("enum", "const", "default", "examples", "required", "dependentRequired")  # which are no schemas
+_VALUES: Final = ("enum", "const", "default", "examples", "required", "dependentRequired")  # not schemas
 _BY_NAME: Final = (*_NAMED, "patternProperties", "dependentSchemas")
-_PARTS: Final = ("items", "anyOf", "oneOf", "prefixItems")  # a schema, or several of which no two hold together
+_PARTS: Final = ("items", "anyOf", "oneOf", "prefixItems")  # a schema, or alternatives
 _CONTENTS: Final = frozenset({"properties", "patternProperties", "items", "prefixItems"})
 
 
 def closed(schema: Any) -> Any:
-    """The schema, whose objects have no members beyond those that are named, unless it says so itself: small models
-    invent some without end. Schemas that hold together for an object stay as they are, as the members of one are not
-    all; so do definitions where one of such schemas is a reference to one.
+    """Forbids unnamed members in the schema's objects, unless it says so itself.
+
+    Small models invent members without end. Schemas that apply together to an object stay unchanged, because each lists
+    only some members. So do definitions that one of them references.
     """
     return _closed(schema, {reference.removeprefix("#/").partition("/")[0] for reference in _references(schema, False)})
 
 
 def _closed(schema: Any, kept: Set[str]) -> Any:
-    """As `closed`; what stands under the keywords `kept` stays as it is."""
+    """Schemas under the keywords `kept` stay unchanged."""
     if isinstance(schema, list):
         return [_closed(each, kept) for each in schema]
     if not isinstance(schema, dict):
@@ -53,7 +57,7 @@ def _closed(schema: Any, kept: Set[str]) -> Any:
 
 
 def _references(schema: Any, together: bool) -> Iterator[str]:
-    """The references to schemas that hold together with another one; all that there are if `together`."""
+    """Yields references to schemas combined with others; all if `together`."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each, together)
@@ -66,14 +70,13 @@ def _references(schema: Any, together: bool) -> Iterator[str]:
 
 
 def _hold_together(schema: dict[str, Any]) -> bool:
-    """Whether several parts of the schema say what one object or array has; of a choice, its alternatives are one."""
+    """Whether several parts describe one object or array. A choice's alternatives count as one part."""
     own = any(schema.get(keyword) for keyword in (*_CONTENTS, "required"))
     choices = sum(any(map(_speaks, _listed(schema, keyword))) for keyword in ("anyOf", "oneOf"))
     return own + ("$ref" in schema) + choices + len(_listed(schema, "allOf")) > 1
 
 
 def _speaks(part: Any) -> bool:
-    """Whether a part says more of it than which members it must have."""
     return isinstance(part, dict) and bool(part.keys() & (_CONTENTS | _IN_PLACE))
 
 
@@ -88,7 +91,7 @@ def _names_what_it_requires(schema: dict[str, Any]) -> bool:
 
 
 def lean(schema: Any) -> Any:
-    """The schema without what it only tells people, which would take room on the way to the cloud."""
+    """Removes annotations, to save bytes to the cloud."""
     if isinstance(schema, list):
         return [lean(each) for each in schema]
     if not isinstance(schema, dict):
@@ -104,12 +107,12 @@ def lean(schema: Any) -> Any:
 
 # --- calls
 
-MOST_TOOLS: Final = 64  # that an answer may call
-MOST_CALLS: Final = 8  # of one answer: a small model that began to list calls may not find an end
+MOST_TOOLS: Final = 64  # most tools that an answer may call
+MOST_CALLS: Final = 8  # most calls of one answer; a small model may list calls without end
 TOOL_NAME: Final = "^[A-Za-z0-9_.-]{1,64}$"
 _LONGEST_LITERAL: Final = 256  # characters
 
-# The words that stand around calls: text, and special tokens by their ids.
+# Words around calls: text, and special tokens by their ids.
 Literals = Annotated[
     tuple[Annotated[str, Field(max_length=_LONGEST_LITERAL)] | Annotated[int, Field(ge=0)], ...], Field(max_length=8)
 ]
@@ -125,11 +128,11 @@ class CallShape(_Value):
     opening: Literals
     arguments: Annotated[str, Field(pattern="^[a-z_]{1,32}$")]  # the name of this member
     closing: Literals
-    between: Literals | None = None  # two calls; None: there is one at most
+    between: Literals | None = None  # words between two calls; None: at most one call
 
     @property
     def trigger(self) -> str | int:
-        """The text or token by which a call is told from other text; empty where a call begins the answer."""
+        """The text or token that marks a call; empty if calls begin answers."""
         if not self.opening:
             return ""
         first = self.opening[0]
@@ -160,10 +163,10 @@ class Calls(_Value):
 
 
 def call_grammar(calls: Calls, answer: str | None) -> str:
-    """The grammar, in llguidance's Lark, of an answer that makes `calls`, or else is the JSON schema `answer` or, where
-    that is None, any text.
+    """The grammar, in llguidance's Lark, of an answer with `calls` or another answer.
 
-    Raises `ValueError`, half a sentence, where a call can't be told from `answer`.
+    The other answer is the JSON schema `answer`, or any text for None. Raises `ValueError`, half a sentence, if the two
+    can't be distinguished.
     """
     shape, trigger = calls.shape, calls.shape.trigger
     if answer is not None and not calls.must and not trigger:
@@ -178,7 +181,7 @@ def call_grammar(calls: Calls, answer: str | None) -> str:
         f"calls: {_literal((*behind, *others))} call{more} {_literal(shape.closing)}",
         "call: " + " | ".join(f"call_{number}" for number in range(len(calls.tools))),
         *(_call(number, tool, shape.arguments) for number, tool in enumerate(calls.tools)),
-        # Behind what tells it from a call, if anything does, the whole of it is JSON.
+        # After the distinction from a call, the whole text is JSON.
         f"text: %json {_spaced(answer)}" if answer is not None else "TEXT: /(.|\\n)*/",
     ]
     if more:
@@ -192,7 +195,6 @@ def call_grammar(calls: Calls, answer: str | None) -> str:
 
 
 def _start(calls: Calls, answer: str | None, opened: str) -> str:
-    """The right side of the grammar's first rule."""
     trigger = calls.shape.trigger
     if calls.must:
         return f"{opened} calls"
@@ -219,11 +221,11 @@ def _literal(parts: Sequence[str | int]) -> str:
 
 
 # --- options
-# The options of a request that change its answer's distribution, as clients give them and as they travel.
+# Request options that change the answer's distribution.
 
 BIAS = 100.0  # nats, either way
 PENALTY = 2.0  # nats, either way
-_DECIMAL = re.compile("[0-9]{1,18}")  # 64 bits hold it
+_DECIMAL = re.compile("[0-9]{1,18}")  # fits 64 bits
 
 
 def _biases(value: object) -> object:
@@ -238,7 +240,7 @@ def _biases(value: object) -> object:
 
 
 def _schema(value: object, info: ValidationInfo) -> object:
-    """The JSON schema of an OpenAI `response_format`, written out; None for text. As JSON it travels written out."""
+    """The JSON schema of an OpenAI `response_format` as text; None for text. JSON input has it as text already."""
     if value is None or info.mode == "json":
         return value
     kind = value.get("type") if isinstance(value, Mapping) else None
@@ -246,7 +248,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
         return None
     if kind not in ("json_object", "json_schema") or not isinstance(value, Mapping):
         raise ValueError("expected an object whose 'type' is 'text', 'json_object' or 'json_schema'")
-    # In a chat it lies a level deeper than in /v1/responses; some programs have it beside `json_object`.
+    # In a chat it is one level deeper than in /v1/responses; some programs put it beside `json_object`.
     schema = value.get("json_schema", value) if kind == "json_schema" else value
     schema = schema.get("schema") if isinstance(schema, Mapping) else None
     if schema is None and kind == "json_object":
@@ -266,17 +268,17 @@ class ProcessorOptions(BaseModel):
 
     logit_bias: Annotated[
         dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=-BIAS, le=BIAS)]], BeforeValidator(_biases)
-    ] = Field(default_factory=dict)  # nats that are added to a token's log-probability
-    presence_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off tokens that the answer has
-    frequency_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats off for each time that it has them
+    ] = Field(default_factory=dict)  # nats added to a token's log-probability
+    presence_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats subtracted from tokens in the answer
+    frequency_penalty: float = Field(default=0.0, ge=-PENALTY, le=PENALTY)  # nats subtracted per occurrence
     response_format: Annotated[str | None, BeforeValidator(_schema, json_schema_input_type=dict[str, Any])] = (
-        None  # the JSON schema of the answer, written out
+        None  # the answer's JSON schema as text
     )
-    calls: Calls | None = None  # of tools, which the answer may make or must make
+    calls: Calls | None = None  # tool calls that the answer may or must make
 
 
 class ProcessorError(ValueError):
-    """An option that this model can't serve; the text is one sentence for the user."""
+    """An unsupported option. The text is one sentence for the user."""
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
@@ -284,14 +286,14 @@ class ProcessorError(ValueError):
 
 
 def encode_options(options: ProcessorOptions) -> str:
-    """The options that differ from their defaults as a JSON object; empty when none does."""
+    """The options other than defaults as a JSON object; empty without any."""
     names = ProcessorOptions.model_fields.keys()
     given = options.model_dump_json(include=set(names), exclude_defaults=True)
     return "" if given == "{}" else given
 
 
 def decode_options(text: str) -> ProcessorOptions:
-    """Options from `encode_options`. Raises `ProcessorError` for what can't be read or is out of its limits."""
+    """Raises `ProcessorError` for unreadable or out-of-range options."""
     try:
         return ProcessorOptions.model_validate_json(text) if text else ProcessorOptions()
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Formats of answers: which tokens may follow, by llguidance."""
+"""Formats of answers: allowed next tokens, by llguidance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from common.processors.calls import ProcessorError
 from common.processors.trial import always, shorten_complaint, why_not
 
-# What a grammar that was compiled may still cost: some 10 ms for a step, 50 MB.
+# Limits of a compiled grammar's cost: about 10 ms per step, 50 MB.
 _LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=150_000,
@@ -23,36 +23,32 @@ _LIMITS: Final = LLParserLimits(
     max_lexer_states=25_000,
     max_grammar_size=50_000,
 )
-KEPT: Final = 32  # compiled or refused
-_SILENT: Final = 0  # of its own log
-_LEFT: Final = "doesn't satisfy the grammar"  # it says of a token; its other errors are of its limits
+KEPT: Final = 32  # compiled or refused grammars
+_SILENT: Final = 0  # level of its own log
+_LEFT: Final = "doesn't satisfy the grammar"  # its error for a token; other errors concern its limits
 
 
 class Described(Protocol):
-    """A tokenizer that tells what it is."""
-
     @property
-    def description(self) -> str:
-        """The `tokenizer.json` of it."""
-        ...
+    def description(self) -> str: ...
 
 
 class Grammars:
-    """The grammars of formats for one tokenizer. For any thread; those that are known cost nobody a wait."""
+    """The grammars of formats for one tokenizer. Thread-safe; known ones need no wait."""
 
     def __init__(self, tokenizer: Described, vocabulary: int) -> None:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._tokens: dict[tuple[int, ...], LLTokenizer] = {}
-        self._known: OrderedDict[bytes, LLMatcher | str] = OrderedDict()  # or why not; least recently used first
-        self._using = threading.Lock()  # of these
+        self._known: OrderedDict[bytes, LLMatcher | str] = OrderedDict()  # or the refusal; least recently used first
+        self._using = threading.Lock()  # guards these
         self._making = threading.Lock()
 
     def compile(self, grammar: str, eos: Sequence[int], wanted: Callable[[], bool] = always) -> Grammar:
-        """Compiles `grammar`, in llguidance's notation, for answers that may end with any of `eos`.
+        """Compiles `grammar`, in llguidance's notation, for answers ending with any of `eos`.
 
-        Raises `ValueError`, half a sentence, for one that is none, costs too much, or has what can't be enforced, and
-        `Unwanted` when it is not `wanted` any more.
+        Raises `ValueError`, half a sentence, for an invalid, expensive or unenforceable one, and `Unwanted` once
+        `wanted` returns False.
         """
         if not eos:
             raise ValueError("the model has no end-of-sequence token")
@@ -79,7 +75,7 @@ class Grammars:
                 self._known.popitem(last=False)
 
     def _make(self, grammar: str, eos: tuple[int, ...], wanted: Callable[[], bool]) -> LLMatcher | str:
-        """The grammar compiled, or why it can't be. Raises `Unwanted`, and `ValueError` as `why_not`."""
+        """Returns the refusal as a text. Raises `Unwanted`, and `ValueError` as `why_not`."""
         reason = why_not(grammar, wanted)
         if reason is not None:
             return reason
@@ -90,7 +86,7 @@ class Grammars:
 
 
 class Grammar:
-    """The tokens that may come next in one answer. For the engine's thread."""
+    """The allowed next tokens in one answer. For the engine's thread."""
 
     def __init__(self, matcher: LLMatcher, vocabulary: int) -> None:
         self._matcher = matcher
@@ -98,10 +94,10 @@ class Grammar:
         self._consumed: list[int] = []
 
     def allowed(self, path: list[int]) -> torch.Tensor:
-        """The tokens that may follow `path`, bool [vocab].
+        """Permitted tokens after `path`, bool [vocab].
 
-        Paths may be longer, shorter or other ones than before: drafts are rolled back. Raises `ProcessorError` for one
-        that is not in the format, and when the format takes too much work.
+        Drafts are rolled back, so successive paths may differ in any way. Raises `ProcessorError` for a path outside of
+        the format, and for too much work.
         """
         held = self._consumed
         if held != path[: len(held)]:

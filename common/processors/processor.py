@@ -18,35 +18,36 @@ from common.sampling.truncation import nucleus, nucleus_places
 from proto.messages import Open
 
 # --- adjustment
-# One position's changes to a side's mixture, such that both sides' together change the answer's law as meant.
+# One position's changes to a side's mixture. Both sides' changes together give the intended distribution.
 #
-# With a factor g for each token, the answer's law is to be g · p, renormalised, where p = Σ_s η^s p^s mixes both sides.
-# Each side can do its part alone, since
+# With a factor g per token, that is g · p, renormalised, where p = Σ_s η^s p^s mixes both sides. Each side can do its
+# part alone, since
 #
 #     Σ_s h^s g p^s  =  Σ_s (h^s Z^s) (g p^s / Z^s),   Z^s = Σ_i g_i p_i^s
 #
-# so it takes g p^s / Z^s for its mixture and h^s Z^s for its evidence: nothing else in the session knows about g.
+# So it uses g p^s / Z^s as its mixture and h^s Z^s as its evidence. Nothing else depends on g.
 
-# Where a format rules nearly everything out, what is left may have underflowed: no allowed token counts for less.
+# Under a strict format the probabilities may have underflowed: every allowed token counts at least this.
 LEAST = 2.0**-126
-_LEAST_MASS = 1e-290  # near the smallest numbers of 64 bits, the next are few
+_LEAST_MASS = 1e-290  # near the smallest float64 numbers, precision is low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """Factors exp(bias) of single tokens, tokens that are allowed at all, and what is kept of each side."""
+    """Factors exp(bias) of tokens, allowed tokens, and each side's truncation."""
 
-    ids: NDArray[np.int64]  # [n], different ones
+    ids: NDArray[np.int64]  # [n], distinct
     biases: NDArray[np.float64]  # [n], nats
     allowed: torch.Tensor | None = None  # bool [vocab]; None: all
-    top_p: float = 1.0  # mass that is kept
-    cut: Warp | None = None  # only tokens that it keeps are left, with their probabilities before its temperature
+    top_p: float = 1.0  # kept mass
+    cut: Warp | None = None  # only its tokens stay, with their probabilities before its temperature
 
 
 def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
-    """The adjusted mixture of one side, float32 [vocab] with sum 1, and log Z to be added to its evidence.
+    """One side's adjusted float32 mixture [vocab], and log Z for its evidence.
 
-    What `top_p` and `cut` cut off does not count in Z: truncation is each side's own, as in the paper's sampler (§4.1).
+    The mixture has sum 1. Z ignores the cuts of `top_p` and `cut`: truncation is each side's own, as in the paper's
+    sampler (§4.1).
     """
     place = mixture.device
     weights = mixture.to(torch.float64, copy=True)
@@ -62,7 +63,7 @@ def adjust(mixture: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor,
 
 
 def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor, float]:
-    """The weights with their biases, as a distribution, and the logarithm of their sum. Raises `ProcessorError`."""
+    """The biased distribution, and the logarithm of its sum. Raises `ProcessorError`."""
     ids = torch.from_numpy(adjustment.ids).to(weights.device)
     made, shift = weights, 0.0
     if len(ids):
@@ -70,7 +71,7 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
         with np.errstate(over="ignore"):
             made[ids] *= torch.from_numpy(np.exp(adjustment.biases)).to(weights.device)
     mass = float(made.sum())
-    if not (math.isfinite(mass) and mass > _LEAST_MASS):  # penalties grow with an answer, beyond what factors can be
+    if not (math.isfinite(mass) and mass > _LEAST_MASS):  # penalties grow with an answer, beyond the range of factors
         made = weights.log()
         made[ids] += torch.from_numpy(adjustment.biases).to(weights.device)
         shift = float(made.max())
@@ -82,7 +83,7 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
 
 
 def _kept_by_processor(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Ids [n] of a distribution's nucleus. Of equally probable tokens at its edge the lowest ids are kept."""
+    """Ties at the nucleus's edge keep the lowest ids."""
     return torch.from_numpy(nucleus_places(weights.numpy(), top_p))
 
 
@@ -94,7 +95,6 @@ def _kept_by_accelerator(weights: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def _only(weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """The distribution [vocab] among the tokens `ids` [n] alone."""
     kept = torch.zeros_like(weights)
     kept[ids] = weights[ids]
     return kept / kept.sum()
@@ -114,7 +114,7 @@ class Processor:
         top_p: float,
         cut: Warp | None = None,
     ) -> None:
-        """Raises `ProcessorError` for a bias of a token that there is not."""
+        """Raises `ProcessorError` for a bias of an unknown token."""
         if any(token >= vocabulary for token in options.logit_bias):
             raise ProcessorError(f"A token of 'logit_bias' is from 0 to {vocabulary - 1}.", "logit_bias")
         self._ids = np.fromiter(options.logit_bias.keys(), np.int64)
@@ -126,7 +126,7 @@ class Processor:
         self._cut = cut
 
     def at(self, path: list[int]) -> Adjustment:
-        """The adjustment of the distribution that follows the answer's tokens `path`. Raises as `Grammar.allowed`."""
+        """The adjustment after the answer's tokens `path`. Raises as `Grammar.allowed`."""
         ids, biases = self._ids, self._biases
         if path and (self._presence or self._frequency):
             seen, counts = np.unique(np.asarray(path, np.int64), return_counts=True)
@@ -144,15 +144,15 @@ def make_processor(
     wanted: Callable[[], bool] = always,
     cut: Warp | None = None,
 ) -> Processor | None:
-    """The processor of an answer; None when nothing changes its distribution. `cut` is for a race in the place of a
-    sampler that truncates by itself.
+    """The processor of an answer; None if nothing changes its distribution.
 
-    Raises `ProcessorError`, and `Unwanted` when the answer is not `wanted` any more while its format is compiled.
+    `cut` is for a race in place of a sampler with its own truncation. Raises `ProcessorError`, and `Unwanted` if
+    `wanted` turns False meanwhile.
     """
     options = decode_options(request.processors)
     if not 0 < request.top_p <= 1:
         raise ProcessorError(f"'top_p' must be above 0 and at most 1, not {request.top_p:g}.", "top_p")
-    # The paper's sampler truncates what it sends, see `common.methods.paper.sampler`.
+    # The paper's sampler truncates its own output, see `common.methods.paper.sampler`.
     top_p = request.top_p if request.sampler == "race" else 1.0
     if not request.processors and top_p == 1.0 and cut is None:
         return None
@@ -167,7 +167,7 @@ def make_processor(
 
 
 def _text(options: ProcessorOptions) -> str:
-    """The grammar of the answer's format, as llguidance reads it. Raises `ValueError`, half a sentence."""
+    """Raises `ValueError`, half a sentence."""
     if options.calls is not None:
         return call_grammar(options.calls, options.response_format)
     return json_grammar(options.response_format or "{}")

@@ -1,6 +1,6 @@
-"""Tries a grammar in a process that may be killed: compiling has no limit of its own.
+"""Tries a grammar in a killable process: compiling has no limit of its own.
 
-A schema comes from a client, and thirty patterns that must hold together take hours.
+Thirty combined patterns in a client's schema take hours.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ if TYPE_CHECKING:
 SECONDS = 2  # of processor time
 MEMORY = 2**30  # bytes of address space
 PATIENCE = 60.0  # seconds, on a machine with other work
-POLL = 0.02  # seconds between two looks at whether it is wanted
-# Spaces as models and `json.dumps` write them: free ones are where small models get lost.
+POLL = 0.02  # seconds between two checks of `wanted`
+# Spaces as models and `json.dumps` write them: small models get lost in free ones.
 SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class Unwanted(Exception):
-    """Nobody waits any more for what was being made."""
+    """The result is no longer needed."""
 
 
 def always() -> bool:
-    """Whether somebody waits for it: yes."""
+    """The default for `wanted`."""
     return True
 
 
 class TrialFailed(ValueError):
-    """The trial did not come to its end, for want of memory or on a machine that is too busy: another time, the grammar
-    may be fine. The text is half a sentence.
+    """The trial did not end, for lack of memory or on a busy machine.
+
+    Another trial may succeed. The text is half a sentence.
     """
 
 
 def json_grammar(schema: str) -> str:
-    """The grammar of a JSON schema, which is not looked at yet. Raises `ValueError`, half a sentence, for no JSON."""
+    """The unchecked grammar of a JSON schema. Raises `ValueError`, half a sentence."""
     from llguidance import LLMatcher
 
     try:
@@ -55,9 +56,9 @@ def json_grammar(schema: str) -> str:
 
 
 def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
-    """Finds fault with `grammar`, in half a sentence; None for one that can be compiled at little cost.
+    """Finds a fault of `grammar`, half a sentence; None if it compiles cheaply.
 
-    Raises `TrialFailed` when that does not show; `Unwanted`, and ends the trial, when it is not `wanted` any more.
+    Raises `TrialFailed` without a result, and `Unwanted`, which ends the trial, once `wanted` returns False.
     """
     with subprocess.Popen(
         child_command("common.processors.trial"),
@@ -74,15 +75,16 @@ def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
             raise
     if process.returncode == -signal.SIGXCPU:
         return f"it takes more than {SECONDS} s to find out what it means"
-    if process.returncode:  # SIGKILL is the system's, whose memory is at its end
+    if process.returncode:  # SIGKILL: the system is out of memory
         raise TrialFailed(f"it takes more than {MEMORY >> 20} MiB, or all that is left, to find out what it means")
     reason: str | None = json.loads(told)
     return reason
 
 
 def _hand_over(grammar: str, process: subprocess.Popen[bytes]) -> None:
-    """Have a thread write the grammar to the process, until that ends: a pipe holds the beginning of a long one, and
-    `communicate` does not go on writing after a time-out. No file has it: it may be private.
+    """Writes the grammar from a thread: a long one exceeds the pipe's buffer.
+
+    `communicate` does not continue writing after a time-out. The grammar may be private, so it is in no file.
     """
     given, process.stdin = process.stdin, None
     threading.Thread(target=_write, args=(grammar.encode(), given), name="grammar", daemon=True).start()
@@ -94,7 +96,6 @@ def _write(given: bytes, file: IO[bytes]) -> None:
 
 
 def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes:
-    """All that the process writes until it ends."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -106,7 +107,7 @@ def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes
 
 
 def main() -> None:
-    """Write what is wrong with the grammar on stdin to stdout, in JSON."""
+    """Reads a grammar from stdin and writes its fault to stdout as JSON."""
     limit(MEMORY)
     allow_seconds(SECONDS)
     from llguidance import LLMatcher
@@ -119,7 +120,7 @@ def main() -> None:
 
 
 def shorten_complaint(reason: str) -> str:
-    """A library's complaint on one line, not longer than people read."""
+    """A library's complaint on one line, at most 200 characters."""
     return " ".join(reason.split())[:200].rstrip(".")
 
 

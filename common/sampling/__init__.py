@@ -1,1 +1,1 @@
-"""Sampling of one token: race noise, truncation, quantisation and the aggregation kernels."""
+"""Sampling of one token: noise, truncation, quantisation, aggregation."""

@@ -1,4 +1,4 @@
-"""A view of one side's race, the outcome of an aggregation, and the certificate of its winner."""
+"""A view of one side's race, the outcome of an aggregation, and its certificate."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ WHOLE: Final = 1 << 16  # η = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaceView:
-    """A side's fastest tokens, in the same bits for that side and for the one that received them.
+    """A side's fastest tokens, bit for bit equal for sender and receiver.
 
-    A token that is not listed is no faster than `threshold`. A listed token may be slower than that: its
-    value was asked for by name.
+    An unlisted token is no faster than `threshold`. A token listed on request may be slower.
     """
 
     position: int
     entries: RaceEntries  # ids strictly increasing
     speeds: NDArray[np.float64]  # [n], p / E of each entry
     threshold: float
-    token: int = field(init=False)  # the side's draft: its fastest token, the lowest id of equals
+    token: int = field(init=False)  # the side's draft: its fastest token, the lowest id of ties
     speed_of: dict[int, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -36,32 +35,32 @@ class RaceView:
         object.__setattr__(self, "speed_of", speed_of)
 
     def fastest(self, count: int) -> list[tuple[int, float]]:
-        """The first tokens with the logarithms of their speeds, the draft first; without those that can't win."""
+        """The fastest tokens with log speeds, the draft first, without those of speed 0."""
         order = np.lexsort((self.entries.ids, -self.speeds))[:count]
         order = order[self.speeds[order] > 0.0]
         return list(zip(self.entries.ids[order].tolist(), np.log(self.speeds[order]).tolist(), strict=True))
 
     @property
     def listed(self) -> NDArray[np.integer]:
-        """The tokens that are named, increasing."""
+        """Ids, increasing."""
         return self.entries.ids
 
 
 # --- outcome
-# What an aggregation of both sides' views comes to.
+# The outcome of aggregating both sides' views.
 
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """Natural logarithms of probabilities at one position, before the temperature."""
+    """Natural logarithms of probabilities before the temperature."""
 
     token: float
-    top: tuple[tuple[int, float], ...]  # the most probable tokens and their logarithms, from the most probable on
+    top: tuple[tuple[int, float], ...]  # the most probable tokens with logarithms, in descending order
 
 
 @dataclass(frozen=True, slots=True)
 class JointToken:
-    """A token decided from both mixtures, which the session takes as the device's draft."""
+    """A token decided from both mixtures; the session's draft of the device."""
 
     token: int
     logprobs: Logprobs | None = None
@@ -69,44 +68,42 @@ class JointToken:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The target token of a position."""
-
     token: int
     cloud_share: float | None = None  # the cloud's share in the token's probability
-    expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), where the sampler has them
-    logprobs: Logprobs | None = None  # where they were asked for
+    expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), if the sampler has them
+    logprobs: Logprobs | None = None  # if requested
 
 
 @dataclass(frozen=True, slots=True)
 class MissingThere:
-    """A failed certificate, with the values that the remote view lacks."""
+    """A failed certificate: the remote view lacks values."""
 
     ids: tuple[int, ...]
-    depth: int  # wanted length of the remote list, 0 when naming `ids` is enough
+    depth: int  # wanted length of the remote list, or 0 for `ids`
 
 
 @dataclass(frozen=True, slots=True)
 class MissingHere:
-    """A failed certificate, with the values that the local view lacks. This side can look them up."""
+    """A failed certificate: the local view lacks values. This side can look them up."""
 
     ids: tuple[int, ...]
-    depth: int  # wanted length of the local list, 0 for the values of `ids`
+    depth: int  # wanted length of the local list, or 0 for `ids`
 
 
 Outcome = Decision | MissingThere | MissingHere
 
 
 # --- logprobs
-# Log-probabilities of tokens in the mixture of both sides, from what a session knows of it.
+# Log-probabilities in both sides' mixture, from the session's known values.
 
-_LEAST: Final = 2.0**-33  # what code 0 stands for is below
+_LEAST: Final = 2.0**-33  # code 0 means less than this
 
 
 def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, token: int, count: int) -> Logprobs:
-    """Those of `token`, and of the `count` most probable tokens, in the mixture of two views.
+    """Log-probabilities of `token` and the `count` most probable tokens in two views' mixture.
 
-    A view that is None has no weight, and `eta_device` is `eta_fixed`'s otherwise. What a view does not list counts as
-    0: it is less probable there than any token that was listed for being probable.
+    A view of None has no weight; `eta_device` is `eta_fixed`'s. Unlisted tokens count as 0: they are less probable than
+    any token listed as probable.
     """
     mixture: dict[int, float] = {}
     for view, weight in ((device, eta_device if cloud else WHOLE), (cloud, WHOLE - eta_device if device else WHOLE)):
@@ -120,7 +117,7 @@ def logprobs(device: RaceView | None, cloud: RaceView | None, eta_device: int, t
 
 
 def of_mixture(mixture: Mapping[int, float], token: int, count: int) -> Logprobs:
-    """Those of `token`, and of the `count` most probable of the tokens in `mixture`; of equals the lowest id first."""
+    """As `logprobs`, for tokens in `mixture`; ties by lowest id."""
     ordered = sorted(mixture, key=lambda name: (-mixture[name], name))[:count]
     top = tuple((name, _log(mixture[name])) for name in ordered if mixture[name] > 0)
     return Logprobs(_log(mixture.get(token, 0.0)), top)
@@ -133,28 +130,27 @@ def _log(probability: float) -> float:
 # --- certificate
 # Certifies the winning token from two lists of fastest tokens: a distributed top-1 query.
 #
-# The target is the token with the highest score, of equals the one with the lowest id:
+# The target is the token with the highest score, the lowest id of ties:
 #
 #     score_i = η_device · speed_i^device + η_cloud · speed_i^cloud
 #
-# A list bounds what it does not name by its threshold τ, so every score lies between
+# A list bounds unlisted tokens by its threshold τ:
 #
-#     lower_i = Σ_s η^s · (speed_i^s if named by s else 0)
-#     upper_i = Σ_s η^s · (speed_i^s if named by s else τ_s)
+#     lower_i = Σ_s η^s · (speed_i^s if listed by s else 0)
+#     upper_i = Σ_s η^s · (speed_i^s if listed by s else τ_s)
 #
-# and a token whose lower bound beats every other upper bound has won (threshold algorithm: Fagin, Lotem, Naor
-# 2003). Scores are float64 sums of two products. Rounding is monotone, so the bounds hold for the rounded
-# scores too.
+# A token whose lower bound beats every other upper bound has won (threshold algorithm: Fagin, Lotem, Naor 2003). Scores
+# are float64 sums of two products. Rounding is monotone, so the bounds are valid for rounded scores, too.
 
 NO_EVIDENCE: Final = -1e30  # log h of a side without documents
-_ABSENT_BELOW: Final = -9e29  # -1e30 changes when it passes through float32
+_ABSENT_BELOW: Final = -9e29  # float32 changes -1e30 slightly
 
 
 @dataclass(frozen=True, slots=True)
 class MissingValues:
-    """Values that are lacking: the device's of `device_ids`, the cloud's of `cloud_ids` (both sorted).
+    """Missing values: the device's of `device_ids`, the cloud's of `cloud_ids` (both sorted).
 
-    `deeper`: a token that no list names could win, so every list with a threshold above 0 must get longer.
+    `deeper`: an unlisted token could win, so every list with a threshold above 0 must grow.
     """
 
     device_ids: tuple[int, ...]
@@ -163,15 +159,14 @@ class MissingValues:
 
 
 def has_documents(log_h: float) -> bool:
-    """Whether a side's evidence is that of documents, and not `NO_EVIDENCE`."""
+    """Whether a side's evidence comes from documents and is not `NO_EVIDENCE`."""
     return log_h >= _ABSENT_BELOW
 
 
 def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
-    """η^device = softmax([log_h^device, log_h^cloud])_device in units of 2**-16, 0 to 65536 (Appendix A.1).
+    """η^device = softmax([log_h^device, log_h^cloud])_device in 2**-16, 0 to 65536 (Appendix A.1).
 
-    η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight; with none at all the device
-    has it.
+    η^cloud is the rest. A side without documents (`NO_EVIDENCE`) has no weight. If both lack them, the device has all.
     """
     if not has_documents(log_h_cloud):
         return WHOLE
@@ -185,7 +180,7 @@ def eta_fixed(log_h_device: float, log_h_cloud: float) -> int:
 
 
 def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | MissingValues:
-    """The target, or what must be known to find it. `eta_device` is `eta_fixed`'s."""
+    """The target, or the values needed to find it. `eta_device` is `eta_fixed`'s."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
     device_cap, cloud_cap = device_weight * device.threshold, cloud_weight * cloud.threshold
@@ -202,7 +197,7 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | Missing
             upper = device_cap + cloud_weight * speed
             if upper > best or (upper == best and token < winner):
                 device_ids.append(token)
-    # An unnamed token may have any id, so that it would win a tie.
+    # An unlisted token may have any id, and so could win a tie.
     deeper = device_cap + cloud_cap >= best
     if not (device_ids or cloud_ids or deeper):
         return winner
@@ -214,12 +209,12 @@ def certify(device: RaceView, cloud: RaceView, eta_device: int) -> int | Missing
 
 
 def lower_bound_winner(device: RaceView, cloud: RaceView, eta_device: int) -> int:
-    """The token with the highest lower bound: the answer when nothing more may be asked (`exact = false`)."""
+    """The token with the highest lower bound, for `exact = false`."""
     return _leader(device, cloud, eta_device)[0]
 
 
 def _leader(device: RaceView, cloud: RaceView, eta_device: int) -> tuple[int, float]:
-    """The highest lower bound and its token; views name their tokens in increasing order."""
+    """The highest lower bound and its token. Views list tokens in increasing order."""
     device_weight, cloud_weight = float(eta_device), float(WHOLE - eta_device)
     device_speed, cloud_speed = device.speed_of, cloud.speed_of
     winner, best = -1, -1.0

@@ -1,7 +1,7 @@
-"""Loops over tokens, compiled once for a machine, in seconds: a race's noise, its fastest tokens, and other draws.
+"""Compiled loops over tokens: race noise, fastest tokens, and other draws.
 
-Integers wrap around in them. What a compiler of numpy takes seconds for (sorting, concatenation, assigned slices) is
-written out: it is compiled anew on every machine.
+Integers wrap around. Each machine compiles them in seconds. Constructs that numba compiles slowly (sorting,
+concatenation, assigned slices) are written out.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from proto.codes import LARGEST, STEPS_PER_OCTAVE, extend
 
 
 def compiled(function: Callable[..., Any], *, without_gil: bool = False) -> Any:
-    """`function`, compiled when it is first called, and kept for later processes where that may be written.
+    """Compiles `function` at its first call, and caches it for later processes if possible.
 
-    Compiled code computes the same bits everywhere: IEEE operations in the order that is written, none of them fused or
-    reordered. With `without_gil` other threads run meanwhile.
+    The bits are equal everywhere: IEEE operations in source order, none fused or reordered. With `without_gil` other
+    threads run meanwhile.
     """
     try:
         return numba.njit(cache=True, nogil=without_gil)(function)
-    except RuntimeError:  # neither beside the file nor in the user's cache may anything be written
+    except RuntimeError:  # no writable cache, neither beside the file nor the user's
         return numba.njit(nogil=without_gil)(function)
 
 
@@ -42,30 +42,30 @@ _FIRST_FACTOR: Final = np.uint64(FIRST_FACTOR)
 SECOND_FACTOR: Final = 0x94D049BB133111EB
 _SECOND_FACTOR: Final = np.uint64(SECOND_FACTOR)
 _MANTISSA_BITS: Final = np.int64(52)
-_ONE_BITS: Final = np.uint64(0x3FF << 52)  # the bits of 1.0
-_SQRT_HALF_BITS: Final = np.int64(0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2)
+_ONE_BITS: Final = np.uint64(0x3FF << 52)
+_SQRT_HALF_BITS: Final = np.int64(0x3FE6A09E667F3BCD)
 # 1 + m 2**-52 minus this is (2m + 1) 2**-53: never 0, never 1, and exact
 _UNIT_OFFSET: Final = 1.0 - 2.0**-53
 _LN2: Final = 0.6931471805599453
-# log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...) with s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)):
-# six terms leave a relative error below 6e-11, a thousandth of the rounding to float32 that follows
+# log z = 2 artanh s = s (2 + 2/3 s^2 + 2/5 s^4 + ...), s = (z - 1) / (z + 1), z in [sqrt(1/2), sqrt(2)). Six terms
+# leave a relative error below 6e-11, a thousandth of the later float32 rounding.
 _ARTANH: Final = tuple(2.0 / (2 * k + 1) for k in range(6))
 _INVERSE_LN2: Final = 1.4426950408889634
 # exp r = 1 + r + r^2/2 + ... for |r| <= ln(2)/2: ten terms leave a relative error below 1e-11
 _EXPONENTIAL: Final = tuple(1.0 / factorial(k) for k in range(10))
 
 LINEAR_EXCESS: Final = 0.0861  # octaves; log2(1 + m) - m is at most this for m in [0, 1]
-# The code of p is off by up to 1.75e-4 of it (half a step, and what float32 adds to that), E and the bound by 3e-5: no
-# speed is above 2**SLACK times its bound.
+# The code of p is off by up to a share of 1.75e-4 (half a step plus float32), E and the bound by 3e-5. So no speed is
+# above 2**SLACK times its bound.
 SLACK: Final = 2.0**-9  # octaves
-# No bound is below its log2 p, and a p below this has code 0.
+# Every bound is at least log2 p, and a p below this has code 0.
 IMPOSSIBLE: Final = -33.0
 _LEAST: Final = 2.0**IMPOSSIBLE
 
-_GROUPS: Final = 8  # of tokens that share one maximum, per token wanted; few have two of the fastest
+_GROUPS: Final = 8  # token groups per wanted token, each with a maximum; few have two of the fastest
 _LARGEST_GROUP: Final = 128  # tokens
-_BLOCK: Final = 4096  # tokens that all documents are added up for before the next ones, while they are in the cache
-_SUMS: Final = 256  # that a row is added up in, in turn: of a single one each addition would wait for the last
+_BLOCK: Final = 4096  # tokens summed over all documents while they are in the cache
+_SUMS: Final = 256  # partial sums of a row: a single one would make each addition wait
 
 
 def _exponentials(keys: NDArray[np.uint64], ids: NDArray[np.int64], noise: NDArray[np.float32]) -> None:
@@ -123,7 +123,7 @@ def _powers(noise: NDArray[np.float32], temperatures: NDArray[np.float64], resul
 def _bounds(
     mixture: NDArray[np.float32], key: np.uint64, temperature: float, floors: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """At least log2 of every token's p / E**T. `floors` is memory of the mixture's length, twice."""
+    """At least log2 of every token's p / E**T. `floors` is scratch memory, twice the mixture's length."""
     size = len(mixture)
     bounds = floors[size:]
     scale, excess = np.float32(2.0**-23), np.float32(LINEAR_EXCESS - 127.0)
@@ -136,7 +136,7 @@ def _bounds(
             word = np.uint64(token) * _GOLDEN + key
             word = (word ^ (word >> np.uint64(30))) * _FIRST_FACTOR
             word = (word ^ (word >> np.uint64(27))) * _SECOND_FACTOR
-            # The hash's last step leaves the 31 highest bits as they are: of 1 - u, in units of 2**-31, rounded down.
+            # The hash's last step leaves the 31 highest bits: 1 - u in units of 2**-31, rounded down.
             noise[token] = np.float32(np.int32(2147483647) - np.int32(word >> np.uint64(33)))
         factor, offset = np.float32(temperature), np.float32(158.0)
         units = noise.view(np.int32)
@@ -149,7 +149,7 @@ def _codes(probabilities: NDArray[np.float32], codes: NDArray[np.uint16]) -> Non
     for place in range(len(probabilities)):
         p = np.float64(probabilities[place])
         code = 0.0
-        if p >= _LEAST:  # half of the smallest is rounded to code 0, as is what is not a number
+        if p >= _LEAST:  # half of the smallest rounds to code 0, and NaN, too
             code = max(0.0, np.rint(math.log2(min(p, 1.0)) * STEPS_PER_OCTAVE) + LARGEST)
         codes[place] = np.uint16(code)
 
@@ -157,7 +157,7 @@ def _codes(probabilities: NDArray[np.float32], codes: NDArray[np.uint16]) -> Non
 def _members(
     bounds: NDArray[np.float32], highest: NDArray[np.float32], least: np.float32, below: np.float32
 ) -> NDArray[np.int64]:
-    """Tokens whose bounds are from `least` on and less than `below`. `highest` are the bounds' maxima by group."""
+    """Tokens with bounds in [`least`, `below`). `highest` are the bounds' maxima by group."""
     size, groups = len(bounds), len(highest)
     ids = np.empty(256, np.int64)
     found = 0
@@ -204,7 +204,7 @@ def _speeds_of(
 
 
 def _kth(numbers: NDArray[np.float64], depth: int) -> float:
-    """The `depth`-th largest of the numbers, which are moved about; of fewer, minus infinity (Hoare's selection)."""
+    """The `depth`-th largest number, or minus infinity; reorders them (Hoare's selection)."""
     place, first, last = len(numbers) - depth, 0, len(numbers) - 1
     if place < 0:
         return -math.inf
@@ -237,14 +237,14 @@ def _fastest(
     size = len(mixture)
     bounds = race_bounds(mixture, key, temperature, memory)
     groups = min(size, max(_GROUPS * depth, size // _LARGEST_GROUP))
-    highest = memory[:groups]  # its noise is no longer needed
+    highest = memory[:groups]  # reuses the noise's memory
     for place in range(groups):
         highest[place] = bounds[place]
     for start in range(groups, size, groups):
         part = bounds[start : start + groups]
         for place in range(len(part)):
             highest[place] = part[place] if part[place] > highest[place] else highest[place]
-    # Tokens that are probably the fastest; as many as are wanted of them bound what the others must reach.
+    # The probably fastest tokens. As many of them as wanted bound all others.
     first = np.float32(kth(highest.astype(np.float64), depth))
     ids = members(bounds, highest, first, np.float32(math.inf))
     speeds = speeds_of(mixture, ids, key, temperature, table)
@@ -284,7 +284,7 @@ def _divergence(
         part, own, other = row[start : start + _SUMS], logits[start : start + _SUMS], others[start : start + _SUMS]
         for place in range(len(part)):
             moved = np.float64(own[place]) - np.float64(other[place]) - offset
-            # Where the row rules a token out its share is 0, however far that was moved.
+            # A token with probability 0 in the row has share 0, whatever its logits.
             sums[place] += 0.0 if part[place] == 0.0 else np.float64(part[place]) * moved
     total = 0.0
     for place in range(_SUMS):
@@ -311,7 +311,7 @@ logarithms: Callable[[NDArray[np.float64]], None] = compiled(_logarithms)
 """ln of positive, normal float64 numbers, in place."""
 
 exponentials: Callable[[NDArray[np.uint64], NDArray[np.int64], NDArray[np.float32]], None] = compiled(_exponentials)
-"""Exp(1) noise of tokens `ids` [n] with the position keys [n], written to the third array [n]."""
+"""Exp(1) noise of tokens `ids` [n] with keys [n], written to the third array [n]."""
 
 powers: Callable[[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]], None] = compiled(_powers)
 """noise ** temperature, element by element, as exp(temperature · ln noise); unchanged at 1."""
@@ -322,7 +322,7 @@ nearest_codes: Callable[[NDArray[np.float32], NDArray[np.uint16]], None] = compi
 """`proto.codes.nearest` of probabilities [n], written to the second array [n]."""
 
 race_speeds: Callable[..., NDArray[np.float64]] = compiled(_speeds)
-"""p̂ / E**temperature of tokens `ids` [n] with these codes [n] at a position's key. `table` has the codes' values."""
+"""p̂ / E**temperature of tokens `ids` [n] with codes [n]. `table` decodes codes."""
 
 joined = compiled(_joined)
 members = compiled(_members)
@@ -330,35 +330,41 @@ speeds_of = compiled(_speeds_of)
 kth = compiled(_kth)
 
 fastest_tokens: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] = compiled(_fastest)
-"""The `depth` fastest tokens of positive speed of a race on a mixture [vocab], in any order, and all that are as fast
-as the slowest of them, with exact speeds. `table` has the codes' values; `memory` is float32, twice the vocabulary.
+"""The `depth` fastest tokens of a race on a mixture [vocab] and all ties.
+
+Unordered, with exact positive speeds. `table` decodes codes; `memory` is float32, twice the vocabulary.
 """
 
 add_shares: Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], None] = compiled(_add_shares)
-"""Σ share · row of `rows` [docs, vocab] and shares [docs], document by document, written to the third array [vocab]."""
+"""Σ share · row of `rows` [docs, vocab] and shares [docs], in order.
+
+The result [vocab] fills the third array.
+"""
 
 divergence: Callable[..., float] = compiled(_divergence)
-"""KL of a distribution [vocab] with these logits [vocab] from the one with the others [vocab], both float32; the offset
-is the first one's ln Σ exp logit less the other's.
+"""KL of a distribution [vocab] with its logits from another's logits.
+
+All are float32 [vocab]. The offset is the difference of their ln Σ exp logit.
 """
 
 softmax_of: Callable[[NDArray[np.float64], NDArray[np.float64]], float] = compiled(_softmax_of)
-"""logsumexp of scores [docs], one or more, with their softmax written to the second array; NaN if one isn't finite."""
+"""logsumexp of scores [docs], NaN if one isn't finite.
+
+The softmax fills the second array.
+"""
 
 
 # --- noise
-# Counter-based randomness that every machine computes alike: nothing random is ever exchanged.
+# Counter-based randomness, equal on every machine: no random number is ever exchanged.
 #
-# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), raised to the power of the temperature. It is
-# computed for the few tokens that can be among the fastest; `VocabularyNoise` tells which these are. `uniform` serves
-# the draws of the paper's sampler, and those of drafting and verifying.
+# `race_noise` is the noise of (seed, position, token): E_{t,i} ~ Exp(1), to the power of the temperature.
+# `VocabularyNoise` finds the few tokens that need it. `uniform` serves the paper's sampler, drafting and verifying.
 #
-# Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with
-# the constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`, so that a position's noise
-# is a stretch of a splitmix64 sequence that starts at the position's key.
+# Both are hashes in wrap-around 64-bit arithmetic (the finaliser of splitmix64: Steele, Lea, Flood 2014, with the
+# constants of Stafford's variant 13). A token's counter is `key + id * GOLDEN`: a position's noise is a stretch of a
+# splitmix64 sequence.
 #
-# Logarithm and exponential are this project's own (`common.sampling.compiled`), made of IEEE additions, multiplications
-# and one division: those of libraries differ in the last bit between machines, and a race must not.
+# Logarithm and exponential are made of IEEE operations here: libraries differ in the last bit between machines.
 
 _WORD: Final = (1 << 64) - 1
 _POSITION_FACTOR: Final = 0xD1342543DE82EF95  # odd, so distinct positions keep distinct counters
@@ -366,7 +372,7 @@ _UNIFORM_DOMAIN: Final = 0x5851F42D4C957F2D  # keeps the uniforms of a seed apar
 
 
 class Purpose(IntEnum):
-    """Purpose of a uniform draw. Keyed by side names: a result can't depend on where it is computed."""
+    """Purpose of a uniform draw, keyed by side, not by the computing machine."""
 
     DRAFT_DEVICE = 1
     DRAFT_CLOUD = 2
@@ -376,21 +382,21 @@ class Purpose(IntEnum):
     RESIDUAL_CLOUD = 6
     CHOICE = 7
     PLACEMENT = 8
-    PROPOSE = 9  # a token of a draft that is to be verified
-    ACCEPT = 10  # it or not
+    PROPOSE = 9  # a draft token to be verified
+    ACCEPT = 10  # whether to accept it
     RESIDUAL = 11  # the token in its place
-    BONUS = 12  # the token behind a whole proposal
+    BONUS = 12  # the token after a whole proposal
 
 
 def position_key(seed: int, position: int) -> int:
-    """Key at which the noise of `position` starts, 64 bits. Neighbouring seeds and positions have unrelated keys."""
+    """64-bit key of the noise at `position`, unrelated for neighbouring seeds and positions."""
     return _mix(_mix(seed + GOLDEN) + position * _POSITION_FACTOR)
 
 
 def uniform(seed: int, position: int, purpose: Purpose, prefix: int = 0) -> float:
-    """A uniform in (0, 1), independent per (seed, position, purpose, prefix), whatever else was drawn before.
+    """A uniform in (0, 1), independent per (seed, position, purpose, prefix).
 
-    `prefix` is the digest of the tokens before `position`, where they have a say.
+    `prefix` is the digest of the tokens before `position`, if they matter.
     """
     word = _mix(position_key(seed ^ _UNIFORM_DOMAIN ^ _mix(prefix), position) + purpose * GOLDEN)
     return float((word >> 11) | 1) * 2.0**-53
@@ -399,21 +405,21 @@ def uniform(seed: int, position: int, purpose: Purpose, prefix: int = 0) -> floa
 def race_noise(
     seed: int, position: int, ids: Sequence[int] | NDArray[np.integer], temperature: float
 ) -> NDArray[np.float32]:
-    """E_{t,i} ** temperature of the tokens `ids` [n], float32 [n], positive. 1 at temperature 0, E itself at 1."""
+    """E_{t,i} ** temperature of tokens `ids` [n], positive float32 [n]."""
     if temperature == 0:
         return np.ones(len(ids), dtype=np.float32)
     return raised(exponential(seed, position, ids), temperature)
 
 
 def exponential(seed: int, position: int, ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float32]:
-    """E_{t,i} ~ Exp(1) of the tokens `ids` [n], float32 [n], positive."""
+    """E_{t,i} ~ Exp(1) of tokens `ids` [n], positive float32 [n]."""
     return exponential_from_key(np.uint64(position_key(seed, position)), ids)
 
 
 def exponential_from_key(
     key: np.uint64 | NDArray[np.uint64], ids: Sequence[int] | NDArray[np.integer]
 ) -> NDArray[np.float32]:
-    """As `exponential`, for one key or for keys that broadcast against `ids`."""
+    """As `exponential`, for one key or keys broadcast against `ids`."""
     tokens = np.asarray(ids, dtype=np.int64)
     if np.shape(key) not in ((), tokens.shape):
         key, tokens = (np.ascontiguousarray(each) for each in np.broadcast_arrays(key, tokens))
@@ -425,9 +431,9 @@ def exponential_from_key(
 
 
 def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64]) -> NDArray[np.float32]:
-    """noise ** temperature as exp(temperature · ln noise), float32, for temperatures from 0 to 2; unchanged at 1.
+    """noise ** temperature, float32, for temperatures from 0 to 2.
 
-    `temperature` is one number or one for each of `noise`.
+    `temperature` is one number or one per number. Computed as exp(temperature · ln noise); unchanged at 1.
     """
     if isinstance(temperature, float) and temperature == 1:
         return noise
@@ -439,14 +445,14 @@ def raised(noise: NDArray[np.float32], temperature: float | NDArray[np.float64])
 
 
 class VocabularyNoise:
-    """A floor of every token's log2 E, on a torch device.
+    """A lower bound of every token's log2 E, on a torch device.
 
-    A race is decided by few tokens, and the logarithm is most of the noise's cost. So the whole vocabulary is
-    hashed, in integers, but gets a bound in the logarithm's place:
+    Few tokens decide a race, and the logarithm dominates the cost. So the vocabulary is hashed in integers, with a
+    bound instead:
 
-        E = -ln u >= 1 - u,    log2(1 - u) >= what the bits of 1 - u read as a fixed-point number say
+        E = -ln u >= 1 - u,    log2(1 - u) >= the bits of 1 - u as a fixed-point number
 
-    which is tight where it matters: u is near 1 for the fast ones. Their E is then `exponential`'s.
+    It is tight for fast tokens, with u near 1. Their E is then `exponential`'s.
     """
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str) -> None:
@@ -454,24 +460,25 @@ class VocabularyNoise:
         self._counters = torch.from_numpy(counters.view(np.int64)).to(torch_device)
 
     def floors(self, keys: Sequence[int]) -> torch.Tensor:
-        """At most log2 E of every token, float32 `[keys, vocab]`.
+        """At most log2 E of every token, float32 `[keys, vocab]`, for `position_key`s.
 
-        `keys` are `position_key`s. Rounding may put a number above log2 E all the same, by 2e-5 at most.
+        Rounding may exceed log2 E by 2e-5 at most.
         """
         word = self._counters + torch.tensor([_signed(key) for key in keys], device=self._counters.device)[:, None]
         for bits, factor in ((30, FIRST_FACTOR), (27, SECOND_FACTOR)):
-            # Torch shifts int64 arithmetically; the mask makes the shift logical.
+            # Torch shifts int64 arithmetically; the mask makes it a logical shift.
             word ^= (word >> bits) & ((1 << (64 - bits)) - 1)
             word *= _signed(factor)
-        # The hash's last step leaves the 31 highest bits as they are: of 1 - u, in units of 2**-31, rounded down.
+        # The hash's last step leaves the 31 highest bits: 1 - u in units of 2**-31, rounded down.
         left = (2**31 - 1) - ((word >> 33) & (2**31 - 1))
         return floor_log2(left.to(torch.float32), add=-31.0)
 
 
 def floor_log2(values: torch.Tensor, *, add: float = 0.0) -> torch.Tensor:
-    """At most log2 of positive float32 `values`, and less than LINEAR_EXCESS below it; -127 for 0. Plus `add`.
+    """At most log2 of positive float32 `values`, plus `add`; -127 plus `add` for 0.
 
-    A float's bits, read as a fixed-point number, are its exponent and, behind the point, its mantissa.
+    Less than LINEAR_EXCESS below it: a float's bits as a fixed-point number are its exponent and, after the point, its
+    mantissa.
     """
     return values.view(torch.int32).to(torch.float32).mul_(2.0**-23).add_(add - 127.0)
 
@@ -484,39 +491,37 @@ def _mix(word: int) -> int:
 
 
 def _signed(word: int) -> int:
-    """The int64 with the bits of a 64-bit word."""
     return word - (1 << 64) if word >> 63 else word
 
 
 # --- draws
-# The random decisions of an algorithm, keyed by their purpose.
+# Random decisions of an algorithm, keyed by purpose.
 
 
 class Draws(Protocol):
-    """The decision points of the algorithm; tests walk through all of them instead of drawing."""
+    """Decision points of the algorithm. Tests enumerate them."""
 
     def happens(self, purpose: Purpose, probability: float) -> bool: ...
 
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """An index of `weights` [n], which are not negative and not all 0, in proportion to its weight."""
+        """Returns an index of non-negative `weights` [n], in proportion; not all are 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DrawPoint:
-    """The place of a draw in an answer: behind `position` tokens, whose digest is `prefix`."""
+    """A draw's location: after `position` tokens with digest `prefix`."""
 
     position: int
     prefix: int
 
     def behind(self, token: int) -> DrawPoint:
-        """The place behind `token`, which stands at this one."""
         return DrawPoint(self.position + 1, extend(self.prefix, token))
 
 
 @dataclass(frozen=True, slots=True)
 class SeededDraws:
-    """The draws of one position of a session, where they are the same behind every prefix; else behind `prefix`."""
+    """The draws at one position; they depend on `prefix` unless it is 0."""
 
     seed: int
     position: int
@@ -526,9 +531,9 @@ class SeededDraws:
         return self._uniform(purpose) < probability
 
     def pick(self, purpose: Purpose, weights: NDArray[np.float64]) -> int:
-        """Inverts the cumulative distribution, summed from left to right, alike on every machine.
+        """Inverts the cumulative distribution, summed from left to right, equal on every machine.
 
-        The uniform lies strictly between 0 and 1, so that an index of weight 0 is never hit.
+        The uniform is strictly between 0 and 1: weight 0 is never picked.
         """
         cumulative = weights.cumsum()
         return int(cumulative.searchsorted(self._uniform(purpose) * cumulative[-1]))
@@ -537,9 +542,8 @@ class SeededDraws:
         return uniform(self.seed, self.position, purpose, self.prefix)
 
 
-DrawsAt = Callable[[DrawPoint], Draws]  # the draws of a place
+DrawsAt = Callable[[DrawPoint], Draws]  # the draws at a location
 
 
 def seeded(seed: int) -> DrawsAt:
-    """The draws of each place of an answer."""
     return lambda place: SeededDraws(seed, place.position, place.prefix)

@@ -1,8 +1,8 @@
-"""Output aggregation of one side: its documents' next-token distributions become one mixture (DRAGON Eq. 2).
+"""One side's aggregation: a mixture of its documents' next-token distributions (DRAGON Eq. 2).
 
 p_t = Σ_d w_d softmax(logits_d),   w = softmax_d R(d, x_<t),   log h_t = logsumexp_d R(d, x_<t)
 
-The temperature is not in here: it sharpens the mixture of all documents of both sides, see `common.sampling.race`.
+The temperature comes later: it sharpens the mixture of both sides' documents, see `common.sampling.race`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from common.sampling.compiled import add_shares, divergence, softmax_of
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of a side's documents, and the evidence of all of them together."""
-
     shares: NDArray[np.float64]  # [docs], sum 1
     evidence: float  # log h_t, exact in float32
 
@@ -42,20 +40,20 @@ def weigh(scores: NDArray[np.float64]) -> Weights:
 
 
 def evidence_of(scores: NDArray[np.float64]) -> float:
-    """log h_t = logsumexp of document scores [docs] (Appendix A.1), rounded to float32 as it travels."""
+    """log h_t = logsumexp of document scores [docs] (Appendix A.1), in float32 precision."""
     return weigh(scores).evidence
 
 
 def distributions(logits: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
-    """Next-token distributions of `logits` `[rows, vocab]`, float32 `[rows, vocab]`; in `memory`, if it is given."""
+    """Next-token distributions of `logits` `[rows, vocab]`, in float32, optionally in `memory`."""
     return torch.softmax(logits, dim=-1, dtype=torch.float32, out=memory)
 
 
 def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mixtures `[mixtures, vocab]` of consecutive rows of `logits` `[rows, vocab]`, one row per document and as many
-    rows for each mixture as its weights have documents; and the rows' distributions `[rows, vocab]`. Both float32.
+    """Mixtures `[mixtures, vocab]` from `logits` `[rows, vocab]`, and the rows' distributions.
 
-    Raises `ValueError` for shapes that don't fit.
+    Each mixture takes as many consecutive rows as its weights have documents. All are float32. Raises `ValueError` for
+    shapes that don't fit.
     """
     counts = [len(each.shares) for each in weights]
     if logits.ndim != 2 or sum(counts) != len(logits) or not counts:
@@ -65,9 +63,9 @@ def mix(logits: torch.Tensor, weights: Sequence[Weights]) -> tuple[torch.Tensor,
 
 
 def mixed(rows: Sequence[torch.Tensor], weights: Sequence[Weights]) -> torch.Tensor:
-    """Mixtures `[mixtures, vocab]`, each of its documents' distributions `[docs, vocab]`, with their weights; float32.
+    """Float32 mixtures `[mixtures, vocab]` of documents' distributions `[docs, vocab]`.
 
-    Raises `ValueError` where a mixture has not as many rows as its weights have documents.
+    Raises `ValueError` if a mixture's rows don't match its weights.
     """
     if (there := [len(each) for each in rows]) != (counts := [len(each.shares) for each in weights]):
         raise ValueError(f"{there} rows don't fit the weights of {counts} documents")
@@ -75,7 +73,7 @@ def mixed(rows: Sequence[torch.Tensor], weights: Sequence[Weights]) -> torch.Ten
     return _mixed_by_processor(rows, shares) if rows[0].device.type == "cpu" else _mixed_by_accelerator(rows, shares)
 
 
-# Document by document: a product of matrices adds in an order that depends on how many there are.
+# Document by document: a matrix product's order of sums depends on their number.
 def _mixed_by_processor(rows: Sequence[torch.Tensor], shares: Sequence[NDArray[np.float32]]) -> torch.Tensor:
     mixtures = np.empty((len(rows), rows[0].shape[1]), np.float32)
     for each, own, mixture in zip(rows, shares, mixtures, strict=True):
@@ -93,7 +91,6 @@ def _mixed_by_accelerator(rows: Sequence[torch.Tensor], shares: Sequence[NDArray
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
-    """Sums `[mixtures, vocab]` over the documents of `rows` `[mixtures, docs, vocab]`."""
     total = rows[:, 0].clone()
     for document in range(1, rows.shape[1]):
         total += rows[:, document]
@@ -102,22 +99,21 @@ def _sum(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Each document's share of the tokens that a draft lists: all that is kept of a mixture once it was drawn from.
+    """Each document's share of a draft's listed tokens.
 
-    A document's word for a token is what it makes of the token's probability beyond what the model gives it without any
-    document. The rest is nobody's word: the model would have said it anyway.
+    A document contributes the probability beyond the model's without any document. The rest belongs to none: the model
+    would have said it anyway.
     """
 
     ids: NDArray[np.int64]  # [n], increasing
     probabilities: NDArray[np.float32]  # [docs, n], one distribution per document
     weights: NDArray[np.float64]  # [docs], sum 1
-    without: NDArray[np.float32] | None = None  # [n], without a document; None: not known, and taken to be 0
+    without: NDArray[np.float32] | None = None  # [n], without a document; None: unknown, counted as 0
 
     def contributions(self, token: int) -> NDArray[np.float64]:
-        """Each document's share of the token's probability and last that of no document, [docs + 1]: sum 1, or all 0 if
-        the probability is 0.
+        """Each document's share of a token, then that of no document, [docs + 1].
 
-        A token that is not listed is less probable than most; its shares are said to be the weights.
+        The sum is 1, or 0 if the probability is 0. An unlisted token is improbable; its shares are the weights.
         """
         place = int(self.ids.searchsorted(token))
         shares = np.zeros(len(self.weights) + 1)
@@ -137,8 +133,9 @@ class Attribution:
 def attribute(
     rows: torch.Tensor, weights: Weights, ids: NDArray[np.integer], without: torch.Tensor | None = None
 ) -> Attribution:
-    """The shares of documents with distributions `rows` `[docs, vocab]` in the tokens `ids` [n], increasing; `without`
-    [vocab] is the distribution without any document, where it is known.
+    """The shares of documents with distributions `rows` `[docs, vocab]` in tokens `ids` [n].
+
+    `ids` increase. `without` [vocab] is the distribution without any document, if known.
     """
     listed = ids.astype(np.int64)
     anyway = None if without is None else _at(without, listed)
@@ -146,50 +143,50 @@ def attribute(
 
 
 def _at(numbers: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The `numbers` `[..., vocab]` of tokens `ids` [n], `[..., n]`: a copy."""
+    """`numbers` are `[..., vocab]`, the result is `[..., n]`."""
     if numbers.device.type == "cpu":
         return np.asarray(numbers.numpy()[..., ids])
     return np.asarray(numbers[..., torch.from_numpy(ids).to(numbers.device)].cpu().numpy())
 
 
 def sharpened(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
-    """p ** (1 / temperature), renormalised, of a mixture [vocab]; unchanged at temperatures 0 and 1."""
+    """p ** (1 / temperature), renormalised, of [vocab]; unchanged at 0 and 1."""
     if temperature in (0.0, 1.0):
         return probabilities
     return torch.softmax(probabilities.log() / temperature, dim=-1)
 
 
 # --- information
-# Information that documents bring: how far each one moves the model's prediction (after CAD and PCED).
+# Information from documents: how far each moves the model's prediction (after CAD and PCED).
 #
-# A document that says nothing about the next token leaves the model where it was without any; one that holds the fact
-# moves it far. So this tells at every position whose word counts, without training and without a second model.
+# An uninformative document leaves it unchanged; one with the fact moves it far. So this shows at every position which
+# document counts, without training or a second model.
 
 GRID: Final = 2.0**-10
-"""Scores are multiples of this. It changes a weight by less than a thousandth, and two computations of a score that
-differ in their last bits nearly always agree on it."""
+"""Scores are multiples of this. It changes a weight by less than a thousandth, and removes nearly all differences in
+the last bits between two computations.
+"""
 
 
 def on_grid(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest multiples of `GRID`."""
     rounded: NDArray[np.float64] = np.round(scores / GRID) * GRID
     return rounded
 
 
 MOST: Final = 64.0
-"""Of a document that makes certain what the model thought impossible: finite, so that it stays a weight."""
+"""Score for making an impossible token certain: finite, so that it stays a weight."""
 
 
 def information(logits: torch.Tensor, rows: torch.Tensor | None = None) -> NDArray[np.float64]:
-    """KL(p_d ‖ p) of each document, [docs], in nats: of the prediction with it from the one without any.
+    """KL(p_d ‖ p) of each document, [docs], in nats.
 
-    `logits` `[docs + 1, vocab]` are one row for each document, and last the row that has none; `rows` are their
-    distributions, if these are known.
+    `logits` `[docs + 1, vocab]` have one row per document, and a last row without documents. `rows` are their
+    distributions, if known.
     """
     if rows is None:
         rows = distributions(logits)
     numbers = logits.float()
-    # ln Σ exp of a row: the largest logit and the largest probability are the same token's.
+    # ln Σ exp of a row: the largest logit and the largest probability belong to the same token.
     sums = numbers.amax(dim=-1).double() - rows.amax(dim=-1).double().log()
     offsets = sums[:-1] - sums[-1]
     told = _told_by_processor if rows.device.type == "cpu" else _told_by_accelerator
@@ -204,6 +201,6 @@ def _told_by_processor(rows: torch.Tensor, logits: torch.Tensor, offsets: torch.
 
 def _told_by_accelerator(rows: torch.Tensor, logits: torch.Tensor, offsets: torch.Tensor) -> NDArray[np.float64]:
     moved = logits[:-1].double() - logits[-1:].double() - offsets[:, None]
-    # Where a row rules a token out its share is 0, however far that was moved.
+    # A token with probability 0 in the row has share 0, whatever its logits.
     shares = torch.where(rows == 0.0, 0.0, rows.double() * moved)
     return np.asarray(shares.sum(dim=-1).cpu().numpy())

@@ -1,15 +1,14 @@
-"""Race-coupled sampling: drafts by exponential race on shared noise, and what is told of them.
+"""Race-coupled sampling: drafts by an exponential race on shared noise.
 
 A side rounds its mixture p to the wire's code first and races on the rounded p̂:
 
     speed_i = p̂_i / E_{t,i}^T        draft = argmax_i speed_i
 
-Without T this is the exponential race (the Gumbel-max trick). With it, since argmax_i p_i / E_i^T is
-argmax_i p_i^(1/T) / E_i, the token follows p^(1/T), renormalised, of whatever p the speeds are linear in: of the
-mixture of both sides, when speeds of both are added. Temperature 0 is the limit E^0 = 1.
+At T = 1 this is the exponential race (the Gumbel-max trick). argmax_i p_i / E_i^T is argmax_i p_i^(1/T) / E_i, so the
+token follows p^(1/T), renormalised. p is any distribution linear in the speeds, such as the mixture of both sides for
+summed speeds. Temperature 0 is the limit E^0 = 1.
 
-The K fastest tokens travel as (id, code of p̂); the receiver computes E again from the seed, so that both
-hold the same speeds to the last bit.
+The K fastest tokens travel as (id, code of p̂). The receiver computes E from the seed, for exactly the same speeds.
 """
 
 from __future__ import annotations
@@ -57,23 +56,22 @@ from proto.errors import malformed
 from proto.messages import MOST_NAMED, Side
 
 # --- fastest
-# The fastest tokens of races over a whole vocabulary, without knowing every token's speed.
+# The fastest tokens of races over a whole vocabulary, without computing every speed.
 
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
-Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # of (race, token) pairs
+Speeds = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]  # for (race, token) pairs
 
-_GROUPS: Final = 4096  # of tokens that share one maximum; as cheap to sort as it is to find the maxima
-_FIRST_LOOK: Final = 4  # groups looked at first, per token wanted; about 1.6 would do on the average
+_GROUPS: Final = 4096  # token groups with a maximum each; sorting costs as much as finding the maxima
+_FIRST_LOOK: Final = 4  # groups examined first, per wanted token; about 1.6 suffice on average
 _WIDER: Final = 4
 
 
 def fastest(bounds: torch.Tensor, depths: Sequence[int], speeds: Speeds) -> list[Found]:
-    """The `depths[r]` fastest tokens of positive speed of every race r, by id; of equally fast ones, those with the
-    lowest ids.
+    """The `depths[r]` fastest tokens of positive speed of every race r, by id.
 
-    `speeds(races, ids)` are exact; `bounds` float32 `[races, vocab]` say which tokens to ask it for: log2 of a speed is
-    at most SLACK above the bound, and the speed is 0 where the bound is below IMPOSSIBLE. Where bounds are of no use
-    (NaN, too many alike) more tokens are asked for, in the end all.
+    Ties go to the lowest ids. `speeds(races, ids)` are exact. `bounds` float32 `[races, vocab]` select the tokens to
+    compute: log2 of a speed is at most SLACK above its bound. A bound below IMPOSSIBLE means speed 0. Useless bounds
+    (NaN, many ties) lead to more tokens, in the end to all.
     """
     races, size = bounds.shape
     width = max(1, size // _GROUPS)
@@ -107,10 +105,10 @@ def _look(
     speeds: Speeds,
     found: dict[int, Found],
 ) -> list[bool]:
-    """Look at the `count` best groups of each of `races`; returns for which of them what was found is certain."""
+    """Returns per race whether the result from its `count` best groups is certain."""
     groups, width = highest.shape[1], body.shape[1]
     top, chosen = torch.topk(highest, count, sorted=False)
-    rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no token that is passed over has a higher bound
+    rest = top.amin(dim=1).cpu().numpy().astype(np.float64)  # no skipped token has a higher bound
     places = chosen.cpu().numpy()
     if width == 1:
         row, ids = np.repeat(np.arange(len(races)), count), places.reshape(-1)
@@ -134,27 +132,28 @@ def _look(
 
 
 def best(ids: NDArray[np.int64], exact: NDArray[np.float64], depth: int) -> Found:
-    """The `depth` fastest of `ids` [n], in any order, whose speeds are `exact` [n]; of equally fast ones the lowest."""
+    """The `depth` fastest of `ids` [n], in any order, with speeds `exact` [n].
+
+    Ties go to the lowest ids.
+    """
     if len(ids) <= depth and exact.min(initial=1.0) > 0:
         order = ids.argsort()
         return ids[order], exact[order]
     slowest = float(np.partition(exact, -depth)[-depth]) if len(ids) > depth else 0.0
     kept = np.flatnonzero((exact >= slowest) & (exact > 0))
     kept = kept[np.argsort(ids[kept])]
-    if len(kept) > depth:  # several are as fast as the slowest one
+    if len(kept) > depth:  # ties with the slowest one
         equal = exact[kept] == slowest
         kept = kept[~equal | (np.cumsum(equal) <= depth - np.count_nonzero(~equal))]
     return ids[kept], exact[kept]
 
 
 # --- drafting
-# Races of many answers at once: every answer's fastest tokens, from mixtures `[races, vocab]`.
+# Races of many answers at once, from mixtures `[races, vocab]`.
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """One answer's race at one position."""
-
     seed: int
     position: int
     temperature: float
@@ -162,7 +161,7 @@ class Race:
 
 
 class RaceKernel:
-    """Finds the fastest tokens of races over a vocabulary. For one thread at a time: it holds the working memory."""
+    """Finds the fastest tokens of races over a vocabulary. One thread at a time."""
 
     def __init__(self, vocabulary: int, torch_device: torch.device | str = "cpu") -> None:
         self.vocabulary = vocabulary
@@ -172,9 +171,9 @@ class RaceKernel:
         self._rows = torch.empty(0, vocabulary)
 
     def rows(self, count: int) -> torch.Tensor | None:
-        """Memory for so many distributions, float32 `[count, vocab]`, until the next call; None: none is kept here.
+        """Scratch memory for distributions, float32 `[count, vocab]`, until the next call, or None.
 
-        Where large blocks are given back to the operating system, each new one costs as much as what is written to it.
+        Where the system takes freed blocks back, a new one costs as much as writing to it.
         """
         if self._noise is not None:
             return None
@@ -183,8 +182,9 @@ class RaceKernel:
         return self._rows if self._rows.shape[0] == count else self._rows[:count]
 
     def run(self, mixtures: torch.Tensor, races: Sequence[Race]) -> list[Found]:
-        """The `depth` fastest tokens of each race on its row of `mixtures`, float32 `[races, vocab]`, with speeds
-        p̂ / E**temperature, by id; fewer when fewer have a positive p̂.
+        """The `depth` fastest tokens of each race with speeds p̂ / E**temperature, by id.
+
+        `mixtures` are float32 `[races, vocab]`. Fewer result if fewer have a positive p̂.
         """
         if self._noise is None:
             rows = mixtures.contiguous().numpy()
@@ -199,7 +199,7 @@ class RaceKernel:
         return fastest(self.bounds(mixtures, races), [race.depth for race in races], speeds)
 
     def bounds(self, mixtures: torch.Tensor, races: Sequence[Race]) -> torch.Tensor:
-        """No token's log2 speed is above this, float32 `[races, vocab]`, but for `compiled.SLACK`."""
+        """Upper bounds of log2 speeds, up to `compiled.SLACK`, float32 `[races, vocab]`."""
         if self._noise is None:
             each = [
                 race_bounds(row, _key(race), race.temperature, self._memory).copy()
@@ -220,19 +220,19 @@ def _key(race: Race) -> np.uint64:
 
 
 def codes_at(mixture: torch.Tensor, ids: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """The codes of tokens `ids` [n] in a mixture [vocab], float32; what is not a number is code 0."""
+    """Codes of tokens `ids` [n] in a float32 mixture [vocab]; 0 for NaN."""
     if mixture.device.type == "cpu":
         return codes_of(mixture.numpy()[ids])
     return codes_of(mixture[torch.from_numpy(ids).to(mixture.device)].cpu().numpy())
 
 
 def codes_in(mixtures: torch.Tensor, which: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """As `codes_at`, of (row, token) pairs [n] of `mixtures` `[rows, vocab]`."""
+    """As `codes_at`, for (row, token) pairs [n] of `mixtures` `[rows, vocab]`."""
     return codes_at(mixtures.reshape(-1), which * mixtures.shape[1] + ids)
 
 
 def codes_of(probabilities: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """As `proto.codes.nearest`, of float32 [n]."""
+    """`proto.codes.nearest` of float32 [n]."""
     codes = np.empty(probabilities.shape, np.uint16)
     nearest_codes(probabilities, codes)
     return codes
@@ -252,9 +252,9 @@ def noise_of(races: Sequence[Race], which: NDArray[np.int64], ids: NDArray[np.in
 
 # --- race
 
-RIVALS: Final = 8  # of a race's tokens, those that may turn out to be the target; hardly ever another one does
-ENTRY_BYTES: Final = 200  # of a view for each token listed: most of it for those to be found by id
-FEW: Final = 16  # entries of a list that is looked up further before anything is asked, as that takes no round trip
+RIVALS: Final = 8  # tokens of a race that may become the target; hardly ever another one does
+ENTRY_BYTES: Final = 200  # bytes of a view per listed token, mostly for look-ups by id
+FEW: Final = 16  # entries below which a local list grows before any request, without a round trip
 
 Ids = Sequence[int] | NDArray[np.integer]
 AnyRace = TypeVar("AnyRace", bound=RaceView)
@@ -262,7 +262,7 @@ AnyRace = TypeVar("AnyRace", bound=RaceView)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRace(RaceView):
-    """This side's race: what it sends, and the whole mixture behind it."""
+    """This side's race: its list and its whole mixture."""
 
     probabilities: torch.Tensor  # float32 [vocab], not rounded, on the model's torch device
     race: Race
@@ -270,7 +270,7 @@ class LocalRace(RaceView):
     def values(self, ids: Ids) -> RaceEntries:
         """The rounded probabilities of `ids`, in increasing order, code 0 included.
 
-        Raises `ProtocolError` for ids outside of the vocabulary: it is the peer that names them.
+        Raises `ProtocolError` for unknown ids, which the peer names.
         """
         unique = np.unique(np.asarray(ids, dtype=np.int64))
         if not len(unique) or unique[0] < 0 or unique[-1] >= len(self.probabilities):
@@ -279,7 +279,7 @@ class LocalRace(RaceView):
         return RaceEntries(unique.astype(np.uint32), codes)
 
     def extend(self, depth: int, kernel: RaceKernel | None = None) -> RaceEntries:
-        """The `depth` fastest tokens, fewer when fewer have a positive probability."""
+        """The `depth` fastest tokens with a positive probability."""
         if depth < 1:
             raise malformed("a deeper list must have at least one entry")
         kernel = kernel or RaceKernel(len(self.probabilities), self.probabilities.device)
@@ -288,10 +288,10 @@ class LocalRace(RaceView):
 
 
 class RaceSampler:
-    """The race on one side of an answer: drafts, reads the other side's lists, and aggregates both.
+    """The race on one side: drafts, reads the other side's lists, aggregates.
 
-    `seed` (64 bits), `temperature` and `entries` (K) are the session's, the same on both sides. `vocabulary` counts
-    the tokenizer's tokens. A sampler serves one thread at a time.
+    `seed` (64 bits), `temperature` and `entries` (K) are equal on both sides. `vocabulary` counts the tokenizer's
+    tokens. One thread at a time.
     """
 
     def __init__(
@@ -306,13 +306,12 @@ class RaceSampler:
         hide_ids: bool = False,
         logprobs: int = 0,
     ) -> None:
-        """`likeliest`: this number of the most probable tokens is listed, too.
+        """`likeliest`: number of most probable tokens to list as well.
 
-        `exact`: a failed certificate names the values that it lacks; otherwise the token with the highest lower bound
-        is taken. `hide_ids`: it names no tokens of the other side's list, but asks for a list of twice the length.
-        Names show which tokens this side's own documents favour. Lists of doubled length end in a certificate as well.
-        `logprobs`: decisions come with the log-probabilities of this number of tokens. Then the value of a target is
-        asked for by its name, which becomes known anyway.
+        `exact`: a failed certificate requests missing values; otherwise the highest lower bound wins. `hide_ids`: the
+        request is a list of twice the length, because names reveal which tokens this side's documents favour. Doubled
+        lists end in a certificate, too. `logprobs`: number of tokens with log-probabilities per decision. A target's
+        missing value is then requested by its name, which becomes known anyway.
         """
         if entries < 1 or vocabulary < 1:
             raise ValueError(f"a race needs an entry and a token at least, not {entries} and {vocabulary}")
@@ -328,14 +327,13 @@ class RaceSampler:
     # --- this side's drafts
 
     def race(self, position: int) -> Race:
-        """The race to be run on this side's mixture for its draft at `position`."""
         return Race(self._seed, position, self._temperature, self._entries)
 
     def drafted(self, position: int, probabilities: torch.Tensor, found: Found | None) -> LocalRace:
-        """This side's draft from its mixture, float32 [vocab], and the fastest tokens of `race(position)` on it.
+        """This side's draft from its float32 mixture [vocab] and the result of `race(position)`.
 
-        The race is run here if they are None. The mixture is kept and must not be changed. Raises `ValueError` for one
-        without a positive probability.
+        Runs the race for None. Keeps the mixture, which must not change. Raises `ValueError` without a positive
+        probability.
         """
         if found is None:
             return self.draft(position, probabilities)
@@ -353,7 +351,7 @@ class RaceSampler:
         return LocalRace(position, entries, speeds, threshold, probabilities, self.race(position))
 
     def draft(self, position: int, probabilities: torch.Tensor, kernel: RaceKernel | None = None) -> LocalRace:
-        """Race on this side's mixture [vocab] alone; see `drafted`."""
+        """Races on this side's mixture [vocab] alone; see `drafted`."""
         if probabilities.shape != (self._vocabulary,):
             raise ValueError(f"a mixture must be [{self._vocabulary}], not {tuple(probabilities.shape)}")
         exact = probabilities.to(torch.float32)
@@ -362,7 +360,7 @@ class RaceSampler:
         return self.drafted(position, exact, found)
 
     def rivals(self, view: RaceView | JointToken) -> list[tuple[int, float]]:
-        """The fastest tokens of a view with the logarithms of their speeds, the draft first."""
+        """The fastest tokens of a view with log speeds, the draft first."""
         return [] if isinstance(view, JointToken) else view.fastest(RIVALS)
 
     def pack(self, view: RaceView) -> bytes:
@@ -381,10 +379,9 @@ class RaceSampler:
     def aggregate(
         self, role: Side, position: int, device: RaceView, cloud: RaceView, evidence: tuple[float, float]
     ) -> Outcome:
-        """Certify a token from both lists, or name the values that the local list lacks, or else the remote one.
+        """Certifies a token from both lists, or names missing values, the local ones first.
 
-        Of two lists that are too short, the one that bounds the other tokens worse gets longer: however long the other
-        one got, this one alone could leave some that may win.
+        Of two short lists, the one with the looser bound grows. Growing only the other might never exclude all rivals.
         """
         eta = eta_fixed(*evidence)
         outcome = certify(device, cloud, eta)
@@ -420,7 +417,7 @@ class RaceSampler:
             raise malformed(f"values can be asked of at least one token, and of tokens below {self._vocabulary}")
 
     def supply(self, view: LocalRace, ids: Sequence[int], depth: int) -> bytes:
-        """Values of the `depth` fastest tokens, for another certificate; with `depth` 0, those of the tokens `ids`."""
+        """Values of the `depth` fastest tokens, or of `ids` if `depth` is 0."""
         return encode_race(view.extend(depth) if depth else view.values(ids))
 
     def complete(self, view: AnyRace, position: int, ids: Sequence[int], depth: int, payload: bytes) -> AnyRace:
@@ -436,19 +433,19 @@ class RaceSampler:
         return self.receive(position, decode_race(payload, self._vocabulary, self._vocabulary))
 
     def receive(self, position: int, entries: RaceEntries) -> RaceView:
-        """The race that a list of the other side's K fastest tokens tells of.
+        """The race from a list of the other side's K fastest tokens.
 
-        Raises `ProtocolError` for a list that no race can have sent.
+        Raises `ProtocolError` for an impossible list.
         """
         self._check(entries, min(self._entries + self._likeliest, self._vocabulary))
         speeds = self._speeds(position, entries)
         return RaceView(position, entries, speeds, self._threshold(speeds, self._entries))
 
     def extend(self, race: AnyRace, depth: int, entries: RaceEntries) -> AnyRace:
-        """`race` with more values: of named tokens (`depth` 0), or of the `depth` fastest ones.
+        """`race` with more values: of named tokens (`depth` 0), or of the `depth` fastest.
 
-        Answers may come twice and in any order, so a list may be shorter than what is known already. Raises
-        `ProtocolError` for values that contradict that.
+        Answers may arrive twice, in any order, so a list may be shorter than the known one. Raises `ProtocolError` for
+        contradictions.
         """
         if depth:
             self._check(entries, min(depth, self._vocabulary))
@@ -460,7 +457,7 @@ class RaceSampler:
         for token, speed in told.items():
             if race.speed_of.get(token, min(speed, race.threshold)) != speed:
                 raise malformed("resolved values contradict the race list that came before")
-        # A token as fast as the slowest one may be missing: lists are cut by id there.
+        # A token as fast as the slowest may be missing: lists cut ties by id.
         if depth and any(speed > slowest and token not in told for token, speed in race.speed_of.items()):
             raise malformed("a list of the fastest tokens must contain every faster one that is known")
         ids, first = np.unique(np.concatenate([race.entries.ids, entries.ids]), return_index=True)
@@ -476,9 +473,9 @@ class RaceSampler:
             raise malformed("a race list must have positive probabilities only")
 
     def _threshold(self, speeds: NDArray[np.float64], depth: int) -> float:
-        """The slowest of the `depth` fastest; 0 when no token beyond the list has a positive probability.
+        """The slowest of the `depth` fastest; 0 if no unlisted token is possible.
 
-        Whatever else is listed, the fastest ones are.
+        Any list includes the fastest ones.
         """
         if len(speeds) < depth or len(speeds) == self._vocabulary:
             return 0.0
@@ -490,20 +487,17 @@ class RaceSampler:
 
 
 def _unknown(token: int, own: RaceView, other: RaceView) -> MissingHere | MissingThere | None:
-    """The value of `token` that a view lacks, if one does."""
     if own.threshold > 0 and token not in own.speed_of:
         return MissingHere((token,), 0)
     return MissingThere((token,), 0) if other.threshold > 0 and token not in other.speed_of else None
 
 
 # --- racing
-# Draws by the race of which nothing but the winner is kept.
+# Races that keep only the winner.
 
 
 @dataclass(frozen=True, slots=True)
 class RaceWinner:
-    """The token that won a race."""
-
     token: int
     confidence: float = 0.0
 
@@ -514,7 +508,7 @@ class RaceWinner:
 
 @dataclass(frozen=True, slots=True)
 class Racing:
-    """Implements `Drafter`: the winner is all that is kept of a race."""
+    """Implements `Drafter` and keeps only a race's winner."""
 
     seed: int
     temperature: float

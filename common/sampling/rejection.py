@@ -1,10 +1,8 @@
-"""Speculative sampling, and the warped and quantised distributions that it compares.
+"""Speculative sampling, and its warped and quantised distributions.
 
-Proposed tokens are accepted or drawn again so that they follow the verifier's distribution.
-
-A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)).
-Both together follow p, whatever q is, if q is what x was drawn from: after its temperature, truncation and rounding.
-(DSSD prints the ratio upside down; that would make the result as far from p as q is.)
+A token x drawn from q is accepted with probability min(1, p(x) / q(x)), else drawn again from norm(max(0, p - q)). The
+result follows the verifier's p for any q, if q is exactly what x was drawn from: after temperature, truncation and
+rounding. (DSSD prints the ratio inverted; the result would be as far from p as q is.)
 """
 
 from __future__ import annotations
@@ -23,53 +21,52 @@ from proto.messages import MOST_RESOLUTION
 
 
 def propose(drafter: Distribution, draws: Draws) -> int:
-    """A token drawn from the drafter's distribution q."""
     return int(drafter.ids[draws.pick(Purpose.PROPOSE, drafter.probabilities)])
 
 
 def accepts(token: int, proposed: float, verifier: Distribution, draws: Draws) -> bool:
-    """Whether a token holds that was drawn with probability `proposed` = q(x) > 0."""
+    """Whether to accept a token drawn with probability `proposed` = q(x) > 0."""
     return draws.happens(Purpose.ACCEPT, min(1.0, verifier.of(token) / proposed))
 
 
 def replacement(verifier: Distribution, drafter: Distribution, draws: Draws) -> int:
-    """A token in place of one that was not accepted, from norm(max(0, p - q))."""
+    """A token from norm(max(0, p - q)) in place of a rejected one."""
     return int(verifier.ids[draws.pick(Purpose.RESIDUAL, _residual(verifier, drafter))])
 
 
 def bonus(verifier: Distribution, draws: Draws) -> int:
-    """A token behind a whole proposal, from p."""
+    """A token from p after a whole proposal."""
     return int(verifier.ids[draws.pick(Purpose.BONUS, verifier.probabilities)])
 
 
 def acceptance(verifier: Distribution, drafter: Distribution) -> float:
-    """The probability that a token drawn from q is accepted: 1 - TV(p, q)."""
+    """The probability of accepting a token from q: 1 - TV(p, q)."""
     return float(np.minimum(verifier.at(drafter.ids), drafter.probabilities).sum())
 
 
 def _residual(verifier: Distribution, drafter: Distribution) -> NDArray[np.float64]:
     weights = np.maximum(0.0, verifier.probabilities - drafter.at(verifier.ids))
-    return weights if weights.any() else verifier.probabilities  # the two differ by rounding only
+    return weights if weights.any() else verifier.probabilities  # p and q differ by rounding only
 
 
 # --- warping
-# Distributions that drafter and verifier draw from: a mixture after temperature, top-k and top-p, in this order.
+# Distributions to draw from: a mixture after temperature, top-k and top-p, in this order.
 
 MOST_TOP_K: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class Warp:
-    """The options of one side. `top_k` 0 and `top_p` 1 keep all tokens; temperature 0 keeps the likeliest one."""
+    """One side's options. `top_k` 0 and `top_p` 1 keep all tokens; temperature 0 the likeliest."""
 
     temperature: float
     top_k: int = 0
     top_p: float = 1.0
 
     def __call__(self, mixture: torch.Tensor) -> Distribution:
-        """The distribution drawn from for a mixture [vocab]; of equal tokens at an edge the lowest ids are kept.
+        """The distribution of a mixture [vocab]; ties at an edge keep the lowest ids.
 
-        Raises `ValueError` for a mixture without a positive probability.
+        Raises `ValueError` without a positive probability.
         """
         if self.temperature == 0:
             return Distribution(np.asarray([_likeliest(mixture)]), np.ones(1))
@@ -84,9 +81,9 @@ class Warp:
 
 
 def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.uint16], Distribution]:
-    """The ids and 16-bit codes of a distribution as they travel, and the distribution that these stand for.
+    """Ids and 16-bit codes of a distribution, and the decoded distribution.
 
-    Its owner uses that one for everything, too. What is rounded to 0 is dropped.
+    Its owner uses the decoded one, too. Tokens rounded to 0 are dropped.
     """
     codes = nearest(distribution.probabilities)
     kept = codes > 0
@@ -94,12 +91,12 @@ def rounded(distribution: Distribution) -> tuple[NDArray[np.uint32], NDArray[np.
 
 
 def coded(ids: NDArray[np.integer], codes: NDArray[np.uint16]) -> Distribution:
-    """The distribution that codes stand for. Raises `ValueError` where none is positive."""
+    """Raises `ValueError` if no code is positive."""
     return renormalised(ids, decode_probabilities(codes))
 
 
 def _likeliest(mixture: torch.Tensor) -> int:
-    """The argmax, the lowest id of equals."""
+    """The lowest id of ties."""
     most = mixture.max()
     if not bool(most > 0):
         raise ValueError("a distribution needs a positive probability")
@@ -107,7 +104,7 @@ def _likeliest(mixture: torch.Tensor) -> int:
 
 
 def _kept(mixture: torch.Tensor, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ids, increasing, and probabilities of the `top_k` most probable tokens, of all with 0."""
+    """Increasing ids and probabilities of the `top_k` most probable tokens; 0 keeps all."""
     size = len(mixture)
     if not 0 < top_k < size:
         return np.arange(size), mixture.cpu().numpy().astype(np.float64)
@@ -124,22 +121,21 @@ def _kept(mixture: torch.Tensor, top_k: int) -> tuple[NDArray[np.int64], NDArray
 
 
 # --- lattice
-# Reznik's quantiser: a distribution rounded to counts of equal units, for quantize-sample-verify.
+# Reznik's quantiser rounds a distribution to counts of equal units, for quantize-sample-verify.
 #
 # Y. A. Reznik, "An algorithm for quantization of discrete probability distributions", DCC 2011.
 
-_LANES: Final = 2 * MOST_RESOLUTION  # more than tokens that can get a unit; twice as many bound them well
-# Probabilities this near to each other, relatively, may become equal when they are divided and multiplied.
+_LANES: Final = 2 * MOST_RESOLUTION  # more than the tokens with a unit; twice as many give a good bound
+# Relative difference below which rounding may make probabilities equal.
 _ROUNDING: Final = 2.0**-50
 
 
 def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArray[np.int64]:
-    """Units of `resolution` that each of `probabilities` [n] gets, [n]; they sum to exactly `resolution`.
+    """Units of `resolution` for each of `probabilities` [n], as [n] with sum `resolution`.
 
-    With q the probabilities divided by their sum and l the resolution, k_i = floor(l q_i + 1/2). If these are too many,
-    those with the largest k_i - l q_i lose a unit; if too few, those with the smallest gain one; of equal ones that
-    with the lowest id. Raises `ValueError` for what has no positive finite sum, for NaN, for a negative number, and for
-    a resolution that is not in [1, `MOST_RESOLUTION`].
+    With q the normalised probabilities and l the resolution, k_i = floor(l q_i + 1/2). For a sum above l, the largest
+    k_i - l q_i lose a unit each; below, the smallest gain one. Ties go to the lowest id. Raises `ValueError` for a sum
+    that is not positive and finite, for NaN, negative numbers, and a resolution outside of [1, `MOST_RESOLUTION`].
     """
     if not 1 <= resolution <= MOST_RESOLUTION:
         raise ValueError(f"the resolution of a lattice must be 1 to {MOST_RESOLUTION}, not {resolution}")
@@ -165,11 +161,10 @@ def quantise(probabilities: NDArray[np.floating[Any]], resolution: int) -> NDArr
 
 
 def _most_probable(probabilities: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Ids, increasing, of the `count` most probable tokens and of some others, among them all that are as probable.
+    """Increasing ids of the `count` most probable tokens, all ties, and some others.
 
-    None but these get a unit: of two tokens the more probable one never ends with fewer. A vocabulary is only read
-    here, since a copy of it takes longer than all the rest. The largest of each of many disjoint lanes bound the
-    probabilities from below.
+    No other token gets a unit: the more probable of two never gets fewer. The vocabulary is only read; a copy would
+    dominate the cost. The maxima of disjoint lanes bound the probabilities from below.
     """
     if len(probabilities) < 4 * _LANES:
         return np.arange(len(probabilities))
@@ -180,7 +175,7 @@ def _most_probable(probabilities: NDArray[np.float64], count: int) -> NDArray[np
 
 
 def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Indices of the `count` smallest of `numbers` [n], the first of equal ones."""
+    """Ties go to the first."""
     edge = np.partition(numbers, count - 1)[count - 1]
     below = np.flatnonzero(numbers < edge)
     return np.concatenate((below, np.flatnonzero(numbers == edge)[: count - len(below)]))
@@ -189,15 +184,15 @@ def _smallest(numbers: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 # --- augmentation
 # The verifier's distribution moved towards the drafter's (RAPID, Eqs. 6 and 8), and the paper's residual (Eq. 10).
 #
-# p̂ is the softmax of z / T + eta m (q - p), with p = softmax(z / T), so p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The mask
-# m is that of the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead puts p back where p̂
-# is small, which leaves a mass other than 1.)
+# p̂ is the softmax of z / T + eta m (q - p), p = softmax(z / T). So p̂_i ∝ p_i exp(eta m_i (q_i - p_i)). The mask m is
+# from the authors' program: 0 where q is less than a tenth of its largest. (Eq. 9 instead restores p where p̂ is small,
+# which leaves a mass other than 1.)
 
-LEAST: Final = 0.1  # of the drafter's largest probability: what is less moves nothing
+LEAST: Final = 0.1  # share of the drafter's largest probability, below which nothing moves
 
 
 def augmented(verifier: Distribution, drafter: Distribution, eta: float) -> Distribution:
-    """p̂ for p and q, on the tokens of p; p itself for `eta` 0."""
+    """p̂ on the tokens of p; p itself for `eta` 0."""
     if eta == 0:
         return verifier
     trusted = drafter.probabilities >= LEAST * drafter.probabilities.max()
@@ -211,15 +206,15 @@ def augmented(verifier: Distribution, drafter: Distribution, eta: float) -> Dist
 
 
 def likeliest(distribution: Distribution) -> Distribution:
-    """All mass on the most probable token, on the lowest id of equals: what temperature 0 makes of a distribution."""
+    """All mass on the most probable token, the lowest id of ties."""
     place = int(distribution.probabilities.argmax())
     return Distribution(distribution.ids[place : place + 1], np.ones(1))
 
 
 def paper_replacement(verifier: Distribution, target: Distribution, drafter: Distribution, draws: Draws) -> int:
-    """A token in place of one that p̂, here `target`, rejected, from norm(max(p - p̂, p - q, 0)).
+    """A token from norm(max(p - p̂, p - q, 0)) after rejection by p̂, the `target`.
 
-    What follows is neither p nor p̂: where both q and p̂ are above p, nothing takes the surplus away.
+    The result follows neither p nor p̂: where both q and p̂ exceed p, nothing removes the surplus.
     """
     probabilities = verifier.probabilities
     weights = np.maximum(probabilities - target.at(verifier.ids), probabilities - drafter.at(verifier.ids))

@@ -1,4 +1,4 @@
-"""Distributions over a few tokens, and the fewest tokens that hold most of a distribution."""
+"""Distributions over a few tokens, and the nucleus of a distribution."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-_FIRST_LOOK: Final = 64  # most probable tokens looked at first; a nucleus is seldom larger
+_FIRST_LOOK: Final = 64  # most probable tokens examined first; a nucleus is seldom larger
 _WIDER: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """Tokens of positive probability: ids int64 [n], strictly increasing, and float64 [n] with sum 1."""
+    """Tokens of positive probability: int64 ids [n], strictly increasing, float64 [n] with sum 1."""
 
     ids: NDArray[np.int64]
     probabilities: NDArray[np.float64]
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The probability of each of `ids` [m], 0 for those not listed, float64 [m]."""
+        """The probability of each of `ids` [m], 0 for unlisted ones, float64 [m]."""
         places = self.ids.searchsorted(ids)
         places[places == len(self.ids)] = 0
         return np.where(self.ids[places] == ids, self.probabilities[places], 0.0)
 
     def of(self, token: int) -> float:
-        """The probability of one token."""
         place = int(self.ids.searchsorted(token))
         found = place < len(self.ids) and int(self.ids[place]) == token
         return float(self.probabilities[place]) if found else 0.0
 
 
 def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -> Distribution:
-    """The distribution proportional to `weights` [n], as both sides compute it from what was sent.
+    """The distribution proportional to `weights` [n].
 
-    The sum is taken from left to right, so that it has the same bits on every machine.
-    Raises `ValueError` when no weight is positive.
+    Sums from left to right, for equal bits on every machine. Raises `ValueError` without a positive weight.
     """
     kept, tokens = weights.astype(np.float64, copy=False), ids.astype(np.int64, copy=False)
     positive = kept > 0
-    if not positive.all():  # of a whole vocabulary a copy takes long
+    if not positive.all():  # copying a whole vocabulary takes long
         kept, tokens = kept[positive], tokens[positive]
     if not len(kept):
         raise ValueError("a distribution needs a positive probability")
@@ -50,9 +48,9 @@ def renormalised(ids: NDArray[np.integer], weights: NDArray[np.floating[Any]]) -
 
 
 def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The fewest most probable tokens of a distribution [vocab] that hold `top_p`, the one that crosses it included.
+    """The fewest most probable tokens of a distribution [vocab] with mass `top_p` or more.
 
-    Probabilities [n], decreasing, and ids [n]. Which of equally probable ones are named at the edge is left open.
+    Returns decreasing probabilities [n] and ids [n]. The choice among ties at the edge is undefined.
     """
     for count in _looks(len(probabilities)):
         top, indices = torch.topk(probabilities, count)
@@ -64,8 +62,9 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> tuple[torch.Tensor, to
 
 
 def nucleus_places(probabilities: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """As `nucleus`, of a distribution [n] in the processor's memory, in less time: the places [kept], increasing. Of
-    equally probable tokens at the edge the first are kept.
+    """As `nucleus`, faster, for a distribution [n] in main memory: increasing indices [kept].
+
+    Ties at the edge keep the first tokens.
     """
     size = len(probabilities)
     for count in _looks(size):
@@ -84,7 +83,7 @@ def nucleus_places(probabilities: NDArray[np.float64], top_p: float) -> NDArray[
 
 
 def _looks(size: int) -> Iterator[int]:
-    """Numbers of most probable tokens to look at, until they are enough; in the end all."""
+    """Increasing numbers of tokens to examine, up to all."""
     count = min(_FIRST_LOOK, size)
     while count < size:
         yield count

@@ -1,1 +1,1 @@
-"""Document weights R(d, x_<t): how much each document counts at each position."""
+"""Document weights R(d, x_<t) at each position."""

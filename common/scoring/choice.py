@@ -1,4 +1,4 @@
-"""The document weights that the settings name."""
+"""The document scorer from the settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from common.scoring.relevance import BiEncoder, load_relevance_model
 from common.scoring.static import ContrastScorer, StaticScorer
 
 STATIC_SCALE = 20.0  # cosines of related texts differ by about 0.1: a factor of seven in weight
-GAIN = 1.0  # a document that makes a token e times as sure weighs e times as much for it
-LOGIT_SCALE = 1.0  # cross-encoders are trained on the logit as the log-odds of relevance
+GAIN = 1.0  # a document that makes a token e times as likely weighs e times as much
+LOGIT_SCALE = 1.0  # cross-encoders' training makes the logit the log-odds of relevance
 
 
 def scorer_without_model(settings: Settings) -> DocumentScorer | None:
-    """The scorer of `settings` where it needs no model; None for a cross-encoder.
+    """The scorer of `settings`; None for a cross-encoder.
 
-    Takes no time, so it is asked before any model is loaded. Raises `ValueError` when the scorer can't be had.
+    Instant, so called before any model loads. Raises `ValueError` if unavailable.
     """
     scale = settings.scorer_scale
     if settings.scorer_model is not None and settings.scorer != "cross-encoder":
@@ -41,9 +41,9 @@ def scorer_without_model(settings: Settings) -> DocumentScorer | None:
 
 
 def load_scorer(settings: Settings, tokenizer: Tokenizer, embedder: SentenceTransformerEmbedder) -> DocumentScorer:
-    """The scorer of `settings`, for token ids of `tokenizer` and a library of `embedder`.
+    """The scorer of `settings`, for ids of `tokenizer` and a library of `embedder`.
 
-    Raises `ValueError` when it can't be had.
+    Raises `ValueError` if unavailable.
     """
     scorer = scorer_without_model(settings)
     if scorer is not None:

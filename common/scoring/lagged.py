@@ -1,8 +1,7 @@
-"""Document weights from a slow model, every n tokens and one period late (DRAGON §4.1).
+"""Document weights from a slow model, every n tokens, one period late (DRAGON §4.1).
 
-A weight must not depend on when a model is done, or the two sides' answer would depend on it. So positions
-[kn, (k+1)n) use the scores of the prefix x_<(k-1)n, the empty one for k <= 1: the model has the time of a period, and
-who needs the scores sooner waits for them.
+A weight must not depend on the model's speed, or the answer would. So positions [kn, (k+1)n) use the scores of the
+prefix x_<(k-1)n, the empty one for k <= 1. The model has one period of time; an earlier reader waits.
 """
 
 from __future__ import annotations
@@ -21,36 +20,36 @@ from common.scoring.worker import ScoringCost, ScoringRequest, ScoringThread
 
 log = logging.getLogger(__name__)
 
-_HELD = 8  # prefixes of one answer whose scores are kept: those of some branches that drafts went back and forth on
+_HELD = 8  # prefixes per answer with kept scores, for drafts that alternate between branches
 
-Decode = Callable[[Sequence[int]], str]  # token ids to text
+Decode = Callable[[Sequence[int]], str]
 Relevance = Callable[[str], NDArray[np.float64]]
 """Relevance of each document to a text, [docs]. Called on one thread at a time."""
 
 
 class RelevanceModel(Protocol):
-    """A slow model of relevance. A document's score must not depend on the documents beside it."""
+    """A slow model of relevance. A document's score must not depend on other documents."""
 
     @property
     def identity(self) -> str:
-        """Names the model by its content, and what its numbers mean."""
+        """Names the model by its content, and the meaning of its numbers."""
         ...
 
     def relevance(self, documents: Sequence[str]) -> Relevance:
-        """The relevance function for these documents; making it is cheap, calling it does the work."""
+        """The relevance function for these documents. Creating it is cheap; each call does the work."""
         ...
 
 
 def scored_length(position: int, period: int) -> int:
-    """Length of the prefix whose scores count at `position`: (k-1)n for position in [kn, (k+1)n), at least 0."""
+    """Length of the scored prefix at `position`: (k-1)n in [kn, (k+1)n), at least 0."""
     return max(position // period - 1, 0) * period
 
 
 class LaggedScorer:
     """Scores documents against question and answer so far by `model`, every `period` tokens.
 
-    R(d, x_<t) = scale · relevance(d, question and x_<m), m = `scored_length(t)`, rounded to `GRID`; 0 for a document
-    without text. Close it once: it owns a thread.
+    R(d, x_<t) = scale · relevance(d, question and x_<m), m = `scored_length(t)`, rounded to `GRID`. A document without
+    text gets 0. Owns a thread: close it once.
     """
 
     gain: ClassVar[float] = 0.0
@@ -69,11 +68,10 @@ class LaggedScorer:
 
     @property
     def cost(self) -> ScoringCost:
-        """Cost of all answers so far."""
         return self._thread.cost
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> LaggedRun:
-        """A run for the token ids of a question and of documents. The retrieval similarity isn't used."""
+        """Ignores the retrieval similarity."""
         texts = [self._decode(document).strip() for document in documents]
         held = [index for index, text in enumerate(texts) if text]
         relevance = self._model.relevance([texts[index] for index in held])
@@ -90,18 +88,18 @@ class LaggedScorer:
         return LaggedRun(scores, self._period, self._thread)
 
     def close(self) -> None:
-        """End the thread, and log what scoring has cost."""
+        """Ends the thread and logs the cost."""
         self._thread.close()
         log.info("scoring: %s", self.cost)
 
 
 class LaggedRun:
-    """The scores of one answer. Used by one thread."""
+    """For one thread."""
 
     def __init__(
         self, scores: Callable[[Sequence[int]], NDArray[np.float64]], period: int, thread: ScoringThread
     ) -> None:
-        """`scores` gives those of an answer prefix; the empty one's are begun at once."""
+        """`scores` computes those of an answer prefix. Scoring of the empty one starts at once."""
         self._scores = scores
         self._period = period
         self._thread = thread
@@ -110,9 +108,9 @@ class LaggedRun:
         self._score_ahead(())
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """R(d, x_<t) of every document, [docs], not to be written to; waits where they are not there yet.
+        """R(d, x_<t) of every document, [docs], read-only. Waits for them if needed.
 
-        Raises `ScoringError` when they can't be computed.
+        Raises `ScoringError` if they can't be computed.
         """
         position = len(answer)
         needed = self._request(tuple(answer[: scored_length(position, self._period)]))
@@ -121,7 +119,7 @@ class LaggedRun:
         return scores
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """Whether the scores are there. If not they are computed next, and `wake` is called when that is done."""
+        """As `ScoringRun.ready`."""
         needed = self._request(tuple(answer[: scored_length(len(answer), self._period)]))
         return self._thread.await_soon(needed, wake, first=not answer)
 
@@ -129,14 +127,14 @@ class LaggedRun:
         if (known := self._requests.get(prefix)) is not None:
             self._requests.move_to_end(prefix)
             return known
-        # It must not hold the run: the requests of an answer that is over go with it.
+        # It must not refer to the run, so that an answer's requests end with the answer.
         made = self._requests[prefix] = ScoringRequest(partial(self._scores, prefix))
         if len(self._requests) > _HELD:
             self._requests.popitem(last=False)
         return made
 
     def _score_ahead(self, prefix: tuple[int, ...]) -> None:
-        """Have `prefix` scored for the positions a period from now; what was asked for before is outdated."""
+        """The previous request is outdated."""
         request = self._request(prefix)
         if request is not self._newest:
             if self._newest is not None:

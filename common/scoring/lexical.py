@@ -1,9 +1,8 @@
-"""Document weights from word overlap: tf-idf of the document against the question and the answer so far.
+"""Document weights from word overlap: tf-idf against question and answer so far.
 
-The answer so far is what joins two documents: once the device's note has named the maker of the bike, that
-name is in the answer, and the cloud's entry about this maker gets the weight. A score depends on the
-document, the question and the answer prefix only, so each side can score its own documents and both sides
-agree on what the scores mean.
+The answer joins two documents: the device's note names the maker of the bike, and then the cloud's entry about this
+maker gets the weight. A score depends only on the document, the question and the answer prefix. So scores of both sides
+are comparable.
 """
 
 from __future__ import annotations
@@ -23,21 +22,23 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 IDF_FILE = "idf.safetensors"
-_MOST_BYTES = 2**27  # of the file; every possible token has four
+_MOST_BYTES = 2**27  # of the file; four per possible token
 DEFAULT_SCALE = 3.5
 """Tuned on the demonstration model's questions; see `common/demo_model/README.md`."""
 QUESTION_SHARE = 0.3
 """Weight of a question token, relative to the newest answer token."""
 DECAY = 0.96
-"""An answer token counts this much less with every further token: the fact being looked up now matters most.
-"""
+"""Decay of an answer token's weight per further token: the current fact matters most."""
 LENGTH_POWER = 0.5
-"""Scores are divided by the document's tf-idf length to this power: 1 is the cosine, 0 ignores the length.
-Under the cosine a document with a second fact would lose to a shorter one that matches less."""
+"""Divides scores by the document's tf-idf length to this power.
+
+1 is the cosine, 0 ignores the length. Under the cosine a document with a second fact would lose to a shorter, worse
+match.
+"""
 
 
 def has_table(tokenizer_folder: Path) -> bool:
-    """Whether a table of word weights lies next to a tokenizer."""
+    """Whether a tokenizer's folder has a table of word weights."""
     return os.path.isfile(tokenizer_folder / IDF_FILE)
 
 
@@ -52,9 +53,9 @@ class LexicalScorer:
 
     @classmethod
     def load(cls, tokenizer_folder: Path, scale: float = DEFAULT_SCALE) -> LexicalScorer:
-        """Read the idf table that lies next to a tokenizer.
+        """Reads the idf table in a tokenizer's folder.
 
-        Raises ValueError if there is none: a model without a table needs another scorer.
+        Raises ValueError if it is missing: the model then needs another scorer.
         """
         path = tokenizer_folder / IDF_FILE
         if not has_table(tokenizer_folder):
@@ -86,20 +87,20 @@ class LexicalScorer:
         documents: Sequence[Sequence[int]],
         similarity: Sequence[float] | None = None,
     ) -> LexicalRun:
-        """A run for the token ids of a question and of documents. The retrieval similarity isn't used."""
+        """Ignores the retrieval similarity."""
         return LexicalRun(self, query, documents)
 
     def close(self) -> None:
-        """Do nothing: the scorer holds nothing."""
+        """Does nothing."""
 
     def squared_idf(self, token: int) -> float:
-        """The weight of one match; tokens outside the table weigh nothing."""
+        """The weight of one match; 0 for tokens outside the table."""
         return float(self.idf[token]) ** 2 if 0 <= token < len(self.idf) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The sums after an answer prefix; ``shadowed`` is what the newest token's entry was before."""
+    """The sums after an answer prefix; `shadowed` is the newest token's previous entry."""
 
     overlap: NDArray[np.float64]
     question_overlap: float
@@ -108,8 +109,7 @@ class _State:
 
 
 class LexicalRun:
-    """Scores during one answer. Each further token costs one look-up per document, and a rollback costs
-    nothing."""
+    """Scores during one answer: one look-up per document and token; a rollback is free."""
 
     def __init__(self, scorer: LexicalScorer, query: Sequence[int], documents: Sequence[Sequence[int]]) -> None:
         self._scorer = scorer
@@ -128,7 +128,6 @@ class LexicalRun:
         self._states = [_State(np.zeros(len(documents)), 0.0, 0.0, None)]
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """R(d, x_<t) for every document, [docs]."""
         kept = _common(self._answer, answer)
         while len(self._answer) > kept:
             self._pop()
@@ -142,7 +141,6 @@ class LexicalRun:
         return np.asarray(overlap * (self._scorer.scale / math.sqrt(squared)), dtype=np.float64)
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """True: they always are."""
         return True
 
     def _push(self, token: int) -> None:
@@ -184,7 +182,6 @@ def _squared_length(scorer: LexicalScorer, counts: Mapping[int, float]) -> float
 
 
 def _common(held: list[int], answer: Sequence[int]) -> int:
-    """The length of the common prefix; usually the whole of `held`, which is compared at once."""
     if held == list(answer[: len(held)]):
         return len(held)
     pairs = zip(held, answer, strict=False)

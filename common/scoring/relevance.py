@@ -1,7 +1,7 @@
-"""Models that say how relevant a document is to a text: cross-encoders, and bi-encoders in their place.
+"""Models of a document's relevance to a text: cross-encoders, or bi-encoders.
 
-Every text or pair is a forward pass of its own, without padding: what a document gets is the same bits whatever
-documents are beside it. A text that is too long loses its beginning, since the newest tokens of an answer matter most.
+Every text or pair is its own forward pass without padding, so a score has the same bits beside any other documents. A
+text that is too long loses its beginning: an answer's newest tokens matter most.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from common.library.modules import check_activation
 from common.scoring.lagged import Relevance
 
 _CROSS_ENCODER_HEAD = "ForSequenceClassification"
-_NO_LIMIT = 10**6  # tokenizers state an absurd length where they know none
+_NO_LIMIT = 10**6  # tokenizers without a limit state an absurd length
 
 
 def kind_of(folder: Path) -> Literal["cross-encoder", "bi-encoder"]:
-    """Kind of the model in `folder`. Raises `ValueError` when it is neither."""
+    """Kind of the model in `folder`. Raises `ValueError` for any other kind."""
     described = checkpoint.configuration(folder)
     architectures = described.get("architectures") if isinstance(described, dict) else None
     if any(str(name).endswith(_CROSS_ENCODER_HEAD) for name in architectures or ()):
@@ -47,10 +47,10 @@ def kind_of(folder: Path) -> Literal["cross-encoder", "bi-encoder"]:
 
 
 class BiEncoder:
-    """The cosine of the two texts' embeddings: no more than retrieval knows, but about the answer so far."""
+    """The cosine of two embeddings, with the answer so far as the text."""
 
     def __init__(self, embedder: SentenceTransformerEmbedder) -> None:
-        """Loads it. Raises `ValueError` or `EmbedderError`, one sentence."""
+        """Raises `ValueError` or `EmbedderError`, one sentence."""
         self._embedder = embedder
         file = embedder.tokenizer_file
         if not file.is_file():
@@ -64,18 +64,18 @@ class BiEncoder:
 
     @property
     def identity(self) -> str:
-        """`bi-encoder:<model>:cosine`. The numbers' type is that of the model's files, which the hash covers."""
+        """`bi-encoder:<model>:cosine`. The model's hash covers the number type."""
         return f"bi-encoder:{self._embedder.identity}:cosine"
 
     def relevance(self, documents: Sequence[str]) -> Relevance:
-        """The documents are embedded once, at the first call."""
+        """Embeds the documents once, at the first call."""
         vectors: list[NDArray[np.float64]] = []
 
         def cosines(text: str) -> NDArray[np.float64]:
             if not vectors:
                 vectors.extend(self._vector(document, False) for document in documents)
             against = self._vector(end_of(text, self._room, self._tokenizer), True)
-            # One product per document: a matrix product may sum a row in an order that depends on the others.
+            # One product per document: a matrix product's order of sums may depend on other rows.
             return np.asarray([np.dot(vector, against) for vector in vectors], dtype=np.float64)
 
         return cosines
@@ -86,36 +86,35 @@ class BiEncoder:
 
 
 class CrossEncoder:
-    """A sequence classifier with one label reads text and document together; its logit counts, before any activation.
+    """A one-label sequence classifier of text and document; its raw logit is the score.
 
-    Computes in float32 whatever the files hold.
+    Computes in float32.
     """
 
     def __init__(self, folder: Path, torch_device: TorchDevice) -> None:
-        """Loads it. Raises `ValueError`, one sentence."""
+        """Raises `ValueError`, one sentence."""
         self._model = _load(folder, torch_device)
         self._pretrained = _load_tokenizer(folder)
         self._tokenizer = _plain(Tokenizer.from_str(self._pretrained.backend_tokenizer.to_str()))
         self._longest = _longest(self._pretrained, self._model.config)
-        self._types = getattr(self._model.config, "type_vocab_size", 1) > 1  # tells the two texts apart by it
+        self._types = getattr(self._model.config, "type_vocab_size", 1) > 1  # type ids distinguish the two texts
         self._special = self._tokenizer.num_special_tokens_to_add(True)
         if self._longest <= self._special + 1:
             raise ValueError(f"scorer_model: {folder} reads {self._longest} tokens, which hold no text and document")
         if len(self._pretrained) > self._model.config.vocab_size:
             raise ValueError(f"scorer_model: the tokenizer in {folder} has more ids than the model")
-        self.relevance(["warm"])("warm")  # the first pass of a model takes many times as long as the others
+        self.relevance(["warm"])("warm")  # a model's first pass takes many times as long
         self.identity = f"cross-encoder:{checkpoint.identity(folder)}:float32:logit"
 
     def relevance(self, documents: Sequence[str]) -> Relevance:
-        """One pass per document."""
         return lambda text: np.asarray([self._logit(text, document) for document in documents], dtype=np.float64)
 
     def _logit(self, text: str, document: str) -> float:
         pair = self._pretrained(
             *self._fitted(text, document),
-            truncation="longest_first",  # a cut text may have become a token or two longer
+            truncation="longest_first",  # a cut text may be a token or two longer
             max_length=self._longest,
-            split_special_tokens=True,  # a document that spells "[SEP]" out is text
+            split_special_tokens=True,  # a document that spells "[SEP]" is text
             return_token_type_ids=self._types,
             return_tensors="pt",
         )
@@ -124,14 +123,13 @@ class CrossEncoder:
         return float(logits.reshape(-1)[0])
 
     def _fitted(self, text: str, document: str) -> tuple[str, str]:
-        """Both, the text cut to its half of the room and what the document leaves of the other half."""
+        """Cuts the text to half of the room and the document's unused rest."""
         room = self._longest - self._special
         taken = len(self._tokenizer.encode(document, add_special_tokens=False).ids)
         return end_of(text, room - min(taken, room // 2), self._tokenizer), document
 
 
 def end_of(text: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """The last `tokens` tokens of `text`, as text."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     if len(encoding.ids) <= tokens:
         return text
@@ -142,7 +140,7 @@ def end_of(text: str, tokens: int, tokenizer: Tokenizer) -> str:
 def load_relevance_model(
     model: str | None, embedder: SentenceTransformerEmbedder, torch_device: TorchDevice
 ) -> BiEncoder | CrossEncoder:
-    """The model of a folder or Hub id, whichever kind it is; None is the library's own `embedder`.
+    """The model of a folder or Hub id; None means the library's `embedder`.
 
     Raises `ValueError`, one sentence.
     """
@@ -184,12 +182,12 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
                 trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
+                ignore_mismatched_sizes=True,  # the report shows it, like missing weights
             )
         model, report = loaded
         leave_files(model)
-        check_weights(folder.name, model, report)  # a missing head would be random numbers, others at every start
-    except Exception as error:  # what a wrong value in a model's settings raises has no limit
+        check_weights(folder.name, model, report)  # a missing head would be random numbers, different at every start
+    except Exception as error:  # wrong values in settings raise any error
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the cross-encoder in {folder} can't be loaded: {reason}") from error
     if model.config.num_labels != 1:
@@ -202,7 +200,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
 def _load_tokenizer(folder: Path) -> Any:
     try:
         pretrained = load_pretrained_tokenizer(folder)
-    except Exception as error:  # the tokenizers library raises bare exceptions for a file it can't parse
+    except Exception as error:  # the library raises bare exceptions for a file it can't parse
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the tokenizer in {folder} can't be loaded: {reason}") from error
     if getattr(pretrained, "backend_tokenizer", None) is None:
@@ -211,7 +209,6 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer without the truncation and padding that its file may ask for."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -219,10 +216,10 @@ def _plain(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _longest(pretrained: Any, config: Any) -> int:
-    """Tokens of a pair, special ones included, as sentence-transformers has them."""
+    """Most tokens of a pair, including special ones, as in sentence-transformers."""
     stated = int(pretrained.model_max_length)
     positions = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
     if stated < _NO_LIMIT:
         return min(stated, positions)
-    # Models that count positions from after the padding token have fewer than they hold embeddings for.
+    # Models that count positions from after the padding token have fewer than their embeddings.
     return positions - 1 - int(getattr(config, "pad_token_id", None) or 0)

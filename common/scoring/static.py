@@ -1,4 +1,4 @@
-"""Document weights from retrieval similarity (DRAGON §4.1): constant, or with what each document tells the model."""
+"""Document weights from retrieval similarity (DRAGON §4.1), constant or with information gain."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ class StaticScorer:
         return f"static:{float(self.scale)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run for `documents` with their retrieval cosine `similarity` [docs].
-
-        Raises ValueError unless there is one finite similarity for each document.
-        """
+        """Raises ValueError unless there is one finite `similarity` [docs] per document."""
         values = np.asarray(similarity, dtype=np.float64).reshape(-1)
         if len(values) != len(documents):
             raise ValueError(f"{len(documents)} documents have {len(values)} similarities")
@@ -42,34 +39,33 @@ class StaticScorer:
         return StaticRun(weights)
 
     def close(self) -> None:
-        """Do nothing: the scorer holds nothing."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticRun:
-    """The weights [docs] of one answer, which never change."""
+    """The constant weights [docs] of one answer."""
 
     weights: NDArray[np.float64]
 
     def scores(self, answer: Sequence[int]) -> NDArray[np.float64]:
-        """The weights, whatever the answer so far; not to be written to."""
+        """The weights, read-only."""
         return self.weights
 
     def ready(self, answer: Sequence[int], wake: Callable[[], None]) -> bool:
-        """True: they always are."""
         return True
 
 
 # --- contrast
-# Document weights from retrieval similarity and from what each document tells the model at every position.
+# Document weights from retrieval similarity, and from each document's information at every position.
 
 
 @dataclass(frozen=True, slots=True)
 class ContrastScorer:
-    """R(d, x_<t) = scale · similarity(query, d) + gain · KL(p_d ‖ p); the engine adds the second part.
+    """R(d, x_<t) = scale · similarity(query, d) + gain · KL(p_d ‖ p). The engine adds the second part.
 
-    p is the model's prediction for a row without a document, which is one more row for each answer. Needs no training
-    and no second model. Raises ValueError for a bad scale or gain.
+    p is the model's prediction without documents, from one more row per answer. Needs no training and no second model.
+    Raises ValueError for a bad scale or gain.
     """
 
     scale: float
@@ -86,11 +82,8 @@ class ContrastScorer:
         return f"contrast:{float(self.scale)!r}:{float(self.gain)!r}"
 
     def begin(self, query: Sequence[int], documents: Sequence[Sequence[int]], similarity: Sequence[float]) -> StaticRun:
-        """A run for `documents` with their retrieval cosine `similarity` [docs]: the part that is known beforehand.
-
-        Raises ValueError unless there is one finite similarity for each document.
-        """
+        """Returns the first part of R. Raises as `StaticScorer.begin` does."""
         return StaticScorer(self.scale).begin(query, documents, similarity)
 
     def close(self) -> None:
-        """Do nothing: the scorer holds nothing."""
+        """Does nothing."""

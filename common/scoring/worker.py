@@ -1,4 +1,4 @@
-"""The thread that scores documents with a slow model, for all answers of one daemon."""
+"""The daemon's scoring thread for a slow model."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from common.answer.request import AnswerFailed
 
 log = logging.getLogger(__name__)
 
-CAPACITY = 256  # requests that wait for their turn; one that falls out costs its answer a wait, and nothing else
-_RECENT = 4096  # calls whose times are kept
+CAPACITY = 256  # waiting requests; losing one only costs its answer a wait
+_RECENT = 4096  # calls with kept times
 
 
 class ScoringError(AnswerFailed):
-    """An answer's documents could not be scored; the text is one sentence for the user."""
+    """Scoring of an answer's documents failed. The text is one sentence for the user."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ScoringRequest:
-    """Scores [docs] to be computed once, on the scoring thread."""
+    """Scores [docs] to compute once, on the scoring thread."""
 
     compute: Callable[[], NDArray[np.float64]]
     done: threading.Event = field(default_factory=threading.Event)
     scores: NDArray[np.float64] | None = None
-    awaited: list[Callable[[], None]] = field(default_factory=list)  # called once it is done
+    awaited: list[Callable[[], None]] = field(default_factory=list)  # called when it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class ScoringCost:
     """Cost of scoring so far. Seconds are wall-clock time."""
 
     calls: int = 0
-    dropped: int = 0  # requests that were outdated before their turn came
+    dropped: int = 0  # requests outdated before their turn
     call_seconds: float = 0.0  # median call
-    first_waits: int = 0  # before an answer's first token; only the prompt can be read meanwhile
+    first_waits: int = 0  # before an answer's first token; meanwhile only the prompt can be read
     first_seconds: float = 0.0
-    waits: int = 0  # at later positions: the model took longer than a period, or a draft was rolled back
+    waits: int = 0  # at later positions: the model exceeded a period, or a draft was rolled back
     wait_seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -58,9 +58,9 @@ class ScoringCost:
 
 
 class ScoringThread:
-    """Computes what is awaited before what will be needed a period later. Any thread may call it.
+    """Computes awaited scores first, then those needed a period later. Thread-safe.
 
-    Requests ahead of time are held weakly: those of an answer that is over are never computed.
+    Early requests are weak references: those of a finished answer are never computed.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -90,7 +90,7 @@ class ScoringThread:
             )
 
     def ahead(self, request: ScoringRequest) -> None:
-        """Compute it when there is time. The oldest such request gives way where there are too many."""
+        """Queues a request for free time. Beyond the capacity, drops the oldest."""
         with self._changed:
             if request is self._running or request.done.is_set():
                 return
@@ -101,15 +101,15 @@ class ScoringThread:
             self._changed.notify_all()
 
     def drop(self, request: ScoringRequest) -> None:
-        """Take an outdated request out of the queue; it may be asked for again. One that is under way is finished."""
+        """Removes an outdated request from the queue, unless it is running. It may return."""
         with self._changed:
             if self._forget(request):
                 self._dropped += 1
 
     def result(self, request: ScoringRequest, first: bool = False) -> NDArray[np.float64]:
-        """The request's scores, computed next unless they are there. `first`: before an answer's first token.
+        """Returns the request's scores, computed next if needed.
 
-        Raises `ScoringError` when they can't be computed.
+        `first`: before an answer's first token. Raises `ScoringError` if they can't be computed.
         """
         if not request.done.is_set():
             self._wait(request, first)
@@ -122,7 +122,7 @@ class ScoringThread:
         return request.scores
 
     def await_soon(self, request: ScoringRequest, wake: Callable[[], None], first: bool = False) -> bool:
-        """Whether it is done; if not, it is computed next, and `wake` is called when `result` will not wait."""
+        """As `ScoringRun.ready`, for `result`."""
         with self._changed:
             if request.done.is_set() or self._closing:
                 return True
@@ -136,7 +136,7 @@ class ScoringThread:
         return False
 
     def close(self) -> None:
-        """Finish the call that is under way; whoever waits for another one is told."""
+        """Finishes the running call. Other waiting readers get an error."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -155,7 +155,6 @@ class ScoringThread:
         self._waited(started, first)
 
     def _waited(self, started: float, first: bool) -> None:
-        """Count a wait that began at `started`."""
         seconds = time.perf_counter() - started
         with self._changed:
             if first:
@@ -164,7 +163,7 @@ class ScoringThread:
                 self._waits, self._wait_seconds = self._waits + 1, self._wait_seconds + seconds
 
     def _forget(self, request: ScoringRequest) -> bool:
-        """Take it out of the queue; returns whether it was there. Under the lock."""
+        """Returns whether the request was queued. Under the lock."""
         held = [reference for reference in self._ahead if reference() is not request]
         found = len(held) < len(self._ahead)
         self._ahead = deque(held)
@@ -185,10 +184,9 @@ class ScoringThread:
                 request.done.set()
             for wake in request.awaited:
                 wake()
-            del request  # or it would live until the next one comes
+            del request  # or it would live until the next one
 
     def _next(self) -> ScoringRequest | None:
-        """The request whose turn it is; None when the thread is to end."""
         with self._changed:
             while not self._closing:
                 self._running = self._take()
@@ -197,7 +195,7 @@ class ScoringThread:
                 self._changed.wait()
             for request in self._awaited:
                 request.done.set()
-                for wake in request.awaited[1:]:  # nobody waited for long
+                for wake in request.awaited[1:]:  # the first callback counts a wait, which did not happen
                     wake()
             return None
 

@@ -1,1 +1,1 @@
-"""Keys and values of answers under way: one budget, slots of equal capacity, a length per row."""
+"""Keys and values of documents and running answers, and their memory."""

@@ -40,27 +40,27 @@ from common.process.files import private_folder
 from proto.payloads.kv import Codes, KvEntries, KvShape, decode_kv, encode_kv, largest_kv, quantise_kv
 
 # --- document_file
-# One document's keys and values as a safetensors file, which says what they are of and proves that they are whole.
+# A document's states as a safetensors file with identity and checksums.
 
 _FORMAT = "1"
-_HEADER_BYTES = 2**24  # some hundred for every layer
+_HEADER_BYTES = 2**24  # a few hundred per layer
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}  # as the format spells them
 
 
 class DamagedFile(Exception):
-    """The file is not what was written, or is of something else: it must not be used."""
+    """The file is damaged or belongs to another document or model. It must not be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Identity of a file's content: the document and the model that it is of."""
+    """Identity of a file's content."""
 
     key: str  # content address, hexadecimal
-    source: str  # what computed it, see `common/engine/model/decoder.py`
+    source: str  # the model that computed it, see `common/engine/model/decoder.py`
 
 
 def save_states(path: Path, states: DocumentStates, label: Label) -> None:
-    """Write `states`. Raises `OSError` or `SafetensorError`; then `path` may hold anything."""
+    """Writes `states`. Raises `OSError` or `SafetensorError`, and may leave a partial file."""
     parts = {name: part.contiguous().cpu() for name, part in _named(states).items()}
     sums = " ".join(f"{_checksum(part):08x}" for part in parts.values())
     tokens = str(states[0][0].shape[1])
@@ -70,13 +70,12 @@ def save_states(path: Path, states: DocumentStates, label: Label) -> None:
 
 
 def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> DocumentStates:
-    """Read the states that were written to `path` for `label`, on `layout`'s torch device.
+    """Reads the states of `label` from `path` onto `layout`'s torch device.
 
-    The numbers are read, never mapped: a mapping kills the process when somebody cuts the file off meanwhile. What
-    was read is what is checked, whatever happens to the file later. Raises `DamagedFile`, also for a file of more than
-    `most_bytes`, and `OSError` where the file can't be read.
+    Never maps the file: truncating a mapped file kills the process. The checksum covers the bytes read. Raises
+    `DamagedFile`, also for a file of more than `most_bytes`, and `OSError` for an unreadable one.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # nor wait at a pipe
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # never blocks at a pipe
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
@@ -96,14 +95,12 @@ def load_states(path: Path, layout: Layout, label: Label, most_bytes: int) -> Do
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """Shape of each tensor, and its offset behind the header."""
-
     shapes: dict[str, tuple[int, int, int]]
     first: dict[str, int]
 
 
 def _header(descriptor: int, size: int, layout: Layout, label: Label) -> tuple[dict[str, Any], _Offsets, int]:
-    """The file's metadata, its tensors' offsets, and the offset of the data. Raises `DamagedFile`."""
+    """Returns metadata, tensor offsets, and the data's offset. Raises `DamagedFile`."""
     length = int.from_bytes(_read(descriptor, 8, 0), "little")
     if length > min(size, _HEADER_BYTES):
         raise DamagedFile("its header is too long")
@@ -127,7 +124,7 @@ def _header(descriptor: int, size: int, layout: Layout, label: Label) -> tuple[d
 
 
 def _first(tensor: dict[str, Any], shape: tuple[int, ...], layout: Layout, size: int) -> int:
-    """Offset of a tensor in the `size` bytes behind the header. Raises `DamagedFile`, and what odd types do."""
+    """Offset of a tensor after the header. Raises `DamagedFile`, or a type's own error."""
     first, end = tensor["data_offsets"]
     if tuple(tensor["shape"]) != shape or _DTYPES.get(tensor["dtype"]) != layout.dtype:
         raise DamagedFile("its shapes are not the model's")
@@ -158,7 +155,7 @@ def _named(states: DocumentStates) -> dict[str, Tensor]:
 
 
 def _shapes(layout: Layout, tokens: int) -> dict[str, tuple[int, int, int]]:
-    """Shape of every tensor of a document of `tokens` tokens, in the order of `_named`."""
+    """The order is that of `_named`."""
     shapes = {}
     for number, layer in enumerate(layout.layers):
         shapes[f"{number}.keys"] = (layer.kv_heads, tokens, layer.key_dim)
@@ -167,79 +164,76 @@ def _shapes(layout: Layout, tokens: int) -> dict[str, tuple[int, int, int]]:
 
 
 def _checksum(part: Tensor) -> int:
-    # CRC-32 of each tensor by itself: no single burst of errors passes, and it is several times as fast as a
-    # cryptographic hash. Whoever may write into the folder owns the documents anyway.
+    # CRC-32 per tensor detects every single burst of errors, several times as fast as a cryptographic hash. A writer to
+    # the folder owns the documents anyway.
     return zlib.crc32(_bytes_of(part))
 
 
 def _bytes_of(part: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
+    """The tensor must be contiguous and on the CPU."""
     return part.reshape(-1).view(torch.uint8).numpy().data
 
 
 # --- document_store
-# Keys and values of documents on disk, kept between runs and shared by processes.
+# Documents' states on disk, kept between runs and shared by processes.
 
 log = logging.getLogger(__name__)
 
-_Item = tuple[bytes, DocumentStates, str]  # key, states, generation in which they were missed
+_Item = tuple[bytes, DocumentStates, str]  # key, states, generation at the miss
 
-_MISSED = 4096  # documents that are being computed at most: answers that are cancelled never put theirs
-_WAITING = 2**28  # bytes that wait to be written at most, or one document; what comes on top is not written
-_HEADER = 1024, 256  # bytes that a file has on top of its numbers at most, and more for every layer
-_KEEP = 0.9  # of the limit when room is made, so that the folder isn't listed for every document
+_MISSED = 4096  # most documents being computed; cancelled answers leave theirs
+_WAITING = 2**28  # most bytes in the queue, or one document; more is not written
+_HEADER = 1024, 256  # bytes of a file besides its numbers, at most: fixed, and per layer
+_KEEP = 0.9  # share of the limit left by evictions, so that listings are rare
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentStoreCounters:
-    """Statistics of a store so far in this process."""
-
     hits: int = 0
     misses: int = 0
     written: int = 0
     evictions: int = 0
-    damaged: int = 0  # files that were not to be trusted; each is a miss, too
-    failed: int = 0  # documents that could not be written
+    damaged: int = 0  # untrusted files; each is a miss, too
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Folder of documents' keys and values, and the most bytes kept in it."""
+    """Folder of documents' states, and its limit in bytes."""
 
     folder: Path
     limit_bytes: int
 
 
 class DocumentStore:
-    """One file per document, named by its content address; the least recently used go first.
+    """One file per document, named by content address, with least-recently-used eviction.
 
-    Any number of processes may use a folder. A file appears whole, by a rename under the lock; the limit holds with
-    unfinished files counted. Nothing is forced to the disk: whatever a power cut leaves, the checksums tell.
-    A file removed while another process reads it stays readable there. Failures cost time, never an answer: what
-    can't be written or read is computed. One thread uses a store; another one, the store's own, writes the files.
+    Processes may share a folder. A file appears whole, by a rename under the lock. The limit includes unfinished files.
+    Nothing is forced to disk: checksums detect damage by a power cut. A removed file stays readable for its reader.
+    After a failure the document is computed again. One thread uses a store; its own thread writes the files.
     """
 
     def __init__(self, options: StoreOptions, source: str, layout: Layout) -> None:
-        """Keep at most `options.limit_bytes` of what `source` computes, tensors being as `layout` says."""
+        """Keeps at most `options.limit_bytes` computed by `source`, with tensors as in `layout`."""
         self.folder = options.folder
         self.limit_bytes = options.limit_bytes
         self.source = source
         self.counters = DocumentStoreCounters()
         self._layout = layout
         self._name = secrets.token_hex(16)
-        self._size = 0  # bytes in the folder, as long as this was the last writer
+        self._size = 0  # bytes in the folder, valid while this was the last writer
         self._warned = False
-        self._missed: dict[bytes, str] = {}  # generation of the first miss of what is being computed, by key
+        self._missed: dict[bytes, str] = {}  # generation of the first miss of each document being computed, by key
         self._held: list[_Item] = []
         self._waiting = 0  # bytes held or in the queue
         self._counting = threading.Lock()
         self._queue: queue.Queue[_Item | None] = queue.Queue()
         self._thread: threading.Thread | None = None
-        with suppress(OSError):  # there may be none, or it can't be written to; `put` will tell
+        with suppress(OSError):  # missing or not writable: `put` reports it
             self._shrink()
 
     def get(self, key: bytes) -> DocumentStates | None:
-        """The stored states, or None: then they are to be computed. A file that can't be trusted is removed."""
+        """Returns None on a miss. Removes a damaged file."""
         path = self._path(key)
         try:
             states = load_states(path, self._layout, self._label(key), self.limit_bytes)
@@ -247,7 +241,7 @@ class DocumentStore:
             self._count(damaged=1, misses=1)
             with suppress(OSError):
                 path.unlink()
-        except OSError:  # most often there is none
+        except OSError:  # usually a missing file
             self._count(misses=1)
         else:
             self._count(hits=1)
@@ -259,9 +253,10 @@ class DocumentStore:
         return None
 
     def put(self, key: bytes, states: DocumentStates) -> None:
-        """Hold `states` (not to be changed afterwards), computed after `get` gave None, until `release`. What is put
-        again, was missed too long ago, or was missed before something was removed, also for an answer that was given
-        up, is not kept.
+        """Holds `states`, computed after a miss, until `release`. They must not change.
+
+        Ignores states put before, missed too long ago, or missed before the store was cleared, even for a cancelled
+        answer.
         """
         generation = self._missed.pop(key, None)
         if generation is None:
@@ -276,7 +271,6 @@ class DocumentStore:
         self._held.append((key, states, generation))
 
     def release(self) -> None:
-        """Write what `put` holds, in the background."""
         if not self._held:
             return
         if self._thread is None:
@@ -287,26 +281,24 @@ class DocumentStore:
         self._held.clear()
 
     def file_bytes(self, tokens: int) -> int:
-        """Bytes that the file of a document of `tokens` tokens takes at most."""
+        """Most bytes of the file for `tokens` tokens."""
         return tokens * self._layout.token_bytes + _HEADER[0] + _HEADER[1] * len(self._layout.layers)
 
     @property
     def steady_bytes(self) -> int:
-        """Bytes that can be written without any of them being removed to make room for the rest."""
+        """Most bytes to write without evicting any of them."""
         return int(_KEEP * self.limit_bytes)
 
     def touch(self, key: bytes) -> None:
-        """Mark the document as used now, even if it was read from memory only."""
+        """Marks the document as used now, also after a read from memory."""
         with suppress(OSError):
             os.utime(self._path(key))
 
     def flush(self) -> None:
-        """Wait until all that was put is written, or given up."""
         self.release()
         self._queue.join()
 
     def close(self) -> None:
-        """Write what waits, and end the thread."""
         self.release()
         if self._thread is not None:
             self._queue.put(None)
@@ -326,7 +318,7 @@ class DocumentStore:
             finally:
                 with self._counting:
                     self._waiting -= states_bytes(item[1])
-                del item  # may be all that keeps the tensors in memory
+                del item  # may be the last reference to the tensors
                 self._queue.task_done()
         self._queue.task_done()
 
@@ -335,10 +327,10 @@ class DocumentStore:
         needed = self.file_bytes(states[0][0].shape[1])
         if needed > self.limit_bytes:
             return
-        private_folder(self.folder)  # documents can be read out of their keys and values
+        private_folder(self.folder)  # keys and values reveal the document
         with locked(self.folder) as unfinished:
             if path.exists() or read_note(self.folder / GENERATION) != generation:
-                return  # written by another process, or removed by the user while it was computed
+                return  # written by another process, or cleared by the user meanwhile
             if read_note(self.folder / LAST_WRITER) != self._name:
                 self._size = sum(size for _, size, _ in list_stored_files(self.folder))
                 write_note(self.folder / LAST_WRITER, self._name)
@@ -348,12 +340,12 @@ class DocumentStore:
             beginning = unfinished / path.name
             save_states(beginning, states, self._label(key))
             size = beginning.stat().st_size
-            beginning.replace(path)  # nobody waits for the disk: a checksum tells what a power cut has damaged
+            beginning.replace(path)  # no sync: the checksum detects the damage of a power cut
             self._size += size
         self._count(written=1)
 
     def _shrink(self) -> None:
-        """Remove files down to the limit, which may have been larger in an earlier run."""
+        """An earlier run may have had a larger limit."""
         if sum(size for _, size, _ in list_stored_files(self.folder)) > self.limit_bytes:
             with locked(self.folder):
                 self._make_room(0)
@@ -392,7 +384,7 @@ class DocumentStore:
 
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
-    """Statistics of a document cache so far. A miss in memory may have been a hit on disk: see `disk`."""
+    """A miss may be a hit on `disk`."""
 
     hits: int
     misses: int
@@ -403,33 +395,30 @@ class CacheCounters:
 
 
 class DocumentCache:
-    """Least-recently-used document KV in memory, bounded in bytes, addressed by (model identity, token ids).
+    """Least-recently-used document KV in memory, keyed by (model identity, token ids).
 
-    Behind it may be a store on disk, which gets what is computed and is asked for what is not in memory. A document's
-    KV depends on the model and its own tokens alone (it starts the row), so a hit gives the very numbers that
-    computing it again would give.
+    An optional store on disk serves misses. A document starts its row, so its KV depends on the model and its own
+    tokens alone: a hit equals recomputation exactly.
     """
 
     def __init__(self, limit_bytes: int, store: DocumentStore | None = None) -> None:
-        """Keep at most `limit_bytes` bytes of keys and values in memory; 0 keeps nothing there."""
+        """`limit_bytes` limits memory; 0 keeps nothing there."""
         if limit_bytes < 0:
             raise ValueError(f"the document cache's limit must not be negative, got {limit_bytes} bytes")
         self.limit_bytes = limit_bytes
         self.store = store
-        self.unwritten = False  # something was put since the last `release`, for the store
+        self.unwritten = False  # states for the store were put since the last `release`
         self._entries: OrderedDict[bytes, tuple[DocumentStates, int]] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
 
     @staticmethod
     def key(model_identity: str, tokens: Sequence[int]) -> bytes:
-        """The content address of a document."""
         digest = hashlib.sha256(model_identity.encode())
         digest.update(b"\0")
         digest.update(np.asarray(tokens, dtype="<u4").tobytes())
         return digest.digest()
 
     def get(self, key: bytes) -> DocumentStates | None:
-        """The kept states, or None: then they are to be computed."""
         entry = self._entries.get(key)
         if entry is not None:
             self._hits += 1
@@ -444,28 +433,23 @@ class DocumentCache:
         return states
 
     def put(self, key: bytes, states: DocumentStates) -> None:
-        """Keep `states`, just computed and not to be changed afterwards; drop what was used longest ago.
-
-        They get to the disk after `release`.
-        """
+        """Keeps new `states`. They must not change, and are written after `release`."""
         self._keep(key, states)
         if self.store is not None:
             self.store.put(key, states)
             self.unwritten = True
 
     def release(self) -> None:
-        """Write to disk, in the background, what was put: nobody waits for the computer now."""
+        """As `DocumentStore.release`."""
         if self.store is not None:
             self.store.release()
         self.unwritten = False
 
     def flush(self) -> None:
-        """Wait until all that was put is on disk, or given up."""
         if self.store is not None:
             self.store.flush()
 
     def close(self) -> None:
-        """Write what waits, and end the store's thread."""
         if self.store is not None:
             self.store.close()
 
@@ -482,24 +466,24 @@ class DocumentCache:
 
     @property
     def counters(self) -> CacheCounters:
-        """Hits, misses and evictions since the start; entries and bytes now."""
+        """Hits, misses, evictions so far; entries and bytes now."""
         disk = DocumentStoreCounters() if self.store is None else self.store.counters
         return CacheCounters(self._hits, self._misses, self._evictions, len(self._entries), self._bytes, disk)
 
 
 # --- document_states
-# A document's keys and values on their way between two decoders of the same model.
+# A document's states in transit between two decoders of the same model.
 
 _OVER_TOKENS, _OVER_DIMENSIONS = 1, 2  # axes of [kv_heads, tokens, dim]
 
 
 def shapes_of(layout: Layout) -> tuple[KvShape, ...]:
-    """The layers of a model as the payload knows them."""
+    """The layers of a model in the payload's form."""
     return tuple(KvShape(layer.kv_heads, layer.key_dim, layer.value_dim) for layer in layout.layers)
 
 
 def pack_states(tokens: Sequence[int], states: DocumentStates) -> bytes:
-    """The `kv` payload of a document. Raises `ValueError` for numbers that 8 bits can't hold."""
+    """The `kv` payload of a document. Raises `ValueError` beyond 8-bit quantisation."""
     layers = tuple(
         (quantise_kv(_numbers(key), _OVER_TOKENS), quantise_kv(_numbers(value), _OVER_DIMENSIONS))
         for key, value in states
@@ -508,19 +492,19 @@ def pack_states(tokens: Sequence[int], states: DocumentStates) -> bytes:
 
 
 def unpack_states(data: bytes, layout: Layout, vocabulary: int, most_tokens: int) -> tuple[list[int], DocumentStates]:
-    """Token ids and states of the document in `data`. Raises `ProtocolError`."""
+    """Token ids and states in `data`. Raises `ProtocolError`."""
     entries = decode_kv(data, shapes_of(layout), vocabulary, most_tokens)
     restored = tuple((_tensor(key, layout), _tensor(value, layout)) for key, value in entries.layers)
     return list(entries.tokens), restored
 
 
 def largest_states(layout: Layout, tokens: int) -> int:
-    """Bytes that the payload of a document of at most `tokens` tokens can take."""
+    """Most bytes of the payload of `tokens` tokens."""
     return largest_kv(shapes_of(layout), tokens)
 
 
 def shortened(states: DocumentStates, tokens: int) -> DocumentStates:
-    """States of the document's first `tokens` tokens: a token's keys and values depend on none after it."""
+    """States of the first `tokens` tokens: they depend on no later token."""
     return tuple((key[:, :tokens], value[:, :tokens]) for key, value in states)
 
 

@@ -1,4 +1,4 @@
-"""The lines before KV memories: who waits, and whose turn it is."""
+"""The lines of claims for KV memories."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ if TYPE_CHECKING:
     from common.engine.kv.memory import KvMemory
 
 
-# Of the accounts of all memories and the lines before them: an answer's needs of several are decided together, and no
-# two threads can wait for each other's. Held for microseconds, but where chunks go back to the system.
+# Guards the accounts and lines of all memories: one decision covers an answer's needs, and one lock excludes deadlocks.
+# Held for microseconds, except while chunks return to the system.
 ACCOUNTS = threading.Lock()
 
 
 class QueuedClaim(Protocol):
-    """Somebody in line, as the memory sees him."""
-
-    memories: frozenset[KvMemory]  # in whose lines he stands
+    memories: frozenset[KvMemory]  # it stands in the lines of these
 
     def place(self) -> bool:
-        """Take all that is needed, if it is there. The caller holds `ACCOUNTS`."""
+        """Takes all needed memory if available. The caller holds `ACCOUNTS`."""
         ...
 
     def call(self) -> None:
-        """Say that it is there. The caller holds no lock."""
+        """Announces that the memory is there. The caller holds no lock."""
         ...
 
 
 def count_waiting(memories: Iterable[KvMemory]) -> int:
-    """The number of those who wait, each counted once however many memories they need."""
+    """Number of waiting claims, each counted once."""
     with ACCOUNTS:
         return len({id(each) for memory in memories for each in memory.line})
 
 
 def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
-    """Let those go who are first in all of their lines and whose needs are there. Returns them; they are to be called
-    when the caller, who holds `ACCOUNTS`, has given it up.
+    """Grants claims first in all of their lines, if they fit into free memory.
+
+    Returns the granted claims. The caller holds `ACCOUNTS` and calls them after releasing it.
     """
     served: list[QueuedClaim] = []
     while memories:
@@ -54,13 +53,13 @@ def grant_claims(memories: set[KvMemory]) -> list[QueuedClaim]:
 
 
 # --- errors
-# Reasons why there is no memory for the keys and values of an answer. Their texts are for users.
+# Reasons for missing memory, with texts for users.
 
-RETRY: Final = 5.0  # seconds until there may be memory that was waited for in vain
+RETRY: Final = 5.0  # seconds until a retry makes sense, after waiting without success
 
 
 class KvMemoryFullError(RuntimeError):
-    """The budget holds no more rows now; `needed` and `free` are bytes."""
+    """No room for these rows now. `needed` and `free` are bytes."""
 
     def __init__(self, needed: int, free: int) -> None:
         super().__init__(
@@ -72,7 +71,7 @@ class KvMemoryFullError(RuntimeError):
 
 
 class KvTooLargeError(RequestError):
-    """The budget never holds such rows: `needed` bytes, with a limit of `free`."""
+    """The budget never fits these rows. `needed` and `free`, the limit, are bytes."""
 
     def __init__(self, needed: int, limit: int) -> None:
         super().__init__(
@@ -85,7 +84,7 @@ class KvTooLargeError(RequestError):
 
 
 class KvAllocationError(AnswerFailed):
-    """The system has no memory for `needed` bytes, although the budget allows them; `reason` is a phrase for that."""
+    """The system lacks `needed` bytes within the budget. `reason` is a phrase."""
 
     def __init__(self, needed: int) -> None:
         self.reason = (
@@ -96,7 +95,7 @@ class KvAllocationError(AnswerFailed):
 
 
 class KvWaitError(NoPlace):
-    """Others have had the memory for `seconds`, as long as somebody waits for it."""
+    """Other answers kept the memory for `seconds`, the longest wait."""
 
     def __init__(self, needed: int, seconds: float) -> None:
         super().__init__(

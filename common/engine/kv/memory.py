@@ -1,12 +1,12 @@
-"""KV memory of running answers: slots in few large tensors, so that rows of many answers share an attention call.
+"""KV memory of running answers: slots in a few large tensors.
 
-An answer's rows take consecutive slots. Rows of several answers lie side by side, and the keys that a pass reads are
-one view of a chunk's tensor, `[slots, kv_heads, capacity, dim]`: nothing is gathered or copied. A row's tokens fill
-its slot from the start; what lies behind is never attended to and is overwritten by the next pass, so a roll-back is
-an assignment. Of a tree of tokens one path is kept: its keys and values are moved together.
+An answer's rows take consecutive slots, beside other answers' rows. A pass reads keys as one view of a chunk's tensor,
+`[slots, kv_heads, capacity, dim]`, without copying. A row's tokens fill its slot from the start. Later positions are
+never attended to, so a roll-back is an assignment. Of a token tree one path is kept, by moving its keys and values
+together.
 
-What counts against the budget is what the system has given: of a chunk on a CPU the slots that were written to, of one
-elsewhere all of them. Free slots are reused, and given back to the system when others need their bytes.
+The budget counts committed memory: slots written to on a CPU, whole chunks elsewhere. Free slots are reused, and
+returned to the system when others need their bytes.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from common.engine.kv.line import (
 from common.engine.model.errors import ContextError
 
 # --- layout
-# Layout of a model's KV cache: shapes of keys and values, and the states of one document.
+# Shapes of keys and values, and the states of one document.
 
 DocumentStates = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys, values, [kv_heads, tokens, dim]
 
 
 def states_bytes(states: DocumentStates) -> int:
-    """Bytes that a document's keys and values take."""
     return sum(part.numel() * part.itemsize for layer in states for part in layer)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """A layer's KV cache per token: keys `[kv_heads, key_dim]` and values `[kv_heads, value_dim]`. A token attends to
-    the last `window` tokens, itself included, or to all.
+    """A layer's KV cache per token: keys `[kv_heads, key_dim]`, values `[kv_heads, value_dim]`.
+
+    A token attends to the last `window` tokens, itself included, or to all.
     """
 
     kv_heads: int
@@ -60,29 +60,28 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape, type and place of a model's KV cache."""
-
     layers: tuple[LayerShape, ...]
     dtype: torch.dtype
     torch_device: torch.device
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that one token of one row takes in all layers."""
+        """Bytes of one token of one row in all layers."""
         numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
         return numbers * self.dtype.itemsize
 
 
 # --- chunk
-# Slots of KV memory that share tensors, and what the system has given for them.
+# Slots of KV memory that share tensors, and their committed memory.
 #
-# On a CPU, memory is given when a slot is first written to, and what free slots have can be given back; elsewhere a
-# chunk is allocated as a whole.
+# On a CPU the system commits a slot at its first write, and free slots can return their memory. Elsewhere a chunk is
+# allocated as a whole.
 
 
 class SlotChunk:
-    """Slots of one capacity. Keys and values `[slots, kv_heads, capacity, dim]`, a tensor each per layer, once they are
-    allocated. `lazy`: the system gives memory when a slot is first written to.
+    """Slots of one capacity: tensors `[slots, kv_heads, capacity, dim]` per layer, once allocated.
+
+    `lazy`: the system commits memory at the first write to a slot.
     """
 
     __slots__ = ("_layout", "_lazy", "_maps", "_written", "capacity", "free", "keys", "values")
@@ -92,7 +91,7 @@ class SlotChunk:
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
         self.free = [True] * slots
-        self._written = [False] * slots  # since the system has them back
+        self._written = [False] * slots  # since their memory was last returned
         self._maps: list[mmap.mmap] = []
 
     @property
@@ -105,11 +104,11 @@ class SlotChunk:
 
     @property
     def committed(self) -> int:
-        """Slots whose memory the system has given, or has to give to those who took them."""
+        """Slots with committed memory, or taken and about to be written."""
         return sum(self._written) if self._lazy else self.slots
 
     def gap(self, rows: int) -> int | None:
-        """The first of `rows` consecutive free slots, the lowest there are; None without such a gap."""
+        """The first of `rows` consecutive free slots, or None."""
         run = 0
         for slot, free in enumerate(self.free):
             run = run + 1 if free else 0
@@ -118,7 +117,7 @@ class SlotChunk:
         return None
 
     def cost(self, start: int, rows: int) -> int:
-        """Slots by which `committed` grows when `rows` slots from `start` on are taken."""
+        """Growth of `committed` if `rows` slots from `start` on are taken."""
         return self._written[start : start + rows].count(False) if self._lazy else 0
 
     def take(self, start: int, rows: int) -> None:
@@ -129,7 +128,7 @@ class SlotChunk:
         self.free[start : start + rows] = [True] * rows
 
     def widen(self, slots: int) -> None:
-        """Add free slots to a chunk that is not allocated yet."""
+        """The chunk must not be allocated yet."""
         self.free += [True] * slots
         self._written += [False] * slots
 
@@ -138,7 +137,7 @@ class SlotChunk:
         return bool(self.keys)
 
     def allocate(self) -> None:
-        """Make the tensors. Raises `KvAllocationError`; then there are none."""
+        """Makes the tensors. Raises `KvAllocationError` and then has none."""
         if self.allocated:
             return
         layers, slots, capacity = self._layout.layers, self.slots, self.capacity
@@ -146,12 +145,12 @@ class SlotChunk:
         try:
             keys = [self._zeros((slots, each.kv_heads, capacity, each.key_dim), maps) for each in layers]
             values = [self._zeros((slots, each.kv_heads, capacity, each.value_dim), maps) for each in layers]
-        except (OSError, RuntimeError, MemoryError):  # of a mapping, of torch on its device
+        except (OSError, RuntimeError, MemoryError):  # from a mapping, or from torch
             raise KvAllocationError(slots * capacity * self._layout.token_bytes) from None
         self.keys, self.values, self._maps = keys, values, maps
 
     def shed(self) -> None:
-        """Give the memory of free slots back to the system, where that is possible: they read as zeros then."""
+        """Returns the memory of free slots to the system if possible. They then read as zeros."""
         if not self._lazy:
             return
         for (free, written), run in groupby(range(self.slots), lambda slot: (self.free[slot], self._written[slot])):
@@ -162,10 +161,9 @@ class SlotChunk:
                 self._written[slots[0] : slots[-1] + 1] = [False] * len(slots)
 
     def _zeros(self, shape: tuple[int, ...], maps: list[mmap.mmap]) -> torch.Tensor:
-        """Zeros, not empty memory: attention multiplies masked columns by 0, and 0 * NaN is NaN.
+        """Zeros: attention multiplies masked columns by 0, and 0 * NaN is NaN.
 
-        On a CPU, pages of an anonymous mapping take no memory before something is written to them. Allocators give that
-        out again which was freed, and write the zeros.
+        An anonymous mapping takes no memory before the first write. An allocator would write zeros to reused memory.
         """
         dtype = self._layout.dtype
         if not self._lazy:
@@ -176,7 +174,6 @@ class SlotChunk:
 
 
 def _discard(mapping: mmap.mmap, start: int, stop: int) -> None:
-    """Give the whole pages between two bytes of a mapping back to the system."""
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
         mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
@@ -184,19 +181,19 @@ def _discard(mapping: mmap.mmap, start: int, stop: int) -> None:
 
 # --- memory
 
-CHUNK_SLOTS: Final = 64  # slots that share a tensor where memory is given as it is written to
-BLOCK_SLOTS: Final = 16  # and elsewhere at most, unless one answer has more rows;
-SPARE_SHARE: Final = 8  # there, slots that nobody has yet take no more than this part of what is free,
-SPARE_BYTES: Final = 2**28  # nor more than this
-GPU_SHARE: Final = 4  # the part of what a GPU has free beside a model that is left to passes: a quarter
+CHUNK_SLOTS: Final = 64  # slots per tensor with lazy memory
+BLOCK_SLOTS: Final = 16  # most slots otherwise, unless one answer has more rows;
+SPARE_SHARE: Final = 8  # there, spare slots take at most this part of the free memory,
+SPARE_BYTES: Final = 2**28  # and at most this many bytes
+GPU_SHARE: Final = 4  # the part of a GPU's free memory left to passes: a quarter
 SMALLEST_CAPACITY: Final = 64  # tokens
-LONGEST_WAIT: Final = 60.0  # seconds for memory; as long as a request waits for its turn before it is refused
+LONGEST_WAIT: Final = 60.0  # seconds for memory, equal to a request's longest wait in the queue
 
 
 def slot_capacity(tokens: int, max_context: int) -> int:
-    """Tokens of the slot that a row of `tokens` tokens gets: 64, 96, 128, 192, 256, ..., at most `max_context`.
+    """Slot size for `tokens` tokens: 64, 96, 128, 192, ..., at most `max_context`.
 
-    Few sizes, so that rows of different answers lie in the same chunk.
+    Few sizes, so that rows of different answers share a chunk.
     """
     capacity = SMALLEST_CAPACITY
     while capacity < tokens:
@@ -206,14 +203,15 @@ def slot_capacity(tokens: int, max_context: int) -> int:
 
 
 def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
-    """The limit `kv_bytes` of a model that is loaded: on a GPU no more than it can give to this process, so that
-    answers wait for each other rather than fail.
+    """Reduces `kv_bytes` on a GPU to the memory available to this process.
+
+    So answers wait for each other instead of failing.
     """
     if place.type != "cuda":
         return kv_bytes
     torch.cuda.empty_cache()  # of what has been computed so far
     free, whole = torch.cuda.mem_get_info(place)
-    # It takes no device without an index; None is the current one, as such a device is.
+    # `place.index` None is the current device.
     share = torch.cuda.get_per_process_memory_fraction(place.index)
     own = int(whole * share) - torch.cuda.memory_reserved(place)
     most = max(1, min(free, own) * (GPU_SHARE - 1) // GPU_SHARE)
@@ -221,8 +219,9 @@ def limit_on(place: torch.device, kv_bytes: int | None) -> int | None:
 
 
 class Rows:
-    """One answer's rows, one per document: `[document][query][answer so far]`. They get the same tokens after their
-    documents and move together; row r holds `starts[r] + fed` tokens.
+    """One answer's rows, one per document: `[document][query][answer so far]`.
+
+    All get the same tokens after their documents. Row r has `starts[r] + fed` tokens.
     """
 
     __slots__ = ("chunk", "fed", "query", "start", "starts")
@@ -231,27 +230,26 @@ class Rows:
         self.chunk = chunk
         self.start = start  # first slot
         self.starts = [0] * rows  # tokens of the document, per row
-        self.fed = 0  # tokens that every row got after its document
-        self.query = 0  # how many of them are the query
+        self.fed = 0  # tokens after each document
+        self.query = 0  # of them, the query
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(self.starts)
 
     @property
     def answer(self) -> int:
-        """Answer tokens whose keys and values are here; negative while the query is being read."""
+        """Answer tokens with keys and values; negative while the query is being read."""
         return self.fed - self.query
 
     @property
     def context(self) -> int:
-        """Tokens in the longest row."""
         return max(self.starts) + self.fed
 
     @torch.inference_mode()
     def fill(self, row: int, states: DocumentStates, behind: int = 0) -> None:
-        """Copy a document's keys and values, `[kv_heads, tokens, dim]` per layer, to a row, whose document part ends
-        with them: `behind` its first tokens.
+        """Copies a document's states, `[kv_heads, tokens, dim]` per layer, into a row.
+
+        They follow the first `behind` tokens and end the document part.
         """
         slot, stop = self.start + row, behind + states[0][0].shape[1]
         for layer, (key, value) in enumerate(states):
@@ -260,12 +258,12 @@ class Rows:
         self.starts[row] = stop
 
     def alone(self, row: int) -> Rows:
-        """One row by itself, to read its document into; `starts[row]` is to be set when it is read."""
+        """One row by itself, for reading its document. The caller sets `starts[row]` afterwards."""
         return Rows(self.chunk, self.start + row, 1)
 
     @torch.inference_mode()
     def states(self, row: int) -> DocumentStates:
-        """A copy of what a row holds, `[kv_heads, tokens, dim]` per layer."""
+        """A copy of a row's states, `[kv_heads, tokens, dim]` per layer."""
         slot, tokens = self.start + row, self.starts[row] + self.fed
         return tuple(
             (keys[slot, :, :tokens].clone(), values[slot, :, :tokens].clone())
@@ -273,17 +271,17 @@ class Rows:
         )
 
     def crop(self, answer: int) -> None:
-        """Roll back to `answer` answer tokens. O(1): nothing is moved or cleared."""
+        """Rolls back to `answer` answer tokens in O(1)."""
         if not 0 <= answer <= self.answer:
             raise ValueError(f"can't crop to {answer} answer tokens, there are {self.answer}")
         self.fed = self.query + answer
 
     @torch.inference_mode()
     def keep(self, fed: int, path: Sequence[int]) -> None:
-        """Of a tree that was read when every row had got `fed` tokens, keep the tokens at the places `path` and drop
-        the rest. Keys know their positions, so those of a path from the root may move together: O(path).
+        """Keeps the nodes `path` of a tree read after `fed` tokens; drops the others.
 
-        Raises `ValueError` for places that are not there or don't increase.
+        Keys include their positions, so a path from the root can move together: O(path). Raises `ValueError` for
+        missing or unordered nodes.
         """
         nodes = self.fed - fed
         if fed < 0 or any(not before < place < nodes for before, place in pairwise((-1, *path))):
@@ -298,7 +296,6 @@ class Rows:
         self.fed = fed + len(path)
 
     def check_room(self, tokens: int) -> None:
-        """Raise `ContextError` unless `tokens` more fit into every row."""
         needed = self.context + tokens
         if needed > self.chunk.capacity:
             raise ContextError(
@@ -310,8 +307,6 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Rows that are needed of one memory, with room for `tokens` tokens each."""
-
     memory: KvMemory
     rows: int
     tokens: int
@@ -322,19 +317,20 @@ class Need:
 
 
 class KvMemory:
-    """All rows of a model's answers, within `limit_bytes` (None: unlimited). Rows may be placed and given back from any
-    thread; the thread that owns the decoder fills them.
+    """All rows of a model's answers, within `limit_bytes` (None: unlimited).
+
+    Any thread may place and give back rows. The thread that owns the decoder fills them.
     """
 
     def __init__(
         self, layout: Layout, max_context: int, limit_bytes: int | None = None, lazy: bool | None = None
     ) -> None:
-        """`lazy`: the system gives memory when it is first written to; None: as it is on the layout's device."""
+        """`lazy`: the system commits memory at the first write. None: true on a CPU."""
         if limit_bytes is not None and limit_bytes < 1:
             raise ValueError(f"kv_bytes must be positive, not {limit_bytes}")
         self.layout = layout
         self.limit_bytes = limit_bytes
-        self.patience = LONGEST_WAIT  # seconds that somebody stands in line
+        self.patience = LONGEST_WAIT  # longest wait of a claim, in seconds
         self.line: deque[QueuedClaim] = deque()
         self._max_context = max_context
         self._lazy = torch.device(layout.torch_device).type == "cpu" if lazy is None else lazy
@@ -343,21 +339,20 @@ class KvMemory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the slots that are taken."""
         return self._used
 
     @property
     def committed_bytes(self) -> int:
-        """Bytes that the system has given, those of free slots included; never more than the limit."""
+        """Includes free slots; never more than the limit."""
         return sum(self._bytes(chunk.committed, chunk.capacity) for chunk in self._chunks)
 
     def needed_bytes(self, rows: int, tokens: int) -> int:
-        """Bytes that `rows` rows of up to `tokens` tokens take."""
         return self._bytes(rows, slot_capacity(tokens, self._max_context))
 
     def take(self, rows: int, tokens: int) -> Rows:
-        """Empty rows with room for `tokens` tokens each, now, before all who are in line. Raises `KvMemoryFullError`,
-        `KvAllocationError`.
+        """Takes empty rows at once, ahead of the line.
+
+        Raises `KvMemoryFullError`, `KvAllocationError`.
         """
         need = Need(self, rows, tokens)
         with ACCOUNTS:
@@ -373,19 +368,20 @@ class KvMemory:
         return placed[0]
 
     def allocate(self, rows: Rows) -> None:
-        """Make rows that were placed usable, on the thread that owns the decoder. Raises `KvAllocationError`: they are
-        to be given back then.
+        """Allocates placed rows, on the decoder's thread.
+
+        Raises `KvAllocationError`; the caller must then give the rows back.
         """
         with torch.inference_mode():
             with suppress(KvAllocationError):
                 rows.chunk.allocate()
                 return
             with ACCOUNTS:
-                self._shed()  # what nobody uses may be what the machine lacks
+                self._shed()  # the machine may lack exactly this memory
             rows.chunk.allocate()
 
     def give_back(self, rows: Rows) -> None:
-        """Free the slots of `rows`, which are not to be used any more, and serve those who wait for them."""
+        """Frees `rows` for waiting claims. They must not be used afterwards."""
         with ACCOUNTS:
             self.free([rows])
             served = grant_claims({self})
@@ -395,13 +391,13 @@ class KvMemory:
     # --- under the lock
 
     def place(self, needs: Sequence[Need]) -> list[Rows] | None:
-        """Slots for all `needs`, or for none of them. The caller holds `ACCOUNTS`."""
+        """Returns slots for all `needs`, or None. The caller holds `ACCOUNTS`."""
         if self.limit_bytes is not None and self._used + sum(need.bytes for need in needs) > self.limit_bytes:
             return None
         before = set(self._chunks)
         placed = self._placed(needs)
         if placed is None:
-            # Free slots may be of other sizes. Without them, an empty memory holds whatever the limit allows.
+            # Free slots may be of other sizes. Without them, an empty memory fits anything within the limit.
             self._shed()
             placed = self._placed(needs)
         if not self._lazy:
@@ -410,12 +406,12 @@ class KvMemory:
         return placed
 
     def free(self, placed: Sequence[Rows]) -> None:
-        """Free slots. The caller holds `ACCOUNTS`."""
+        """The caller holds `ACCOUNTS`."""
         for rows in placed:
             chunk = rows.chunk
             chunk.give_back(rows.start, len(rows))
             self._used -= self._bytes(len(rows), chunk.capacity)
-            # One empty chunk of a size is kept for the next answer.
+            # One empty chunk of each size is kept for the next answer.
             alike = (other for other in self._chunks if other is not chunk and other.capacity == chunk.capacity)
             if chunk.empty and (not chunk.allocated or any(other.empty for other in alike)):
                 self._chunks.remove(chunk)
@@ -452,13 +448,12 @@ class KvMemory:
         return self.limit_bytes is None or self.committed_bytes + more <= self.limit_bytes
 
     def _shed(self) -> None:
-        """Give the system back what nobody uses."""
         self._chunks = [chunk for chunk in self._chunks if not chunk.empty]
         for chunk in self._chunks:
             chunk.shed()
 
     def _widen(self, chunk: SlotChunk) -> None:
-        """Let a new chunk have slots for rows of other answers, as far as they don't take others' memory."""
+        """Adds slots for other answers, from a small part of the free memory."""
         spare = SPARE_BYTES
         if self.limit_bytes is not None:
             spare = min(spare, (self.limit_bytes - self.committed_bytes) // SPARE_SHARE)
@@ -469,24 +464,27 @@ class KvMemory:
 
 
 # --- claims
-# A claim of the KV memory that an answer's jobs need, of all models: made at once, met at once or not at all.
+# A claim of all KV memory that an answer's jobs need, of all models: granted as a whole or not at all.
 #
-# Claims that wait stand in line before each memory that they need, in one order for all memories, and hold nothing. The
-# first of all is first in each of its lines, so it waits for none but those who have what they need: there is no cycle.
-# And no claim goes before one that came earlier, so that a large one gets its turn.
+# A waiting claim has no memory and stands in line for each, in one global order. The oldest is first in all of its
+# lines and waits only for granted claims, so there is no deadlock. No claim overtakes an older one, so a large claim
+# gets its turn.
 
 Wake = Callable[[], None]
 
 
 class Claim:
-    """All that an answer needs; `parts` are its jobs', in the order of the needs. From any thread."""
+    """The memory of one answer. From any thread.
+
+    `parts` are in the order of the needs.
+    """
 
     def __init__(self, needs: Sequence[Need]) -> None:
-        """Stand in line, or have it already. Raises `KvTooLargeError` for what will never be there."""
+        """Joins the lines, or is granted at once. Raises `KvTooLargeError` if the limit is too small."""
         self.memories = frozenset(need.memory for need in needs)
         self.parts = [Reservation(self, need) for need in needs]
         self.began = time.monotonic()
-        self.ended: float | None = None  # when the memory was there
+        self.ended: float | None = None  # when it was granted
         for memory in self.memories:
             needed = sum(need.bytes for need in needs if need.memory is memory)
             if memory.limit_bytes is not None and needed > memory.limit_bytes:
@@ -500,15 +498,14 @@ class Claim:
 
     @property
     def waited(self) -> float:
-        """Seconds in line, so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     def withdraw(self) -> None:
-        """Want nothing that no job has taken yet."""
+        """Gives up every part not taken by a job."""
         for part in self.parts:
             part.drop()
 
-    # --- from the lines; see `QueuedClaim`
+    # --- called by the lines; see `QueuedClaim`
 
     def place(self) -> bool:
         wanted = [part for part in self.parts if not part.left]
@@ -534,7 +531,7 @@ class Claim:
 
 
 class Reservation:
-    """One job's part of a claim. Its rows are taken on the thread that owns the memory's decoder."""
+    """One job's part of a claim, taken on the decoder's thread."""
 
     __slots__ = ("_claim", "_taken", "left", "need", "placed", "wake")
 
@@ -548,13 +545,13 @@ class Reservation:
 
     @property
     def waited(self) -> float:
-        """Seconds that the claim has stood in line."""
         return self._claim.waited
 
     def rows(self, wake: Wake) -> Rows | None:
-        """The rows, empty; None while the claim stands in line: `wake` is called, from any thread, when that is over.
+        """Returns the empty rows, or None while the claim waits.
 
-        Raises `KvWaitError` after too long a wait, `KvAllocationError`.
+        Any thread calls `wake` when the wait is over. Raises `KvWaitError` after too long a wait, and
+        `KvAllocationError`.
         """
         with ACCOUNTS:
             if self.left:
@@ -569,11 +566,11 @@ class Reservation:
         return self.placed
 
     def leave(self) -> None:
-        """Give back what there is, which is not to be used any more, or leave the line."""
+        """Gives the rows back, or leaves the line. They must not be used afterwards."""
         self._end(even_if_taken=True)
 
     def drop(self) -> None:
-        """The same, but what a job has taken is its own to give back."""
+        """Leaves the line, or gives back rows not taken by a job."""
         self._end(even_if_taken=False)
 
     def _end(self, even_if_taken: bool) -> None:

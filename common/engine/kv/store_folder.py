@@ -1,4 +1,4 @@
-"""The folder of a document store: who may look into it, and who may change it now. Needs no torch."""
+"""The folder of a document store: its files, notes and lock. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import filelock
 
 SUFFIX = ".safetensors"
-LAST_WRITER = "last-writer"  # who changed the folder last: if that was I, I know its size
-GENERATION = "generation"  # another one after every `clear_store`
+LAST_WRITER = "last-writer"  # the last process to change the folder; it has the folder's size
+GENERATION = "generation"  # changes with every `clear_store`
 
 _LOCK = "writer.lock"
-_UNFINISHED = "unfinished"  # a folder; what lies there while nobody holds the lock was left by a crash
-_POLL = 0.005  # seconds; a small document is written in less
+_UNFINISHED = "unfinished"  # a folder; without a lock its files are from a crash
+_POLL = 0.005  # seconds; writing a small document takes less
 _PATIENCE = 30.0  # seconds for the lock; a writer holds it for one document
 
 
 def clear_store(folder: Path) -> int:
-    """Remove all documents from the store in `folder`, and what is being computed for it now; the number of files.
+    """Removes all documents, including those being computed. Returns the number of files.
 
     Raises `OSError`.
     """
@@ -39,7 +39,10 @@ def clear_store(folder: Path) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[Path]:
-    """Lock `folder` against other writers; gives the name of a folder for unfinished files. Raises `OSError`."""
+    """Locks `folder` against other writers. Yields a folder for unfinished files.
+
+    Raises `OSError`.
+    """
     unfinished = folder / _UNFINISHED
     lock = filelock.FileLock(folder / _LOCK, timeout=_PATIENCE, mode=0o600)
     with lock.acquire(poll_interval=_POLL):
@@ -52,7 +55,7 @@ def locked(folder: Path) -> Iterator[Path]:
 
 
 def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Last use in nanoseconds, size in bytes and path of every document's file."""
+    """Yields last use in nanoseconds, size in bytes and path of every document."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(SUFFIX):
@@ -62,13 +65,13 @@ def list_stored_files(folder: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Replace a small file that says something to other processes. Raises `OSError`."""
+    """Replaces a file for other processes. Raises `OSError`."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
         file.write(text)
 
 
 def read_note(path: Path) -> str:
-    """Content of a note; empty where there is none."""
+    """Returns an empty text without a note."""
     try:
         return path.read_text("ascii")
     except (OSError, UnicodeDecodeError):

@@ -1,1 +1,1 @@
-"""Loading models and tokenizers, the slab KV cache and the pre-emptible decode step."""
+"""Models and tokenizers: loading, checks, passes and the decoder."""

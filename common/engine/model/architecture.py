@@ -1,4 +1,4 @@
-"""Checks of a model's configuration before anything is loaded: only decoders with attention can be served."""
+"""Checks a model's configuration before loading: only decoders with attention are supported."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from common.engine.model.errors import ModelError
 from common.engine.model.quiet import quiet_loading
 
-_GENERATIVE = ("ForCausalLM", "LMHeadModel")  # how the classes' names end
+_GENERATIVE = ("ForCausalLM", "LMHeadModel")  # endings of class names
 
-# Layers by the cache that Transformers would make for them. A dummy's keys are another layer's.
+# Layers by the cache that Transformers would make for them. A dummy uses another layer's keys.
 _SERVED_LAYERS = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"})  # in `transformers.cache_utils`
 _REASONS = {  # by a part of the name
     "Linear": "it has layers with a state (state space, convolution or linear attention), which can't be rolled back",
@@ -26,8 +26,9 @@ _REASONS = {  # by a part of the name
 
 
 def check_architecture(name: str, config: PreTrainedConfig) -> None:
-    """Raise `ModelError` unless `config`, of the model `name`, describes a decoder with attention in every layer, whose
-    numbers are stored in a way that can be read here.
+    """Raises `ModelError` unless `config` is a decoder with attention in every layer.
+
+    Its weights must also be stored in a readable form.
     """
     known, what = config.architectures or [], class_of(config)
     if config.is_encoder_decoder:
@@ -38,7 +39,7 @@ def check_architecture(name: str, config: PreTrainedConfig) -> None:
         raise ModelError(f"{name}: {what} is not a decoder-only language model (a class named ...ForCausalLM)")
     try:
         layers = DynamicCache(config=config).layers
-    except Exception as error:  # what a wrong value in a configuration makes of it has no limit
+    except Exception as error:  # wrong values in a configuration raise any error
         told = " ".join(str(error).split())
         raise ModelError(f"{name}: {what} describes no attention layers ({told})") from error
     for kind in sorted({type(layer).__name__ for layer in layers} - _SERVED_LAYERS):
@@ -57,10 +58,10 @@ def _check_quantisation(name: str, config: PreTrainedConfig) -> None:
         return
     try:
         with quiet_loading():
-            # What Transformers asks before it reads weights: whether it knows the method, and has what that needs.
+            # Transformers' own checks before it reads weights: a known method, and its requirements.
             quantiser = AutoHfQuantizer.from_config(copy.deepcopy(described), pre_quantized=True)
             quantiser.validate_environment(device_map=None, weights_only=True)
-    except Exception as error:  # settings of many methods, whose values may be anything
+    except Exception as error:  # settings of many methods, with any values
         method = described.get("quant_method") if isinstance(described, dict) else None
         raise ModelError(
             f"{name}: its weights are quantised as {method or 'nobody says'}, which is not read here: take the plain"
@@ -69,9 +70,10 @@ def _check_quantisation(name: str, config: PreTrainedConfig) -> None:
 
 
 def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:
-    """Raise `ModelError` if one of the stored `tensors` belongs, by its name, to a part of the model that has weights
-    but no place for this one: a bias that the configuration does not mention, or scales of numbers that are stored in
-    another way. Tensors of parts that the model does not have are left out, as by Transformers.
+    """Raises `ModelError` if a module with weights lacks a stored tensor's parameter.
+
+    Examples are a bias that the configuration lacks, or scales of quantised numbers. As in Transformers, tensors of
+    missing modules are ignored.
     """
     places = {part: _own_tensors(module) for part, module in model.named_modules()}
     lost = sorted(
@@ -88,32 +90,30 @@ def check_places(name: str, model: nn.Module, tensors: Iterable[str]) -> None:
 
 
 def _own_tensors(module: nn.Module) -> set[str]:
-    """Names of a module's weights and buffers; none where it has no weights of its own."""
     weights = {name for name, _ in module.named_parameters(recurse=False)}
     return weights | {name for name, _ in module.named_buffers(recurse=False)} if weights else set()
 
 
 def class_of(config: PreTrainedConfig) -> str:
-    """The class of model that `config` describes, as far as it says."""
     return ", ".join(config.architectures or []) or str(config.model_type)
 
 
 def _is_encoder(config: PreTrainedConfig) -> bool:
-    """Whether it is one of those that are decoders only if they are told to be, and isn't told."""
+    """Some classes are decoders only if `is_decoder` says so."""
     return getattr(config, "is_decoder", None) is False and config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def shortest_window(config: PreTrainedConfig) -> int:
-    """The shortest window, in tokens, that `config` declares for any layer; 0 without one."""
+    """The shortest declared window in tokens, or 0."""
     layers = DynamicCache(config=config).layers
     return min((layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)), default=0)
 
 
 def max_context(name: str, config: PreTrainedConfig) -> int:
-    """Tokens of a row. Raises `ModelError` where the configuration doesn't say.
+    """Most tokens of a row. Raises `ModelError` if the configuration lacks it.
 
-    LongRoPE rotates all positions otherwise as soon as a row passes the length that it was trained with at first. Keys
-    that are kept would then be wrong, so rows end there.
+    LongRoPE changes all rotations when a row passes its original training length. Kept keys would then be wrong, so
+    rows end there.
     """
     text = config.get_text_config()
     maximum = getattr(text, "max_position_embeddings", None)

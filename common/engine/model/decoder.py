@@ -1,4 +1,4 @@
-"""The model: passes over packed tokens, and the rows `[document][query][answer so far]` that they read and extend."""
+"""The model: passes over packed tokens and the rows `[document][query][answer so far]`."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ from common.process.machine import give_back_memory, memory
 from proto.messages import Exactness
 
 # --- source
-# Origin of computed numbers: needed where they outlive the process that computed them.
+# Origin of computed numbers that outlive their process.
 
-_PASSES = 5  # which of the ways to compute that there were
+_PASSES = 5  # version of the computation
 
 
 def numbers_source(model: PreTrainedModel, identity: str) -> str:
-    """Names the very bits that `model` (its `identity` is a sample only) computes in this process, as far as is known.
+    """Names the exact bits of `model` in this process, as far as known.
 
-    Every weight enters, and what orders the summations: hardware, versions of the libraries, threads. Reads all
-    weights once, several GB per second.
+    Includes all weights (`identity` is a sample), and whatever orders the sums: hardware, library versions, threads.
+    Reads several GB per second.
     """
     place = next(weight.device for weight in model.parameters() if not weight.is_meta)
     digest = hashlib.sha256(f"{identity} {_PASSES}".encode())
     for name, weight in sorted(model.state_dict().items()):
-        if weight.is_meta:  # its numbers are codes, which are beside it
+        if weight.is_meta:  # its numbers are codes, in their own buffers
             continue
         flat = weight.detach().contiguous().reshape(-1).view(torch.uint8)
         digest.update(f"{name} {zlib.crc32(flat.cpu().numpy().data):08x}\n".encode())
@@ -79,9 +79,8 @@ DOCUMENT_CACHE_BYTES = 512 * 2**20
 class Decoder:
     """A decoder-only Transformers model over KV memory.
 
-    One thread owns a decoder: it alone takes rows, feeds and crops them. Passes are pre-empted by `interrupt`, which is
-    polled before every decoder layer, so it may read what another thread sets. (On a GPU the layers are only
-    enqueued at that moment; what is saved is what was not enqueued yet.)
+    One thread owns a decoder and alone takes, feeds and crops rows. `interrupt` is polled before every layer, and may
+    read another thread's flag. On a GPU it only saves layers that are not enqueued yet.
     """
 
     def __init__(
@@ -92,14 +91,14 @@ class Decoder:
         kv_bytes: int | None = None,
         proofs: Path | None = None,
     ) -> None:
-        """Take over a loaded model. Raises `ModelError` if packed passes change what it computes.
+        """Takes over a loaded model. Raises `ModelError` if packed passes change its results.
 
-        What was proven of this model on this machine is read from the folder `proofs`, and kept there.
+        `proofs` is a folder.
         """
         self._model = loaded.model
         self._cache_keyword = cache_keyword(loaded.model)
         self.architecture = type(loaded.model).__name__
-        # The check's documents are not the user's: they are neither kept nor counted.
+        # The check's documents are neither cached nor counted.
         self._documents, self._source = DocumentCache(0), ""
         self.tokenizer = loaded.tokenizer
         self.torch_device = loaded.torch_device
@@ -120,7 +119,7 @@ class Decoder:
         if self.torch_device.type == "cpu" and self.dtype == torch.bfloat16:
             blocks, self._attention = row_blocks(), OrderedAttention(torch.get_num_threads())
             order_products(loaded.model, blocks, pack=loaded.streamed is None and can_pack())
-            # Products with codes need no blocks, and plain layers among them make their own.
+            # Products with codes need no blocks, and plain layers make their own.
             self._blocks = ANY_ROWS if loaded.coded and all_in_layers(loaded.model) else blocks
             if ShortPass.serves(loaded, self.layout):
                 self._short = ShortPass(loaded, self.layout)
@@ -134,7 +133,7 @@ class Decoder:
             if kept is not None:
                 kept.save(proof)
         self.exactness: Exactness = proof.exactness
-        self.rotation = rotation_of(loaded, proof.turns)  # None: no document can be moved in its row
+        self.rotation = rotation_of(loaded, proof.turns)  # None: documents can't be moved in their rows
         self.memory = KvMemory(self.layout, self.max_context, limit_on(self.torch_device, kv_bytes))
         self._source = source
         store = None if stored is None else DocumentStore(stored, source, self.layout)
@@ -156,17 +155,21 @@ class Decoder:
         proofs: Path | None = None,
         weights: WeightsName = "stored",
     ) -> Decoder:
-        """Load a local folder or Hub id; `tokenizer` is another folder or id, where it isn't the model's own.
+        """Loads a local folder or Hub id; `tokenizer` is another folder or id.
 
-        `document_cache_bytes` of documents' keys and values stay in memory, and those of `document_store` on disk.
-        Running answers have `kv_bytes` for theirs, unlimited with None. With `streaming` these and weights share a
-        budget: the leading layers that fit stay, the others are read in every pass. That needs a CPU and `kv_bytes`.
-        `weights` are as the files have them, or rounded to eight or four bits.
+        `document_cache_bytes` limits documents' states in memory, `document_store` those on disk, `kv_bytes` those of
+        running answers (None: unlimited). With `streaming`, states in memory and weights share a budget, and every pass
+        reads the layers beyond it. That needs a CPU and `kv_bytes`. `weights` stay as stored, or are rounded to eight
+        or four bits.
 
-        Only safetensors are read and no code is run that a checkpoint brings. `threads` sets PyTorch's
-        threads for the whole process. Raises `ModelError` when the model is missing, not decoder-only, has
-        layers without attention or with one that packed passes don't know, has no safetensors or incomplete ones,
-        doesn't fit the tokenizer, or can't be streamed within its budget.
+        Reads only safetensors and runs no code of a checkpoint. `threads` is for the whole process. Raises `ModelError`
+        for a model that
+
+        * is missing or not decoder-only,
+        * has layers without attention, or with an unsupported one,
+        * has no or incomplete safetensors,
+        * doesn't fit the tokenizer, or
+        * can't be streamed within its budget.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -188,11 +191,10 @@ class Decoder:
 
     @property
     def document_cache(self) -> DocumentCache:
-        """The documents' keys and values kept between requests, with its counters."""
         return self._documents
 
     def close(self) -> None:
-        """Write the documents that wait for the disk, and end the threads that write, read and compute."""
+        """Writes waiting documents and ends all threads."""
         self._documents.close()
         if self._attention is not None:
             self._attention.close()
@@ -201,17 +203,14 @@ class Decoder:
 
     @property
     def threads(self) -> int:
-        """Of its passes, on a CPU."""
         return torch.get_num_threads()
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type the model computes in."""
         return self.layout.dtype
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of keys and values per token and row."""
         return self.layout.token_bytes
 
     # --- passes
@@ -220,15 +219,14 @@ class Decoder:
     def forward(
         self, feeds: Sequence[Feed], interrupt: Interrupt | None = None, waiting: Waiting | None = None
     ) -> Tensor:
-        """One pass over all of `feeds`, each of other rows, or of other places in them, as a document and what follows
-        it; the rows then hold their tokens, too.
+        """Runs one pass over `feeds` and extends their rows.
 
-        Gives the logits that the feeds ask for, feed by feed, within a feed row by row, within a row in the order of
-        the tokens: float32 `[logits, vocabulary]`. Raises `Preempted` if `interrupt()` was true, `ContextError` for
-        more tokens than a row has room for, `ValueError` for ids that don't exist; then no rows have moved.
+        Each feed has its own rows or positions. Returns float32 `[logits, vocabulary]` in order of feeds, rows and
+        tokens. Raises `Preempted` if `interrupt()` was true, `ContextError` for too many tokens, `ValueError` for
+        unknown ids. Then no rows have changed.
 
-        While a streamed layer is not there yet, `waiting` is called, on this thread, until it returns False: it does
-        something useful for a moment, such as a step of another decoder. Raises `ModelError` if a layer can't be read.
+        While a streamed layer loads, calls `waiting` on this thread until it returns False, for useful work such as
+        another decoder's step. Raises `ModelError` if a layer can't be read.
         """
         if not feeds:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
@@ -248,7 +246,7 @@ class Decoder:
         return logits[: packed.logits, : self.vocabulary].float()
 
     def check_feed(self, feed: Feed) -> None:
-        """Raise what `forward` would raise for `feed` alone."""
+        """Raises the errors of `forward` for `feed` alone."""
         if not feed.tokens or not 0 <= feed.logits <= len(feed.tokens):
             raise ValueError("a pass needs at least one token of each feed, and as many as logits are asked for")
         self.check_ids(feed.tokens)
@@ -257,9 +255,9 @@ class Decoder:
 
     @torch.inference_mode()
     def fresh_logits(self, tokens: Sequence[int]) -> Tensor:
-        """Logits after `tokens` from a pass without a cache, float32 `[vocabulary]`: what to compare with.
+        """Reference logits after `tokens` from a pass without a cache, float32 `[vocabulary]`.
 
-        Attention and masks are those that Transformers writes out for the class.
+        Uses the class's own attention and masks in Transformers.
         """
         ids = torch.tensor([list(tokens)], device=self.torch_device)
         with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
@@ -267,7 +265,7 @@ class Decoder:
         return logits[0, -1, : self.vocabulary].float()
 
     def _plain(self, tokens: Tensor, cache: Cache, positions: Tensor) -> None:
-        """A pass as Transformers writes it out, over tokens `[1, n]` at positions `[1, n]`."""
+        """A pass with the class's own attention, over tokens and positions `[1, n]`."""
         with attention_of(self._model, PLAIN_ATTENTION), self._gate.passing():
             self._run(tokens, cache, positions, torch.zeros(1, dtype=torch.int64, device=self.torch_device))
 
@@ -292,11 +290,10 @@ class Decoder:
         interrupt: Interrupt | None = None,
         given: Mapping[int, DocumentStates] | None = None,
     ) -> tuple[Rows, Tensor]:
-        """Start an answer: one row `[document][query]` per document, with room for `reserve` answer tokens.
+        """Starts an answer: one row `[document][query]` per document, with `reserve` tokens of room.
 
-        Gives the rows and the logits at the last query token, float32 `[docs, vocabulary]`. Documents seen
-        before come from the document cache, with the same numbers; the states `given` for rows are used and
-        not kept. Raises as `take_rows` and `forward` do.
+        Returns the rows and float32 logits `[docs, vocabulary]` at the last query token. Cached documents have the same
+        numbers. The states `given` for rows are not cached. Raises as `take_rows` and `forward` do.
         """
         rows = self.take_rows(documents, query, reserve)
         try:
@@ -310,17 +307,17 @@ class Decoder:
             raise
 
     def step(self, rows: Rows, tokens: Sequence[int], interrupt: Interrupt | None = None) -> Tensor:
-        """Feed answer tokens to every row; logits at the last one, float32 `[docs, vocabulary]`. See `forward`."""
+        """Feeds answer tokens to every row. Returns logits at the last one, float32 `[docs, vocabulary]`."""
         self._documents.release()
         return self.forward([Feed(rows, tokens)], interrupt)
 
     # --- rows and documents
 
     def take_rows(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Rows:
-        """Empty rows for `documents`, each with room for itself, `query` and `reserve` answer tokens.
+        """Takes empty rows for `documents` with `query` and `reserve` answer tokens.
 
-        Raises `ContextError` if the longest row exceeds `max_context`, `KvMemoryFullError` when there is no memory now,
-        `ValueError` for no documents, no query or ids that don't exist.
+        Raises `ContextError` beyond `max_context`, `KvMemoryFullError` without free memory, `ValueError` for missing
+        documents or query and for unknown ids.
         """
         need = self.need(documents, query, reserve)
         rows = self.memory.take(need.rows, need.tokens)
@@ -328,15 +325,15 @@ class Decoder:
         return rows
 
     def need(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> Need:
-        """Memory that `take_rows` takes. Raises `ContextError` and `ValueError` as it does. From any thread."""
+        """Memory for `take_rows`. Raises `ContextError` and `ValueError` as it does. From any thread."""
         return Need(self.memory, len(documents), self._check_open(documents, query, reserve) + len(query) + reserve)
 
     @torch.inference_mode()
     def prefill(self, document: Sequence[int]) -> bool:
-        """Compute a document's keys and values ahead of its first use and put them on disk; False if they were there.
+        """Computes a document's states and writes them to disk. Returns False if known.
 
-        Whether they could be written is in `document_cache.counters`. Raises `ContextError` if it is longer than the
-        context, `ValueError` for no tokens or ids that don't exist.
+        `document_cache.counters` shows failed writes. Raises `ContextError` for too many tokens, `ValueError` for none
+        or unknown ids.
         """
         self._check_open([document], document[:1], 0)
         known = self.known_document(document) is not None
@@ -347,17 +344,17 @@ class Decoder:
 
     @torch.inference_mode()
     def document_states(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
-        """Keys and values of a document's tokens, which are not to be written to. Raises `Preempted`."""
+        """A document's keys and values, read-only. Raises `Preempted`."""
         states = self.known_document(document)
         return self._compute_document(document, interrupt) if states is None else states
 
     def known_document(self, document: Sequence[int]) -> DocumentStates | None:
-        """Keys and values of a document that was computed before, not to be written to."""
+        """Keys and values of a known document, read-only, or None."""
         return self._documents.get(DocumentCache.key(self._source, document))
 
     @torch.inference_mode()
     def keep_document(self, document: Sequence[int], states: DocumentStates) -> None:
-        """Remember the keys and values of a document that was computed; they are not to be changed afterwards."""
+        """Caches a document's states. They must not change afterwards."""
         self._documents.put(DocumentCache.key(self._source, document), states)
 
     def _compute_document(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
@@ -371,21 +368,18 @@ class Decoder:
         return states
 
     def moved(self, states: DocumentStates, by: int) -> DocumentStates:
-        """A document's keys and values as if it stood `by` tokens further on. Raises `ValueError` where the model's
-        positions can't be moved: it has no `rotation`.
-        """
+        """A document's states moved `by` tokens on. Raises `ValueError` without a `rotation`."""
         if self.rotation is None:
             raise ValueError(f"documents of a {self.architecture} can't be moved to another place")
         return self.rotation.moved(states, by)
 
     def check_ids(self, tokens: Sequence[int]) -> None:
-        """Raise `ValueError` for ids that the vocabulary doesn't have."""
         for token in tokens:
             if not 0 <= token < self.vocabulary:
                 raise ValueError(f"token id {token} is not in the vocabulary of {self.vocabulary}")
 
     def _check_open(self, documents: Sequence[Sequence[int]], query: Sequence[int], reserve: int) -> int:
-        """The length of the longest document."""
+        """Returns the length of the longest document."""
         if not documents or not query:
             raise ValueError("an answer needs at least one document (it may be empty) and a query")
         if reserve < 0:
@@ -406,25 +400,22 @@ class Decoder:
 
 
 def cache_keyword(model: PreTrainedModel) -> str:
-    """The keyword by which the model's class takes a cache: Transformers changed it in 5.24."""
+    """The class's keyword for a cache; Transformers 5.24 changed it."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 # --- configured
-# The decoder that a role's settings describe.
 
 log = logging.getLogger(__name__)
 
 
 def kv_limit(kv_bytes: int | None) -> int:
-    """Bytes of keys and values of a model's running answers: `kv_bytes`, or else a share of all memory here."""
+    """Bytes for running answers' states: `kv_bytes`, or a share of all memory."""
     return kv_bytes or memory().total // KV_SHARE
 
 
 def threads_of(shares_machine: bool) -> int:
-    """Threads of a daemon whose settings name no number: those that torch finds, or half of them where another daemon
-    computes on the same machine.
-    """
+    """Default threads of a daemon; half of torch's on a shared machine."""
     return max(1, _found_threads() // 2) if shares_machine else _found_threads()
 
 
@@ -434,9 +425,9 @@ def _found_threads() -> int:
 
 
 def model_place(model: str, models: Path, startup: Startup | None = None, converted: bool = False) -> str:
-    """Folder or Hub id of a model, which may be named as in `models`, where a GGUF file is imported to.
+    """Folder or Hub id of a model, possibly named in `models`.
 
-    With `converted` the folder holds plain weights. Raises `ModelError`.
+    Imports a GGUF file. With `converted` the folder has plain weights. Raises `ModelError`.
     """
     if (folder := place_of(model, models)) is not None:
         source = source_of(folder) if converted else None
@@ -445,7 +436,7 @@ def model_place(model: str, models: Path, startup: Startup | None = None, conver
 
 
 def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
-    """Load the decoder as the role's daemon does, so that it computes the same numbers. Raises `ModelError`."""
+    """Loads the same decoder as the role's daemon. Raises `ModelError`."""
     return Decoder.load(
         model_place(settings.model, settings.models, startup),
         tokenizer=settings.tokenizer,
@@ -460,7 +451,7 @@ def load_decoder(settings: Settings, startup: Startup | None = None) -> Decoder:
 
 
 def load_format(settings: Settings, tokenizer: Tokenizer) -> PromptFormat:
-    """The prompt's format: as the settings say, else by the model's chat template, else plain text."""
+    """The prompt's format: from the settings, else the chat template, else plain text."""
     plain = TextFormat(tokenizer, settings.document_format or DOCUMENT, settings.query_format or QUESTION)
     if settings.document_format or settings.query_format or not tokenizer.has_chat_template:
         return plain

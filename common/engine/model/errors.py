@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class ModelError(ValueError):
-    """A model or tokenizer can't be used; the text says which, why and what to do."""
+    """A model or tokenizer can't be used. The text names it, the reason and the remedy."""
 
 
 class ContextError(ValueError):
-    """More tokens than the model's context holds.
+    """More tokens than the model's context allows.
 
     `needed` and `limit` are in tokens; `longest_document` is the longest row's document part.
     """
@@ -21,7 +21,7 @@ class ContextError(ValueError):
 
 
 class Preempted(Exception):
-    """A forward pass was given up between two layers because `interrupt()` returned true.
+    """A forward pass stopped between two layers because `interrupt()` returned true.
 
-    The rows are as they were before the pass.
+    The rows are unchanged.
     """

@@ -1,8 +1,7 @@
-"""Attention on a CPU whose sums have one order, whatever else is computed with a token.
+"""Attention on a CPU with one fixed order of sums in every pass.
 
-The kernels of libraries sum in an order that depends on how many queries and keys they get, so the last bits of a token
-differ between a step, a prompt, a chunk and a tree. Here every token takes the keys that it sees one after the other:
-its bits depend on its query and on their keys and values alone.
+Library kernels choose the order by the number of queries and keys. So a token's last bits differ between a step, a
+prompt, a chunk and a tree. Here they depend on its query and the visible keys and values alone, taken in sequence.
 """
 
 from __future__ import annotations
@@ -26,15 +25,13 @@ from common.engine.model.quantised import has_codes
 from common.sampling.compiled import compiled
 
 # --- scores
-# Attention of rows over their keys, with what classes of models do to its scores.
+# Attention of rows over their keys, with the score rules of model classes.
 #
-# Queries of heads that share a key are folded into the query axis, so that no key is repeated for them.
+# Queries of heads that share a key are folded into the query axis, so that no key is repeated.
 
 
 @dataclass(frozen=True, slots=True)
 class KeyWindow:
-    """The keys that are read, from column `first` on, and which of them each token sees."""
-
     first: int
     mask: Tensor | None = None  # additive, [rows, 1, query, columns]
     causal: bool = False  # queries and columns are the same tokens: the kernel masks by itself
@@ -42,21 +39,20 @@ class KeyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The rule by which a layer makes weights of the products of queries and keys."""
-
-    scaling: float | None = None  # None: one over the square root of the key's dimension
-    softcap: float | None = None  # scores are bent into (-softcap, softcap) (Gemma 2)
+    scaling: float | None = None  # None: 1 / sqrt(dim of the key)
+    softcap: float | None = None  # bends scores into (-softcap, softcap) (Gemma 2)
     sinks: Tensor | None = None  # [heads]: the score of a key without a value (gpt-oss)
 
     @property
     def written_out(self) -> bool:
-        """Whether PyTorch's kernel can't do it."""
+        """Whether PyTorch's kernel can't apply the rule."""
         return self.softcap is not None or self.sinks is not None
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, view: KeyWindow, scores: Scores) -> Tensor:
-    """Attention of `query` `[rows, heads, query, dim]` over `[rows, kv_heads, columns, dim]`; `[rows, heads, query,
-    value_dim]`.
+    """Attention of `query` `[rows, heads, query, dim]`, `[rows, heads, query, value_dim]`.
+
+    `keys` and `values` are `[rows, kv_heads, columns, dim]`.
     """
     rows, heads, count, dim = query.shape
     shared = keys.shape[1]
@@ -95,17 +91,15 @@ def _written_out(
 
 
 # --- tree
-# Trees of tokens behind what a row holds: alternatives that one pass reads together (EdgeLLM §III-B, SpecInfer).
+# Trees of tokens after a row's content: alternatives in one pass (EdgeLLM §III-B, SpecInfer).
 #
-# A token's column in KV memory is the row's base plus its place in the tree, its position the base plus its depth. It
-# sees what lies before the base, its ancestors and itself.
+# A token's column is the row's base plus its index, its position the base plus its depth. It sees the tokens before the
+# base, its ancestors and itself.
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Depths of a tree's tokens `[nodes]`, 0 for children of the root, and which of its tokens each sees `[nodes,
-    nodes]`.
-    """
+    """Depths `[nodes]`, 0 for children of the root, and visible tree tokens `[nodes, nodes]`."""
 
     depths: NDArray[np.int64]
     seen: NDArray[np.bool_]
@@ -115,7 +109,7 @@ class Tree:
 
 
 def tree_of(parents: Sequence[int]) -> Tree | None:
-    """The tree in which token i follows token `parents[i]`, or the `ROOT`; None for a chain.
+    """The tree in which token i follows `parents[i]` or `ROOT`; None for a chain.
 
     Raises `ValueError` for a token before its parent.
     """
@@ -133,32 +127,31 @@ def tree_of(parents: Sequence[int]) -> Tree | None:
 
 
 # --- sight
-# The keys that each token of a group sees, as numbers from which a kernel or a mask is made.
+# The keys that each token of a group sees, as numbers for a kernel or a mask.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sight:
-    """The columns that each token sees: those from `lows` on and before `stops`, then some of a tree's."""
+    """Visible columns of each token: from `lows` to before `stops`, and tree tokens."""
 
     lows: NDArray[np.int64]  # [rows, query]
     stops: NDArray[np.int64]  # [rows, query]
-    longest: int  # columns that hold tokens, in the longest row
-    bases: NDArray[np.int64]  # [rows]: columns of the tree's first token
-    seen: NDArray[np.bool_]  # [query, nodes]: of the tree's tokens; no nodes where there is none
+    longest: int  # columns with tokens in the longest row
+    bases: NDArray[np.int64]  # [rows]: column of the tree's first token
+    seen: NDArray[np.bool_]  # [query, nodes]: visible tree tokens; no nodes without a tree
 
     @property
     def first(self) -> int:
-        """The first column that any token sees."""
         return int(self.lows.min())
 
     @property
     def full(self) -> bool:
-        """Whether every token sees all columns from `first` on."""
+        """Whether all tokens see all columns from `first` on."""
         return not self.seen.size and bool((self.lows == self.first).all() and (self.stops == self.longest).all())
 
     @property
     def causal(self) -> bool:
-        """Whether the columns are the tokens themselves, each of which sees those before it and itself."""
+        """Whether the columns are the tokens themselves, under a causal mask."""
         rows, query = self.lows.shape
         triangle = np.broadcast_to(np.arange(1, query + 1), (rows, query))
         return (
@@ -169,7 +162,7 @@ class Sight:
         )
 
     def hidden(self) -> NDArray[np.bool_]:
-        """The columns from `first` on that tokens don't see, `[rows, query, columns]`."""
+        """The invisible columns from `first` on, `[rows, query, columns]`."""
         columns = np.arange(self.first, self.longest)
         hidden: NDArray[np.bool_] = (columns < self.lows[..., None]) | (columns >= self.stops[..., None])
         nodes = self.seen.shape[1]
@@ -180,14 +173,14 @@ class Sight:
 
 
 def chain_sight(places: NDArray[np.int64], longest: int, window: int | None) -> Sight:
-    """The sight of tokens at the columns `places` [rows, query] that look back over `window` tokens or all."""
+    """The sight of tokens at columns `places` [rows, query] within `window`, or of all."""
     stops = places + 1
     lows = np.zeros_like(stops) if window is None else np.maximum(0, stops - window)
     return Sight(lows, stops, longest, places[:, 0], np.zeros((places.shape[1], 0), np.bool_))
 
 
 def tree_sight(tree: Tree, bases: Sequence[int], query: int, longest: int, window: int | None) -> Sight:
-    """The sight of the last `query` tokens of a tree in rows where it begins at the columns `bases`."""
+    """The sight of a tree's last `query` tokens, from columns `bases` on."""
     first = np.asarray(bases)
     stops = np.repeat(first[:, None], query, 1)
     depths, seen = tree.depths[-query:], tree.seen[-query:]
@@ -199,23 +192,23 @@ def tree_sight(tree: Tree, bases: Sequence[int], query: int, longest: int, windo
 
 # --- ordered
 
-_TILE: Final = 64  # keys that are widened together, for all queries of a block
-_BLOCK: Final = 32  # tokens whose queries are worked on together
-_LANES: Final = 16  # partial sums of weights: a key's rank among those that are seen tells which one
-_WORTH_A_THREAD: Final = 2**21  # products of numbers; less is done before a thread has woken
+_TILE: Final = 64  # keys widened together for a block
+_BLOCK: Final = 32  # tokens per block of queries
+_LANES: Final = 16  # partial sums of weights, chosen by a key's rank
+_WORTH_A_THREAD: Final = 2**21  # products of numbers; a smaller task ends before a thread wakes
 
 _FLOAT: Final = np.float32
 _LOG2_E: Final = np.float32(1.4426950408889634)
-# ln 2 in two parts: the first has so few digits that a whole number of octaves of it is exact.
+# ln 2 in two parts: the first has few digits, so that its multiples by octaves are exact.
 _LN2_HIGH: Final = np.float32(0.693359375)
 _LN2_LOW: Final = np.float32(-2.12194440e-4)
 # exp r = 1 + r + r^2/2 + ... for |r| <= ln(2)/2: seven terms leave a relative error of 1e-7
 _TERMS: Final = tuple(np.float32(1 / factorial) for factorial in (2, 6, 24, 120, 720))
-_LEAST: Final = np.float32(-87.0)  # exp of it is the smallest number that float32 has in full
+_LEAST: Final = np.float32(-87.0)  # exp of it is about the smallest normal float32
 
 
 class OrderedAttention:
-    """Computes with up to `threads` threads, among which work is divided without changing a bit."""
+    """Ordered attention on up to `threads` threads. Their number never changes a bit."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -235,10 +228,10 @@ class OrderedAttention:
         scores: Scores,
         output: Tensor,
     ) -> None:
-        """Write to `output` `[rows * query, heads, value_dim]` the attention of `query` `[rows * query, heads, dim]`.
+        """Writes the attention of `query` `[rows * query, heads, dim]` to `output`.
 
-        `keys` `[slots, kv_heads, columns, dim]` and `values` are read from `slot` on. All are contiguous and of one
-        type, float32 or bfloat16.
+        `output` is `[rows * query, heads, value_dim]`. `keys` and `values` `[slots, kv_heads, columns, dim]` are read
+        from `slot` on. All are contiguous and of one type, float32 or bfloat16.
         """
         rows, count = sight.lows.shape
         shared = keys.shape[1]
@@ -257,13 +250,12 @@ class OrderedAttention:
         if self._pool is None or int((sight.stops - sight.lows).sum()) * heads * dim < _WORTH_A_THREAD:
             part(0, tasks)
             return
-        # Blocks at a prompt's end take longer than those at its beginning: parts are small, and taken in turn.
+        # Blocks at a prompt's end take longer, so parts are small.
         edges = np.linspace(0, tasks, min(tasks, 4 * self._threads) + 1).astype(int).tolist()
         list(self._pool.map(part, edges[:-1], edges[1:]))
 
 
 def bits_of(tensor: Tensor) -> NDArray[Any]:
-    """The memory of a tensor as whole numbers."""
     bits: NDArray[Any] = tensor.view(torch.uint16 if tensor.itemsize == 2 else torch.uint32).numpy()
     return bits
 
@@ -286,7 +278,7 @@ def _attend_tasks(
     first: int,
     last: int,
 ) -> None:
-    """The tasks from `first` to before `last`: a block of tokens of one row, with the heads that share a key."""
+    """A task is a block of one row's tokens, for heads with one key."""
     count = lows.shape[1]
     shared, columns, dim = keys.shape[1:]
     value_dim = values.shape[3]
@@ -354,7 +346,7 @@ def _attend_tasks(
 
 
 def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], products: NDArray[np.float32]) -> None:
-    """Products of `query` [dim] and each key of `tile` [dim, _TILE], dimension by dimension."""
+    """`query` is [dim], `tile` [dim, _TILE]."""
     for key in range(_TILE):
         products[key] = _FLOAT(0.0)
     dim = len(query)
@@ -371,7 +363,7 @@ def _multiply_tile(query: NDArray[np.float32], tile: NDArray[np.float32], produc
 
 
 def _make_exponentials(powers: NDArray[np.float32], count: int, octaves: NDArray[np.int32]) -> None:
-    """Replace the first `count` of `powers`, none above 0, by e to that power. `octaves` is overwritten."""
+    """Replaces the first `count` of `powers`, none above 0. Overwrites `octaves`."""
     whole = octaves.view(np.float32)
     for place in range(count):
         power = max(powers[place], _LEAST)
@@ -379,7 +371,7 @@ def _make_exponentials(powers: NDArray[np.float32], count: int, octaves: NDArray
         rest = (power - octave * _LN2_HIGH) - octave * _LN2_LOW
         series = (((_TERMS[4] * rest + _TERMS[3]) * rest + _TERMS[2]) * rest + _TERMS[1]) * rest + _TERMS[0]
         powers[place] = (series * rest * rest + rest) + _FLOAT(1.0)
-        octaves[place] = (np.int32(octave) + np.int32(127)) << np.int32(23)  # the bits of 2 ** octave
+        octaves[place] = (np.int32(octave) + np.int32(127)) << np.int32(23)
     for place in range(count):
         powers[place] = powers[place] * whole[place]
 
@@ -392,7 +384,7 @@ def _weigh_products(
     sink: np.float32,
     octaves: NDArray[np.int32],
 ) -> np.float32:
-    """Make weights of the first `count` products in place; returns their sum. Those behind are overwritten."""
+    """Turns products into weights in place. Returns their sum. Overwrites later numbers."""
     padded = (count + _LANES - 1) // _LANES * _LANES
     for rank in range(count):
         own[rank] = own[rank] * scaling
@@ -420,7 +412,7 @@ def _weigh_products(
 
 
 def _add_values(weights: NDArray[np.float32], values: NDArray[np.float32], sums: NDArray[np.float32]) -> None:
-    """Add `values` [keys, value_dim] to `sums` [value_dim], key by key."""
+    """Adds `values` [keys, value_dim] to `sums` [value_dim], in order."""
     keys, size = values.shape
     for key in range(0, keys - keys % 4, 4):
         one, two, three, four = weights[key], weights[key + 1], weights[key + 2], weights[key + 3]
@@ -435,7 +427,7 @@ def _add_values(weights: NDArray[np.float32], values: NDArray[np.float32], sums:
 
 
 def _store_result(sums: NDArray[np.float32], total: np.float32, shift: np.uint32, output: NDArray[Any]) -> None:
-    """Write the quotients as the bits of float32, or rounded to the nearest bfloat16."""
+    """Writes quotients as float32 bits, or rounded to bfloat16."""
     for number in range(len(sums)):
         sums[number] = sums[number] / total
     bits = sums.view(np.uint32)
@@ -457,16 +449,15 @@ _attend = compiled(_attend_tasks, without_gil=True)
 
 
 # --- products
-# Linear layers on a CPU in bfloat16 whose rows have the same bits, whatever other rows are computed with them.
+# Linear layers on a CPU in bfloat16 whose rows have the same bits in any product.
 #
-# oneDNN chooses a kernel, and with it the order of its sums, by the number of rows: a single row has a kernel of its
-# own, and where a CPU has matrix units (AMX) so have many numbers. So no product has a single row, and with matrix
-# units every product has a block of rows, the last one padded.
+# oneDNN chooses a kernel, and so the order of sums, by the number of rows. A single row has its own kernel, and with
+# matrix units (AMX) many numbers do. So no product has a single row, and with matrix units every product has a whole,
+# possibly padded block.
 #
-# A product of few rows takes as long as its weights take to be laid out for the kernel. That is done once, at
-# loading.
+# For few rows, laying out the weights takes as much time as the product. So it happens once, at loading.
 
-_PRODUCTS_BLOCK: Final = 32  # rows: more cost steps time, fewer cost prompts time
+_PRODUCTS_BLOCK: Final = 32  # rows: more would slow down steps, fewer would slow down prompts
 _EVERYTHING: Final = 2**62
 
 _Multiply = Callable[[Tensor], Tensor]
@@ -474,17 +465,16 @@ _Multiply = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Numbers of rows that products have: multiples of `unit`, and at most `most` of them."""
+    """Row counts of products: multiples of `unit`, at most `most`."""
 
     unit: int = 1
     most: int = _EVERYTHING
 
     def padding(self, rows: int) -> int:
-        """Number of rows that are missing to the next multiple."""
         return -rows % self.unit
 
     def multiplied(self, multiply: _Multiply, rows: Tensor) -> Tensor:
-        """The product of `rows` `[..., size]`, `[..., outputs]`, by one call of `multiply` for every block."""
+        """The product of `rows` `[..., size]`, `[..., outputs]`, with one `multiply` call per block."""
         flat = rows.reshape(-1, rows.shape[-1])
         padding = self.padding(len(flat))
         if padding:
@@ -497,19 +487,19 @@ ANY_ROWS: Final = RowBlocks()
 
 
 def row_blocks() -> RowBlocks:
-    """The blocks in which this machine's CPU gives rows the same bits."""
+    """Blocks with equal bits for a row on this CPU."""
     return RowBlocks(_PRODUCTS_BLOCK, _PRODUCTS_BLOCK) if torch.cpu._is_amx_tile_supported() else RowBlocks(2)
 
 
 def can_pack() -> bool:
-    """Whether this machine has kernels for weights that are laid out for them."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @torch.inference_mode()
 def order_products(model: nn.Module, blocks: RowBlocks, pack: bool) -> None:
-    """Have the linear layers of `model` multiply in `blocks`. With `pack` their weights are laid out for the kernel and
-    as parameters they are empty; those that an embedding shares take memory twice then.
+    """Makes the linear layers of `model` multiply in `blocks`.
+
+    With `pack`, the kernel's layout replaces the parameters. A weight shared with an embedding then takes memory twice.
     """
     for layer in model.modules():
         if type(layer) not in (nn.Linear, Conv1D) or has_codes(layer):

@@ -1,7 +1,7 @@
-"""Checks a model's files before any library reads them: ordinary, bounded in size, and without code.
+"""Checks a model's files before any library reads them: ordinary, bounded, without code.
 
-The files come from strangers. Transformers and sentence-transformers take names of classes, of other files and of
-code out of them; whatever is not known to be harmless is refused here. Needs no torch.
+The files come from strangers. Libraries read names of classes, files and code from them. Anything not known to be
+harmless is refused. Needs no torch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any, Final
 from common.engine.model.errors import ModelError
 
 SETTINGS_BYTES = 2**24  # of a settings file; real ones have kilobytes
-TOKENIZER_BYTES = 2**27  # of a tokenizer's file; the largest in use have some 30 MiB
+TOKENIZER_BYTES = 2**27  # of a tokenizer's file; the largest in use have about 30 MiB
 MOST_FILES = 10_000  # in a model's folder
 
 _TOKENIZER_FILES = frozenset({"tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tekken.json"})
-_READ = frozenset({".json", ".txt", ".model", ".jinja", ".md", ".safetensors"})  # by the libraries that load models
+_READ = frozenset({".json", ".txt", ".model", ".jinja", ".md", ".safetensors"})  # by libraries that load models
 _PASSED_OVER = frozenset({".git", ".cache"})
 
 
 def check_files(folder: Path, decoder: bool = False) -> None:
-    """Look at everything that loading the model in `folder` may read. Raises `ModelError`, one sentence.
+    """Checks all files for loading the model in `folder`. Raises `ModelError`.
 
-    The files of a `decoder` may name code of its own if Transformers has classes of the same names, which are used.
+    A `decoder` may name its own code if Transformers has classes of the same names, which are then used.
     """
     home, code = _home(folder), list[tuple[Path, Any]]()
     for count, entry in enumerate(_entries(folder)):
@@ -46,7 +46,7 @@ def check_files(folder: Path, decoder: bool = False) -> None:
     kind = _model_type(folder) if code and decoder else None
     own_tokenizer = (folder / "tokenizer.json").is_file()
     for path, classes in code:
-        # Without a file to be taken to the letter, a tokenizer is made by a class.
+        # Without `tokenizer.json`, a class makes the tokenizer.
         if kind is None or not _is_native(kind, classes) or ("AutoTokenizer" in classes and not own_tokenizer):
             raise ModelError(
                 f"{path}: names code that comes with the model (auto_map), and such code is never run;"
@@ -59,7 +59,7 @@ def check_files(folder: Path, decoder: bool = False) -> None:
 
 
 def check_vocabulary(folder: Path) -> None:
-    """Raise `ModelError` where no file holds a tokenizer's vocabulary: some of Transformers' classes would be empty."""
+    """Raises `ModelError` without a vocabulary file: some Transformers classes would be empty."""
     if not any(map(_is_of_tokenizer, folder.iterdir())):
         raise ModelError(f"{folder}: no tokenizer (tokenizer.json); put the one that the model was trained with there")
 
@@ -69,7 +69,7 @@ def _is_of_tokenizer(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> Any:
-    """Content of a JSON file. Raises `ModelError` when it is too long, no JSON, or can't be read."""
+    """Reads JSON. Raises `ModelError` if it is too long, invalid or unreadable."""
     try:
         with path.open("rb") as file:
             content = file.read(SETTINGS_BYTES + 1)
@@ -85,14 +85,13 @@ def read_settings(path: Path) -> Any:
 
 
 def _home(folder: Path) -> Path:
-    """Folder that links may lead into: the Hub's cache keeps files as links to `blobs` beside its snapshots."""
+    """Target folder of permitted links: the Hub's snapshots link to `blobs` beside them."""
     resolved = folder.resolve()
     cache = resolved.parent.parent
     return cache if resolved.parent.name == "snapshots" and (cache / "blobs").is_dir() else resolved
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below `folder`, without following links."""
     pending = [str(folder)]
     while pending:
         try:
@@ -112,7 +111,6 @@ def _leads_into(path: str | Path, folder: Path) -> bool:
 
 
 def _model_type(folder: Path) -> str | None:
-    """The type of model that the configuration states, as far as it can be read."""
     try:
         settings = read_settings(folder / "config.json")
     except ModelError:
@@ -122,7 +120,7 @@ def _model_type(folder: Path) -> str | None:
 
 
 def _checked(path: Path, home: Path) -> Iterator[Any]:
-    """The classes that a file names with an `auto_map`, to be looked for in code; all else about it is checked."""
+    """Yields an `auto_map`'s classes for a later check; checks everything else."""
     if not _leads_into(path, home):
         raise ModelError(f"{path}: a link out of the model's folder; put a copy there")
     try:
@@ -149,7 +147,7 @@ def _checked_settings(path: Path) -> Iterator[Any]:
     except ModelError as error:
         if isinstance(error.__cause__, RecursionError):
             raise
-        return  # whoever needs it says that it is broken
+        return  # its reader reports that it is broken
     if path.name.endswith(".index.json"):
         _check_shards(path, settings)
     for key, value in named_values(settings):
@@ -160,9 +158,9 @@ def _checked_settings(path: Path) -> Iterator[Any]:
 
 
 def _is_native(kind: str, classes: Any) -> bool:
-    """Whether Transformers has the configuration and the decoder of this type of model, by the names in an `auto_map`.
+    """Whether Transformers has the classes of an `auto_map`.
 
-    A tokenizer's class does not count: its files are taken to the letter.
+    A tokenizer's class does not count: its files are followed exactly.
     """
     from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
@@ -178,7 +176,7 @@ def _is_native(kind: str, classes: Any) -> bool:
 
 
 def named_values(settings: Any) -> Iterator[tuple[str, Any]]:
-    """Every value of a parsed JSON file with its name, however deep; list items under the list's name."""
+    """Every value of a parsed JSON file; list items under the list's name."""
     pending: list[tuple[str, Any]] = [("", settings)]
     while pending:
         key, value = pending.pop()
@@ -197,16 +195,16 @@ def _check_shards(path: Path, index: Any) -> None:
 
 
 # --- safetensors_header
-# The header of a safetensors file, checked against the file's size. Needs no torch.
+# The header of a safetensors file, checked against its size. Needs no torch.
 
-_HEADER_BYTES = 2**25  # a thousand tensors have some 100 KB
-_MOST_DIMENSIONS = 8  # of a tensor; models have up to five, of convolutions over time and space
-_SAFETENSORS_HEADER_LARGEST = 2**40  # of a dimension, where others are nought
+_HEADER_BYTES = 2**25  # a thousand tensors have about 100 KB
+_MOST_DIMENSIONS = 8  # of a tensor; models have up to five, in convolutions over time and space
+_SAFETENSORS_HEADER_LARGEST = 2**40  # of a dimension, if others are 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor's numbers are the bytes from `first` to before `last` of its file."""
+    """A tensor: the bytes from `first` to before `last` of its file."""
 
     dtype: str  # as safetensors name it: F32, BF16, ...
     shape: tuple[int, ...]
@@ -214,12 +212,12 @@ class StoredTensor:
     last: int
 
 
-LFS_POINTER: Final = b"version https://git-lfs"  # begins the file that Git leaves in the place of a large one
+LFS_POINTER: Final = b"version https://git-lfs"  # beginning of the file that Git leaves in place of a large one
 LFS_POINTED: Final = "it is a pointer of Git LFS instead of the file; run `git lfs pull` there, or download it"
 
 
 def check_fetched(folder: Path) -> None:
-    """Raise `ModelError` for a folder in which Git LFS has left pointers in the place of files."""
+    """Raises `ModelError` for a folder with Git LFS pointers in place of files."""
     pointers = []
     for path in sorted(folder.iterdir()):
         if path.is_file():
@@ -231,8 +229,9 @@ def check_fetched(folder: Path) -> None:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, each of bytes of its own, which are all that the file has. Raises `ModelError` for one
-    that is none, or cut off.
+    """The tensors of a safetensors file; together they cover it without overlap.
+
+    Raises `ModelError` for any other file, or one cut off.
     """
     try:
         with path.open("rb") as file:
@@ -253,7 +252,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise ModelError(f"{path}: is no safetensors file") from error
     place = 8 + length
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.first, tensor.last)):
-        if tensor.first != place:  # several of the same bytes would take any memory
+        if tensor.first != place:  # several tensors on the same bytes would take any amount of memory
             raise ModelError(f"{path}: is no safetensors file")
         place = tensor.last
     if place != end:
@@ -265,7 +264,7 @@ def _stored(tensor: Any, start: int) -> StoredTensor:
     shape, (first, last) = tuple(tensor["shape"]), tensor["data_offsets"]
     if len(shape) > _MOST_DIMENSIONS or any(type(number) is not int for number in (*shape, first, last)):
         raise ValueError("a shape or a place is none")
-    # Two numbers of four bits to a byte at most: a shape can't promise what the file does not hold.
+    # At most two numbers per byte: a shape can't exceed its data.
     sizes = all(0 <= size < _SAFETENSORS_HEADER_LARGEST for size in shape)
     if not sizes or not 0 <= first <= last or prod(shape) > 2 * (last - first):
         raise ValueError("a shape does not fit its data")
@@ -273,17 +272,17 @@ def _stored(tensor: Any, start: int) -> StoredTensor:
 
 
 # --- weight_files
-# Tells which files of a folder hold a model's weights. Needs no torch.
+# Finds the files with a model's weights. Needs no torch.
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of the model in `folder`, as Transformers names them: one, or those that an index lists.
+    """The safetensors files of the model in `folder`: one, or those in its index.
 
-    What else lies there, such as shards of an earlier release, is not the model's. Empty where there are none; raises
-    `ModelError` for an index that is none, and for files that it lists and that are not there.
+    Ignores others, such as an earlier release's shards. Empty without any. Raises `ModelError` for an invalid index and
+    missing files.
     """
     if (folder / _WHOLE).is_file():
         return [folder / _WHOLE]
@@ -301,19 +300,18 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 # --- declared_sizes
-# Checks, before memory is taken, that a model's configuration asks for no more than its weights can fill.
+# Checks, before memory is taken, that a configuration requests no more than its weights can fill.
 #
-# Reads JSON and the headers of safetensors files; needs no torch. What is left to the imagination of a configuration
-# whose every number is bounded, `loading.check_numbers` counts on a model without storage.
+# Reads JSON and headers; needs no torch. `loading.check_numbers` checks the rest on a model without storage.
 
 DECODER_POSITIONS = 2**24
 ENCODER_POSITIONS = 2**18
 
 _MOST_LAYERS = 1024
 _MOST_PARTS = 4096  # heads, experts, labels
-_MOST_MODULES = 2**17  # experts of all layers together
+_MOST_MODULES = 2**17  # experts of all layers
 _LARGEST = 2**24
-_WRITTEN = 1e300  # what is below it can be told in digits
+_WRITTEN = 1e300  # larger values are not printed in digits
 _SPARE = 4  # times the largest dimension of any tensor: projections may be stored in parts
 
 _LAYERS = re.compile(r"(^|_)(layers?|blocks|depths?)$")
@@ -321,20 +319,18 @@ _EXPERTS = re.compile(r"(^|_)experts$")
 _PARTS = re.compile(r"(^(num|n)_|(^|_)(heads|labels)$)")
 _POSITIONS = re.compile(r"^(n_positions|n_ctx|max_position_embeddings|max_seq(uence)?_len(gth)?|seq_length)$")
 _SIZES = re.compile(r"(sizes?|dims?|dimension|features|channels|width|rank)$|^(n_embd|n_inner|d_model|d_ff|d_kv)$")
-_NO_DIMENSION = re.compile(r"window|chunk|block|image|patch|batch|cache")  # sizes of what is in no weight
+_NO_DIMENSION = re.compile(r"window|chunk|block|image|patch|batch|cache")  # sizes that are in no weight
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """Tensor sizes as the headers of safetensors files state them."""
-
     numbers: int
-    largest: int  # dimension of any tensor
+    largest: int  # largest dimension of any tensor
     shapes: dict[str, tuple[int, ...]]
 
 
 def stored_weights(folder: Path) -> StoredWeights:
-    """The tensors of the model in `folder`. Raises `ModelError` for a file that is none."""
+    """The tensors of the model in `folder`. Raises `ModelError` for an invalid file."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
         shapes |= {name: tensor.shape for name, tensor in read_header(path).items()}
@@ -343,7 +339,7 @@ def stored_weights(folder: Path) -> StoredWeights:
 
 
 def check_sizes(path: Path, stored: StoredWeights | None, positions: int) -> None:
-    """Look at the numbers in a `config.json`; `positions` is the longest context that may be asked for.
+    """Checks the numbers in a `config.json`; `positions` is the longest context.
 
     `stored` is None for a module without weights. Raises `ModelError`, one sentence that names the number.
     """
@@ -363,7 +359,7 @@ def check_sizes(path: Path, stored: StoredWeights | None, positions: int) -> Non
 
 
 def _most(key: str, stored: StoredWeights | None, positions: int) -> int | None:
-    """The highest value that a setting of this name may have; None where it is no size."""
+    """The largest value of a setting, or None if it is no size."""
     if _POSITIONS.search(key):
         return positions
     if _LAYERS.search(key):

@@ -1,8 +1,7 @@
-"""Models in GGUF files: imported once, to a folder that all daemons of one user share.
+"""Models in GGUF files, imported once into a common folder of a user's daemons.
 
-Settings and tokenizer are written to that folder. The weights stay in the file, and are read from there at each start.
-They are written as bfloat16 safetensors only where Transformers needs them in another layout (experts of a mixture, and
-GPT-2's matrices), or where layers are streamed from disk.
+The folder gets settings and tokenizer; the weights stay in the file. They become bfloat16 safetensors only for another
+layout in Transformers (experts of a mixture, GPT-2's matrices) or streamed layers.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from common.process.machine import child_command, python_environment
 
 SUFFIX = ".gguf"
 MANIFEST = "imported.json"  # sizes and SHA-256 of the files, written last
-WEIGHTS = "weights.json"  # which tensors of which GGUF file are the weights
-CONVERSION = 4  # which way imports are made; those of another way are made again
+WEIGHTS = "weights.json"  # the weights' tensors and GGUF file
+CONVERSION = 4  # version of the import; others are made again
 _MAGIC = b"GGUF"
 _IDENTITY = 16  # hexadecimal digits of the file's SHA-256 in the folder's name
-_CONVERTED_NAME = ".bfloat16"  # in the name of an import whose weights were written as such
+_CONVERTED_NAME = ".bfloat16"  # in the name of an import with bfloat16 weights
 _LOCK = "import.lock"
-_WORK = ".import-"  # with which the names of folders begin in which imports are made
-_CONVERTED = re.compile(r"converted (\d\.\d+)")  # a line of the conversion
-_WRITING = "writing"  # the last one
+_WORK = ".import-"  # name prefix of folders of unfinished imports
+_CONVERTED = re.compile(r"converted (\d\.\d+)")  # a line of the conversion's output
+_WRITING = "writing"  # the last line
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class InFile:
-    """A tensor of a GGUF file: the bytes from `first` to before `last`, numbers of the type `kind`."""
+    """A tensor of a GGUF file: bytes `first` to before `last`, of type `kind`."""
 
     name: str
     kind: str
@@ -58,7 +57,7 @@ class InFile:
 
 @dataclass(frozen=True, slots=True)
 class WeightSource:
-    """The weights of an imported model in its GGUF file, by the names that they have in the model."""
+    """An imported model's weights in its GGUF file, by their names in the model."""
 
     path: Path
     size: int
@@ -66,7 +65,7 @@ class WeightSource:
     tensors: Mapping[str, InFile]
 
     def mapped(self) -> Any:
-        """The file's bytes. Raises `ModelError` where it is gone, or another one."""
+        """The file's bytes. Raises `ModelError` if it is missing or has changed."""
         import numpy as np
 
         try:
@@ -79,7 +78,7 @@ class WeightSource:
 
 
 def source_of(folder: Path) -> WeightSource | None:
-    """The GGUF file with the weights of the model in `folder`; None where the folder has them. Raises `ModelError`."""
+    """The GGUF file with a model's weights, or None if `folder` has them. Raises `ModelError`."""
     path = folder / WEIGHTS
     if not path.is_file():
         return None
@@ -98,21 +97,19 @@ def source_of(folder: Path) -> WeightSource | None:
 
 
 def unread_type(path: Path, tensor: str, kind: str) -> str:
-    """The sentence about a type of numbers that is not read."""
     return f"{path}: {tensor} is of type {kind}, which is not read here; get the model as Q4_K_M, Q8_0 or F16"
 
 
 def is_gguf(model: str) -> bool:
-    """Whether `model` names a file rather than a folder or a Hub id."""
     return model.lower().endswith(SUFFIX)
 
 
 def imported(file: Path, models: Path, startup: Startup | None = None, converted: bool = False) -> Path:
-    """The folder below `models` with the model of a GGUF file; it is made when it is not there. Raises `ModelError`.
+    """The folder below `models` for a GGUF file, imported if needed. Raises `ModelError`.
 
-    Takes as long as reading both once it is there, and some seconds the first time. With `converted` the weights are
-    written as bfloat16, which takes 10 to 30 s for 135M parameters; the `startup` is told how far it is. An import that
-    is not what was written is made anew. Several processes may ask at the same time; one of them does the work.
+    Reads both completely; an import takes some seconds more. With `converted`, writes bfloat16 weights in 10 to 30 s
+    per 135M parameters and reports progress to `startup`. A damaged import is made again. Of several processes, one
+    does the work.
     """
     file = expanded(file)
     digest = _digest(file)
@@ -120,7 +117,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None, converted
     if _is_whole(folder, file):
         return folder
     try:
-        models.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there may hold others' files, too
+        models.mkdir(mode=0o700, parents=True, exist_ok=True)  # an existing folder may have others' files, too
         startup = Startup() if startup is None else startup
         with _import_lock(models, startup):
             if not _is_whole(folder, file):
@@ -136,7 +133,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None, converted
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether all files of an import are there, in their sizes; see `damaged_files` for their content."""
+    """Whether all files of an import exist in their sizes; `damaged_files` checks content."""
     try:
         if (source := source_of(folder)) is not None and source.path.stat().st_size != source.size:
             return False
@@ -146,7 +143,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """Names of an import's files that are not what was written, and of the GGUF file where that holds the weights.
+    """Names of an import's damaged files, including the GGUF file with its weights.
 
     Reads all of them. Raises `ModelError`.
     """
@@ -163,7 +160,7 @@ def damaged_files(folder: Path) -> list[str]:
 
 
 def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
-    """Size and digest of each file. Raises what comes of a manifest that is none, `ModelError` for an older one."""
+    """Returns size and digest of each file. An invalid manifest raises errors, an older one `ModelError`."""
     stated = json.loads((folder / MANIFEST).read_text())
     if stated.get("conversion") != CONVERSION:
         raise ModelError(f"{folder}: was imported by another release; name the .gguf file, and it is imported again")
@@ -172,7 +169,7 @@ def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def _is_whole(folder: Path, file: Path) -> bool:
-    """Whether an import of `file` is there, and every byte of it is what was written."""
+    """Reads every byte of the import."""
     if not is_complete(folder):
         return False
     try:
@@ -180,7 +177,7 @@ def _is_whole(folder: Path, file: Path) -> bool:
         if source is not None and source.path != file.absolute():  # it was moved
             return False
         damaged = [name for name, (_, digest) in _manifest(folder).items() if _digest(folder / name) != digest]
-    except ModelError:  # somebody is making it again
+    except ModelError:  # another process makes it again
         return False
     if damaged:
         log.warning("the import %s is damaged (%s): it is made again", folder, ", ".join(damaged))
@@ -189,7 +186,6 @@ def _is_whole(folder: Path, file: Path) -> bool:
 
 @contextmanager
 def _import_lock(models: Path, startup: Startup) -> Iterator[None]:
-    """Hold the lock of imports; the startup is told where another process has it."""
     lock = filelock.FileLock(models / _LOCK)
     try:
         lock.acquire(blocking=False)
@@ -203,17 +199,17 @@ def _import_lock(models: Path, startup: Startup) -> Iterator[None]:
 
 
 def _clear(models: Path) -> None:
-    """Remove what imports left that were killed. The caller holds the lock: none is under way."""
+    """Removes remains of killed imports. The caller holds the lock."""
     for left in models.glob(f"{_WORK}*"):
         log.info("removing what an import left that was not finished")
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _import(file: Path, digest: str, folder: Path, startup: Startup, converted: bool) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # what an interruption left, or somebody damaged
+    shutil.rmtree(folder, ignore_errors=True)  # interrupted or damaged
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder.parent) as work:
         made = Path(work) / "model"
-        # A process of its own: it takes several times the model's memory, and the file may be a stranger's.
+        # A separate process: it takes several times the model's memory, and the file may be a stranger's.
         arguments = [str(file.absolute()), str(made), *(["converted"] if converted else [])]
         command = child_command("common.engine.model.gguf_conversion", *arguments)
         said, code = _followed(command, startup)
@@ -229,7 +225,7 @@ def _import(file: Path, digest: str, folder: Path, startup: Startup, converted: 
 
 
 def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
-    """Run a conversion to its end; what it wrote to stdout, and its exit code. Its progress comes by stderr."""
+    """Returns stdout and exit code. Progress comes on stderr."""
     work = "importing the model, once"
     startup.at(work)
     shown = sys.stderr is not None and sys.stderr.isatty() and not log.isEnabledFor(logging.INFO)  # a person waits
@@ -246,7 +242,7 @@ def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
                 elif line.strip() == _WRITING:
                     startup.at("writing the imported model")
             said = conversion.stdout.read()
-        except BaseException:  # as when this process is told to stop
+        except BaseException:  # such as when this process is stopped
             conversion.kill()
             raise
     if shown:
@@ -266,25 +262,25 @@ def _digest(file: Path) -> str:
 
 
 # --- gguf_tokenizer
-# A GGUF file's tokenizer: rules and tokens that Transformers leaves out, or releases of it have differently.
+# A GGUF file's tokenizer: rules and tokens that Transformers omits or changes between releases.
 #
-# Text is split into words before pairs are merged, and a file names the rule (`tokenizer.ggml.pre`) as llama.cpp does.
-# By another rule a model gets other tokens for some texts than those that it was trained with.
+# Text is split into words before pairs are merged, by a rule (`tokenizer.ggml.pre`) named as in llama.cpp. Another rule
+# gives some texts other tokens than in training.
 
 BYTE_LEVEL, _SENTENCEPIECE = "gpt2", "llama"  # `tokenizer.ggml.model`
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # `tokenizer.ggml.token_type`
-_SPACE: Final = "\u2581"  # how sentencepiece's vocabularies write a space
+_SPACE: Final = "\u2581"  # a space in sentencepiece's vocabularies
 
-# Rules by name. GPT-2's, alone or behind one by which every digit is a word:
+# Rules by name. GPT-2's, alone or after a rule that makes every digit a word:
 _GPT_2 = frozenset({"gpt-2", "phi-2", "olmo", "jais", "trillion", "gigachat", "default"})
 _SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# Llama 3's, in which numbers have up to three digits, and Qwen 2's, in which they have one:
+# Llama 3's, with numbers of up to three digits, and Qwen 2's, with single digits:
 _LLAMA_3 = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}
 )
 _QWEN_2 = frozenset({"qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"})
 _TEKKEN, _GPT_4O = frozenset({"tekken"}), frozenset({"gpt-4o", "llama4"})
-# A word that the vocabulary has is one token here, also where merging its pairs ends elsewhere.
+# A word in the vocabulary is one token, even if merging its pairs ends elsewhere.
 _WHOLE_WORDS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken"})
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -300,12 +296,11 @@ _SPLITS: Final = (
 
 
 def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int]) -> Tokenizer:
-    """A byte-level `tokenizer`, as Transformers makes it, with a file's own `tokens`, in the order of their ids.
+    """Gives a byte-level `tokenizer` of Transformers the file's own `tokens`, in id order.
 
-    Transformers spells those in bytes that have other characters than the byte alphabet's (DeepSeek's control tokens,
-    several spaces), so that no text becomes one of them, and adds others that the model has no ids for: those that
-    begin and end texts once more, and GPT-2's where the file has none. Unused tokens at the end only pad the embedding:
-    models of one family have different numbers of them.
+    Transformers spells tokens outside of the byte alphabet in bytes (DeepSeek's control tokens, several spaces), so
+    that no text becomes them. It adds tokens without ids in the model: duplicate begin and end tokens, and missing ones
+    of GPT-2. Unused tokens at the end only pad the embedding, differently within a family.
     """
     used = max((place + 1 for place, kind in enumerate(types) if kind != _UNUSED), default=len(tokens))
     tokens = tokens[: used if types else None]
@@ -320,8 +315,9 @@ def with_own_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence
 
 
 def follow_rules(tokenizer: Tokenizer, model: str, split: str) -> None:
-    """Have `tokenizer`, as Transformers makes it, follow the rules of a file that states the kind `model` of vocabulary
-    and the rule `split`. Raises `ValueError` for a rule that is not known.
+    """Makes a `tokenizer` of Transformers follow a file's vocabulary kind and `split` rule.
+
+    Raises `ValueError` for an unknown rule.
     """
     if model == BYTE_LEVEL:
         tokenizer.pre_tokenizer = _splitting(split)
@@ -329,7 +325,7 @@ def follow_rules(tokenizer: Tokenizer, model: str, split: str) -> None:
         return
     spaces = tokenizer.pre_tokenizer
     if model == _SENTENCEPIECE and isinstance(spaces, pre_tokenizers.Metaspace) and spaces.prepend_scheme != "never":
-        # A space is put before every text, also before one that begins with a space.
+        # A space precedes every text, even one that begins with a space.
         rules = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Sequence(rules), None
 

@@ -1,10 +1,9 @@
-"""Imports a GGUF file's model and tokenizer: `python -m common.engine.model.gguf_conversion FILE FOLDER [converted]`.
+"""Imports a GGUF file: `python -m common.engine.model.gguf_conversion FILE FOLDER [converted]`.
 
-The weights stay in the file where each is one of the model's, at most with its rows in another order. Otherwise, or
-where that is asked for, they become bfloat16: what the file's 4 to 8 bits stand for differs from it by far less than
-from the numbers that were quantised. Transformers reads the file, but leaves out how positions and scores are scaled,
-and some rules and tokens of the tokenizer, which are read here. It leaves out tensors that it has no place for, too,
-and makes random numbers of weights that are missing: such files are refused.
+The weights stay in the file if each belongs to the model, at most with reordered rows. Otherwise, or on request, they
+become bfloat16, with an error far below that of 4 to 8 bits. This module reads what Transformers omits: scaled
+positions and scores, and some tokenizer rules and tokens. It refuses files with tensors that Transformers would ignore,
+or weights that it would fill with random numbers.
 """
 
 from __future__ import annotations
@@ -22,22 +21,21 @@ from typing import Any, Final
 from common.engine.model.errors import ModelError
 from common.engine.model.files import LFS_POINTED, LFS_POINTER
 
-_FREQUENCIES: Final = "rope_freqs.weight"  # what every rotary frequency is divided by
+_FREQUENCIES: Final = "rope_freqs.weight"  # divisors of all rotary frequencies
 _END_KEYS: Final = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
-# Llama 3.1 and all that followed it: of frequencies that turn fewer than LOW times within ORIGINAL tokens the whole
-# factor is taken, of those that turn more than HIGH times none of it.
+# Llama 3.1 and later: the whole factor below LOW turns within ORIGINAL tokens, none above HIGH turns.
 _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
-_SAME: Final = 1e-3  # relative; the divisors are float32, and the frequencies were once
-_GEMMAS_OF_27B: Final = {"gemma2": 46, "gemma3_text": 62}  # layers, by which llama.cpp tells them from smaller ones
+_SAME: Final = 1e-3  # relative; the divisors are float32, and so were the frequencies
+_GEMMAS_OF_27B: Final = {"gemma2": 46, "gemma3_text": 62}  # layers; llama.cpp recognises the models by them
 
-Rotation = dict[str, Any]  # one layer type's entry of `rope_parameters`, as Transformers has it
+Rotation = dict[str, Any]  # one layer type's entry of `rope_parameters` in Transformers
 
 
 def convert(file: Path, folder: Path, converted: bool = False) -> None:
-    """Write configuration, tokenizer, chat template and the places of the weights to `folder`.
+    """Writes configuration, tokenizer, chat template and the weights' locations to `folder`.
 
-    With `converted` the weights themselves are written. Raises `ValueError` for a file that is not all used, and
-    whatever the libraries make of a damaged or unknown one.
+    With `converted`, writes the weights themselves. Raises `ValueError` for a file with unused tensors, and the
+    libraries' errors for a damaged or unknown file.
     """
     with _read_once(file) as reader:
         _convert(reader, file, folder, converted)
@@ -56,7 +54,7 @@ def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
     logging.disable_progress_bar()
     options: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     config: Any = AutoConfig.from_pretrained(file.parent, **options)
-    check_architecture(file.name, config)  # before anything that takes long
+    check_architecture(file.name, config)  # before anything slow
     architecture = reader.fields["general.architecture"].contents()
     begin = f"{architecture}."
     stated = {key: field for key, field in reader.fields.items() if key.startswith(begin)}
@@ -74,7 +72,7 @@ def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
                 config=config,
                 dtype=torch.float32,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
+                ignore_mismatched_sizes=True,  # the report shows it, like missing weights
                 **options,
             )
         model, report = loaded
@@ -85,7 +83,7 @@ def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
     own = {name: reader.fields[key].contents() for name in names if (key := f"tokenizer.ggml.{name}") in reader.fields}
     if own["model"] == BYTE_LEVEL:
         tokenizer._tokenizer = with_own_tokens(tokenizer.backend_tokenizer, own["tokens"], own.get("token_type", ()))
-        tokenizer.update_post_processor()  # which knows tokens by their ids
+        tokenizer.update_post_processor()  # it refers to tokens by their ids
     follow_rules(tokenizer.backend_tokenizer, own["model"], own.get("pre", "default"))
     ends = {reader.fields[key].contents() for key in _END_KEYS if key in reader.fields}
     model.generation_config.eos_token_id = sorted(ends)
@@ -106,13 +104,13 @@ def _convert(reader: Any, file: Path, folder: Path, converted: bool) -> None:
 
 @contextmanager
 def _read_once(file: Path) -> Iterator[Any]:
-    """A reader of the file, which Transformers gets, too, when it asks for one: a large vocabulary takes seconds."""
+    """Transformers gets this reader, too: a large vocabulary takes seconds to read."""
     import gguf
     import numpy as np
 
     class Reader(gguf.GGUFReader):
         def __setattr__(self, name: str, value: Any) -> None:
-            # A part of a mapping takes three times as long to make as one of an array.
+            # Slicing a mapping takes three times the time of an array.
             super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
 
     known: Any = gguf
@@ -125,7 +123,6 @@ def _read_once(file: Path) -> Iterator[Any]:
 
 
 def _check_types(file: Path, tensors: Sequence[Any]) -> None:
-    """Raise `ValueError` for a type of numbers that nothing here reads."""
     import numpy as np
     from gguf import GGML_QUANT_SIZES, dequantize
 
@@ -139,8 +136,9 @@ def _check_types(file: Path, tensors: Sequence[Any]) -> None:
 
 
 def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any]) -> tuple[Any, dict[str, Any]] | None:
-    """A model without storage, and where its weights are in the file. None where that is not all of them, or they are
-    not as the model has them, but for the order of rows and the numbers of norms.
+    """A model without storage, and its weights' locations in the file.
+
+    None unless the file has exactly the model's weights, except for row order and norms' numbers.
     """
     from transformers import AutoModelForCausalLM
     from transformers.modeling_gguf_pytorch_utils import (
@@ -159,7 +157,7 @@ def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any])
     if kind not in (TensorProcessor, LlamaTensorProcessor, Gemma2TensorProcessor, NemotronTensorProcessor):
         return None
     if not {tensor.tensor_type.name for tensor in tensors} <= CODED | {"F32", "F16", "BF16"}:
-        return None  # to be computed at each start would take too long
+        return None  # converting at each start would take too long
     shapes = {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in tensors}
     stored = StoredWeights(sum(map(math.prod, shapes.values())), 0, shapes)
     make: Any = AutoModelForCausalLM
@@ -186,7 +184,7 @@ def _outline(file: Path, config: Any, architecture: str, tensors: Sequence[Any])
 
 @contextmanager
 def _told(whole: int) -> Iterator[None]:
-    """Tell on stderr which share of a file's `whole` bytes of tensors has been converted, as it is."""
+    """Prints the converted share of `whole` bytes to stderr."""
     import gguf
 
     convert: Any = gguf.dequantize
@@ -199,7 +197,7 @@ def _told(whole: int) -> Iterator[None]:
         print(f"converted {min(done / whole, 1.0):.3f}", file=sys.stderr, flush=True)
         return numbers
 
-    gguf.dequantize = telling  # type: ignore[assignment]  # which Transformers imports at each call
+    gguf.dequantize = telling  # type: ignore[assignment] # imported at each call
     try:
         yield
     finally:
@@ -207,9 +205,9 @@ def _told(whole: int) -> Iterator[None]:
 
 
 def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float] | None) -> None:
-    """Add to a configuration what Transformers leaves out of a file's `metadata`, named without their architecture: the
-    window of its layers, and how positions are rotated and scaled; and how Gemma's scores are scaled, which no file
-    states. Raises as `scaled_rotation` does.
+    """Adds metadata missing in Transformers' result: window, rotation, Gemma's scale.
+
+    `metadata` has no architecture prefix. No file states Gemma's score scale. Raises as `scaled_rotation` does.
     """
     window = int(metadata.get("attention.sliding_window", 0))
     if window and getattr(config, "sliding_window", window) is None:
@@ -218,9 +216,9 @@ def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float]
     stated = {key.removeprefix(begin): value for key, value in metadata.items() if key.startswith(begin)}
     parameters = getattr(config, "rope_parameters", None)
     if parameters is not None:
-        # Gemma 3 scales the positions of its layers without a window alone, and has an entry for each kind.
+        # Gemma 3 scales only the positions of layers without a window, and has an entry per kind.
         rotation = parameters.get("full_attention", parameters)
-        if (base := metadata.get("rope.freq_base")) is not None:  # which is left out for StarCoder 2
+        if (base := metadata.get("rope.freq_base")) is not None:  # omitted for StarCoder 2
             rotation["rope_theta"] = float(base)
         rotation |= scaled_rotation(rotation, stated, divisors)
     if (layers := _GEMMAS_OF_27B.get(config.model_type)) is not None:
@@ -229,8 +227,9 @@ def complete(config: Any, metadata: Mapping[str, Any], divisors: Sequence[float]
 
 
 def scaled_rotation(rotation: Rotation, stated: Mapping[str, Any], divisors: Sequence[float] | None) -> Rotation:
-    """The entries that change in an unscaled `rotation`, by the metadata of scaling and by the divisors of its rotary
-    frequencies, where a file has any. Raises `ValueError` for what there is no rule for.
+    """The changed entries of `rotation`, from scaling metadata and frequency divisors.
+
+    Raises `ValueError` for an unknown rule.
     """
     kind = stated.get("type", "none")
     if divisors is not None and max(divisors) > 1:
@@ -256,7 +255,7 @@ def scaled_rotation(rotation: Rotation, stated: Mapping[str, Any], divisors: Seq
 
 
 def _divisors(theta: float, size: int, factor: float) -> list[float]:
-    """Of Llama 3.1's frequencies for keys of `size` numbers."""
+    """Llama 3.1's divisors for keys of `size` numbers."""
     made = []
     for place in range(0, size, 2):
         turns = _ORIGINAL / (2 * math.pi * theta ** (place / size))
@@ -266,12 +265,11 @@ def _divisors(theta: float, size: int, factor: float) -> list[float]:
 
 
 def _places(model: Any, architecture: str) -> dict[str, str]:
-    """The names of a model's weights, by those that they have in a file."""
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     kind: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
     rule = kind(config=model.config.to_dict())
-    # With all of the model's parts it makes a table for each of them, in seconds. Most classes need only the whole's.
+    # With all of the model's parts, a table for each takes seconds. Most classes need only the whole's.
     whole: Any = SimpleNamespace(config=model.config, state_dict=model.state_dict, named_children=list)
     places: dict[str, str] = get_gguf_hf_weights_map(whole, rule)
     if not {name for name, _ in model.named_parameters()} <= set(places.values()):
@@ -281,14 +279,14 @@ def _places(model: Any, architecture: str) -> dict[str, str]:
 
 def _check_all_used(model: Any, architecture: str, tensors: Sequence[str]) -> None:
     places = _places(model, architecture)
-    # Experts that lie in one tensor have a place without an ending.
+    # Experts in one tensor have a name without an ending.
     known = {_FREQUENCIES, *places, *(f"{place}.weight" for place in places)}
     if left := sorted(set(tensors) - known):
         raise ValueError(f"{', '.join(left[:3])} ({len(left)} in all) would not be used")
 
 
 def _opened(file: Path, reader: Callable[[Path], Any]) -> Any:
-    """The `reader` of a file that is whole. Raises `ModelError`."""
+    """Raises `ModelError` unless the file is complete."""
     with file.open("rb") as begun:
         first = begun.read(len(LFS_POINTER))
     if first == LFS_POINTER:
@@ -297,19 +295,19 @@ def _opened(file: Path, reader: Callable[[Path], Any]) -> Any:
         raise ModelError("it is no GGUF file")
     try:
         return reader(file)
-    except Exception as error:  # whatever the library makes of numbers that are not there
+    except Exception as error:  # the library's errors for missing data
         raise ModelError("it is cut off or damaged; get it again") from error
 
 
 def main() -> int:
-    """The exit code; a failure is one line on stdout, progress goes to stderr."""
+    """Returns the exit code. A failure is one line on stdout, progress goes to stderr."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         convert(Path(sys.argv[1]), Path(sys.argv[2]), converted="converted" in sys.argv[3:])
     except ModelError as error:
         print(" ".join(str(error).split()))
         return 1
-    except Exception as error:  # whatever the libraries make of a damaged or unknown file
+    except Exception as error:  # the libraries' errors for a damaged or unknown file
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""Reads a model's weights out of the GGUF file that holds them: codes as they are stored, other numbers as they are."""
+"""Reads a model's weights from its GGUF file: stored codes, or plain numbers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from common.engine.streaming import make_empty
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Takes tensors out of a mapping of the file; everything that is kept is a copy."""
+    """Takes tensors from a mapping of the file. Kept tensors are copies."""
 
     source: WeightSource
     content: np.memmap[Any, Any]
-    processor: Any  # Transformers' rule for the architecture: some rows lie in another order in the file
+    processor: Any  # Transformers' rule for the architecture: some rows have another order in the file
 
     def stored(self, tensor: InFile) -> Any:
         """The tensor's bytes, `[rows, bytes]`."""
@@ -42,7 +42,7 @@ class _Reader:
         return self.content[tensor.first : tensor.last].reshape(rows, -1)
 
     def codes(self, tensor: InFile) -> GroupCodes | None:
-        """The tensor's codes; None where it has none that are near enough. Raises `ModelError` for damaged ones."""
+        """None if no codes are near enough. Raises `ModelError` for damage."""
         order = self._order(tensor)
         codes = None if order is None else stored_codes(tensor.kind, self.stored(tensor))
         if codes is None:
@@ -52,7 +52,7 @@ class _Reader:
         return codes if bool((order[:-1] < order[1:]).all()) else codes.rows(order)
 
     def numbers(self, tensor: InFile) -> torch.Tensor:
-        """The tensor's numbers in float32. Raises `ModelError` for a type that is not read, and for damaged ones."""
+        """Float32. Raises `ModelError` for an unsupported type or damage."""
         from gguf import GGMLQuantizationType, dequantize
 
         try:
@@ -66,7 +66,7 @@ class _Reader:
         return numbers
 
     def _order(self, tensor: InFile) -> Any:
-        """The rows of the file in the model's order; None where it is not only the order that differs."""
+        """The file's rows in the model's order, or None if more differs."""
         rows = tensor.shape[0]
         made = self.processor.process(np.arange(rows, dtype=np.float64)[:, None], tensor.name).weights
         order = made.reshape(-1).astype(np.int64)
@@ -74,14 +74,14 @@ class _Reader:
 
 
 def sizes_of(source: WeightSource) -> StoredWeights:
-    """The sizes that a model's configuration is compared with."""
+    """The sizes for the check of a model's configuration."""
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     numbers = sum(int(np.prod(shape)) for shape in shapes.values())
     return StoredWeights(numbers, max((size for shape in shapes.values() for size in shape), default=0), shapes)
 
 
 def bytes_of(source: WeightSource, dtype: torch.dtype, coded: bool) -> int:
-    """Memory that the weights take, about."""
+    """Approximate memory of the weights."""
     total = 0
     for tensor in source.tensors.values():
         numbers = int(np.prod(tensor.shape))
@@ -96,10 +96,10 @@ def bytes_of(source: WeightSource, dtype: torch.dtype, coded: bool) -> int:
 def read_source(
     config: PreTrainedConfig, source: WeightSource, dtype: torch.dtype, attention: str, coded: bool
 ) -> tuple[PreTrainedModel, Mapping[str, bytes]]:
-    """The model of `config` with the weights of a GGUF file, and samples of those that are codes, by name.
+    """The model of `config` with a GGUF file's weights, and samples of coded ones.
 
-    Without `coded` all become plain numbers of the type `dtype`. Raises `ModelError` for a file that does not fit, is
-    not the one that was imported, or is damaged.
+    Without `coded` all become numbers of type `dtype`. Raises `ModelError` for a file that does not fit, has changed,
+    or is damaged.
     """
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
 

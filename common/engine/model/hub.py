@@ -1,7 +1,7 @@
-"""Models of the Hugging Face Hub: their files in its cache, those that it offers, and why they can't be had.
+"""Models of the Hugging Face Hub and on this machine: files, names and errors.
 
-The cache is the one that all programs of this user share: `models--<owner>--<name>` with the contents in `blobs`, named
-by their checksums, and links to them in `snapshots/<commit>`.
+All programs of this user share the Hub's cache. `models--<owner>--<name>` has contents in `blobs`, named by their
+checksums, and links to them in `snapshots/<commit>`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from common.engine.model.files import SETTINGS_BYTES, check_files, read_header
 from common.engine.model.gguf import SUFFIX, is_complete, is_gguf, source_of
 from common.process.files import expanded
 
-CARD = "README.md"  # a model's card, which states the licence
-_PATIENCE = 10.0  # seconds without a word from the Hub
-_LICENCE_LENGTH = 80  # characters that are shown
+CARD = "README.md"  # a model's card, with the licence
+_PATIENCE = 10.0  # seconds without data from the Hub
+_LICENCE_LENGTH = 80  # characters shown
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The licence of a model on the Hub, and the names of its files."""
+    """Licence and file names of a model on the Hub."""
 
     hub_id: str
     licence: str | None
@@ -40,21 +40,21 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file that the Hub has, at one commit."""
+    """A file on the Hub at one commit."""
 
     name: str
     commit: str
     size: int  # bytes
-    here: bool  # whether the cache has it
+    here: bool  # whether it is in the cache
 
 
 def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
-    """The files of a Hub model by patterns of their names: from the cache, and from the Hub what is not all there.
+    """Finds a Hub model's files by name patterns, in the cache or by download.
 
-    Raises `FileNotFoundError`, which says why. The Hub is asked nothing where the cache has them.
+    Contacts the Hub only for missing files. Raises `FileNotFoundError` with the reason.
     """
     folder = _cached(hub_id, wanted, unwanted)
-    # Caches of older libraries don't tell which files belong to a snapshot.
+    # Caches of older libraries don't record the files of a snapshot.
     needed = [pattern for pattern in wanted if pattern in WEIGHTS or pattern.endswith(SUFFIX)]
     if folder is not None and all(any(folder.rglob(pattern)) for pattern in needed):
         return folder
@@ -62,9 +62,9 @@ def snapshot(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Pat
 
 
 def download_newest(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path:
-    """The files of a Hub model as the Hub has them now; those that are in the cache are not downloaded again.
+    """Downloads the newest files of a Hub model, except those in the cache.
 
-    Raises `FileNotFoundError`, which says why.
+    Raises `FileNotFoundError` with the reason.
     """
     with _quiet():
         return Path(_downloaded(hub_id, wanted, unwanted))
@@ -86,7 +86,7 @@ def offered(hub_id: str) -> Offer:
 
 
 def list_hub_files(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> list[HubFile]:
-    """The files of a Hub model that match, as the Hub has them now. Raises `ModelError`, one sentence."""
+    """Lists a Hub model's current, matching files. Raises `ModelError`, one sentence."""
     try:
         with _quiet():
             found = _downloaded(hub_id, wanted, unwanted, dry_run=True)
@@ -96,9 +96,9 @@ def list_hub_files(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) 
 
 
 def fetch(hub_id: str, file: HubFile, reached: Callable[[int], object]) -> None:
-    """Bring a file into the cache, where `snapshot` finds it, unless it is there. Raises `ModelError`.
+    """Downloads a file into the cache unless it is there. Raises `ModelError`.
 
-    `reached` gets the number of bytes that have come. A connection that breaks is gone on with.
+    `reached` gets the number of received bytes. A broken connection resumes.
     """
     from huggingface_hub import hf_hub_download
 
@@ -113,26 +113,25 @@ def fetch(hub_id: str, file: HubFile, reached: Callable[[int], object]) -> None:
 
 
 def damaged_blobs(folder: Path) -> list[str]:
-    """Names of a snapshot's files whose content is not what their blobs are named by. Reads all of them."""
+    """Names of a snapshot's files with wrong checksums. Reads all files."""
     return [path.name for path in sorted(folder.iterdir()) if path.is_symlink() and _is_damaged(path)]
 
 
 def forget_blobs(folder: Path, names: Sequence[str]) -> None:
-    """Remove files of a snapshot from the cache, so that they are downloaded again."""
+    """Removes files of a snapshot from the cache, for a new download."""
     for path in (folder / name for name in names):
-        for place in (path.resolve(), _blob(path), path):  # a blob may itself be a link, to one that models share
+        for place in (path.resolve(), _blob(path), path):  # a blob may itself be a link to one that models share
             place.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:
-    """The folder of the Hub's cache."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
 def licence_of(card: dict[str, Any]) -> str | None:
-    """The licence in the metadata of a model card: its name where it is none of the usual ones."""
+    """The licence in a model card's metadata, by name if unusual."""
     given = (card.get("license_name") if card.get("license") == "other" else None) or card.get("license")
     words = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str)]
     return ", ".join(words)[:_LICENCE_LENGTH] or None
@@ -148,13 +147,12 @@ def _downloaded(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str], **o
 
 
 def _counter(reached: Callable[[int], object]) -> Any:
-    """A progress bar's class that shows nothing, and counts."""
     from huggingface_hub import utils
 
     base: Any = utils.tqdm
 
     class Bar(base):  # type: ignore[misc]
-        most = 0  # of the bars of a file: one may count what comes, and another what is written
+        most = 0  # of a file's bars: one may count received bytes, another written ones
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options | {"disable": True})
@@ -170,7 +168,6 @@ def _counter(reached: Callable[[int], object]) -> Any:
 
 
 def _blob(link: Path) -> Path:
-    """The blob of a snapshot's file."""
     return link.parent / os.readlink(link)
 
 
@@ -189,16 +186,15 @@ def _is_damaged(link: Path) -> bool:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions that the Hub's library raises where a model can't be had."""
     from huggingface_hub import errors
 
-    # The base class of its HTTP library, whichever that is; errors of connections are not the Hub's own.
+    # The base class of its HTTP library. Connection errors are not the Hub's own classes.
     transport: type[Exception] = errors.HTTPError
     return transport, errors.HFValidationError, OSError, ModelError
 
 
 def _reason(hub_id: str, error: Exception) -> str:
-    """Explains why a model can't be had from the Hub, and what to do, without a full stop."""
+    """Explains a failure and the remedy, without a full stop."""
     from huggingface_hub import constants, errors
 
     cause = error.__cause__
@@ -231,7 +227,7 @@ def _reason(hub_id: str, error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and no warnings of the Hub's library: who asks has lines of its own."""
+    """Hides the library's progress bars and warnings: the caller prints its own."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
 
     level, hidden = logging.get_verbosity(), are_progress_bars_disabled()
@@ -246,21 +242,21 @@ def _quiet() -> Iterator[None]:
 
 
 # --- location
-# Tells local folders from Hub ids, and finds the files of either.
+# Distinguishes folders from Hub ids, and finds their files.
 
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHTS = ("*.safetensors",)
-# A decoder's files lie in its top folder, but for chat templates where there are several; Mistral's `consolidated` ones
-# are the same weights once more.
+# A decoder's files are in its top folder, except multiple chat templates. Mistral's `consolidated` files are the same
+# weights again.
 NOT_A_DECODER_S = ("*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors", "consolidated*")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 def is_folder(folder_or_hub_id: str) -> bool:
-    """True for a local folder, False for what can be a Hub id. Raises `ModelError` for anything else."""
+    """True for a local folder, False for a possible Hub id; else raises `ModelError`."""
     path = expanded(folder_or_hub_id)
-    if os.path.isdir(path):  # of a name that no file can have, `Path.is_dir` raises OSError on some Pythons
+    if os.path.isdir(path):  # `Path.is_dir` raises OSError for some names on some Pythons
         return True
     if os.path.exists(path):
         raise ModelError(f"{folder_or_hub_id} is a file; give the folder it is in")
@@ -270,7 +266,7 @@ def is_folder(folder_or_hub_id: str) -> bool:
 
 
 def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
-    """The folder with a decoder's files, or only its tokenizer's; the files are checked. Raises `ModelError`."""
+    """The checked folder of a decoder, or only of its tokenizer. Raises `ModelError`."""
     if is_folder(folder_or_hub_id):
         folder = expanded(folder_or_hub_id)
     else:
@@ -283,7 +279,7 @@ def find_decoder_files(folder_or_hub_id: str, weights: bool = True) -> Path:
 
 
 def file_on_hub(model: str) -> tuple[str, str] | None:
-    """The Hub id and the file that `owner/name/file.gguf` names; None for anything else, and for a file here."""
+    """The Hub id and file of `owner/name/file.gguf`; None for others and local files."""
     parts = model.split("/")
     if len(parts) != 3 or not is_gguf(model) or os.path.exists(expanded(model)):
         return None
@@ -292,9 +288,9 @@ def file_on_hub(model: str) -> tuple[str, str] | None:
 
 
 def gguf_file(model: str) -> Path:
-    """The `.gguf` file that `model` names, here or on the Hub, which is asked where the cache lacks it.
+    """The local path of the `.gguf` file `model`, downloaded from the Hub if needed.
 
-    Raises `ModelError` for one that the Hub does not have.
+    Raises `ModelError` for a file that the Hub does not have.
     """
     if (named := file_on_hub(model)) is None:
         return expanded(model)
@@ -309,17 +305,16 @@ def gguf_file(model: str) -> Path:
 
 
 # --- pulled
-# The models that are on this machine by name: in the folder `models`, imported, linked or put there, or in the Hub's
-# cache.
+# Models on this machine by name: imported, linked or copied to the folder `models`, or in the Hub's cache.
 
-_REPOSITORY = "models--"  # with which the names of folders in the cache begin
+_REPOSITORY = "models--"  # prefix of folders in the cache
 _IMPORT = re.compile(r"(?P<stem>.+)-[0-9a-f]{16}")
 _NUMBERS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A model on this machine. `folder` holds its files; of a link, it is the folder that is linked."""
+    """A model on this machine. `folder` resolves links."""
 
     name: str
     kind: Literal["imported", "linked", "hub", "folder"]
@@ -328,12 +323,11 @@ class Pulled:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
         return sum(path.stat().st_size for path in _files(self.folder))
 
     @property
     def numbers(self) -> str:
-        """The type of most of its weights, as they are stored; empty where there are none that can be read."""
+        """The stored type of most weights; empty if none can be read."""
         found: Counter[str] = Counter()
         try:
             if (source := source_of(self.folder)) is not None:
@@ -349,20 +343,19 @@ class Pulled:
 
     @property
     def licence(self) -> str | None:
-        """The licence that its card states."""
         return licence_of(card(self.folder))
 
 
 def here(models: Path) -> list[Pulled]:
-    """All models on this machine that can be named, by name."""
+    """All named models on this machine, sorted."""
     found = [*_of_folder(models), *_of_cache()]
     return sorted(found, key=lambda each: each.name.lower())
 
 
 def place_of(name: str, models: Path) -> Path | None:
-    """The folder of an imported or linked model by its name, which may lack the digits behind an import's.
+    """The folder of an imported or linked model, by name, import digits optional.
 
-    None where there is none, or several. A path, or what is a folder or a file here, is no name.
+    None if there is no single match. A path, or an existing file or folder, is no name.
     """
     if "/" in name or not name or os.path.exists(name):
         return None
@@ -374,7 +367,7 @@ def place_of(name: str, models: Path) -> Path | None:
 
 
 def link(folder: Path, models: Path) -> str:
-    """Make a name in `models` for a folder that stays where it is; returns the name. Raises `ModelError`."""
+    """Links a folder into `models` and returns its name. Raises `ModelError`."""
     target = expanded(folder).resolve()
     place = models / target.name
     try:
@@ -394,8 +387,9 @@ def link(folder: Path, models: Path) -> str:
 
 
 def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
-    """Remove models. Of linked ones the folders stay, of imported ones the files, but for those in the Hub's cache; of
-    the Hub's, all that its cache has goes. Raises `ModelError`.
+    """Removes models. Raises `ModelError`.
+
+    Keeps linked folders and imported files, except files in the Hub's cache. Removes all of a Hub model from the cache.
     """
     for each in chosen:
         place = models / each.name
@@ -415,7 +409,6 @@ def delete_models(chosen: Sequence[Pulled], models: Path) -> None:
 
 
 def _downloaded_file(folder: Path) -> Path | None:
-    """The file in the Hub's cache that has the weights of an import."""
     try:
         source = source_of(folder)
     except ModelError:
@@ -424,7 +417,7 @@ def _downloaded_file(folder: Path) -> Path | None:
 
 
 def card(folder: Path) -> dict[str, Any]:
-    """The metadata of a model's card; empty without any."""
+    """A model card's metadata, or empty."""
     from huggingface_hub.repocard import metadata_load
 
     path = folder / CARD
@@ -432,12 +425,12 @@ def card(folder: Path) -> dict[str, Any]:
         if not path.is_file() or path.stat().st_size > SETTINGS_BYTES:
             return {}
         return metadata_load(path) or {}
-    except Exception:  # a card is anybody's text, and YAML's errors have no common class
+    except Exception:  # a card is a stranger's text, and YAML's errors have no common class
         return {}
 
 
 def _of_folder(models: Path) -> list[Pulled]:
-    """Imports, whole or not, links, and models that somebody put there; what is being made is hidden."""
+    """Includes incomplete imports, but none in progress."""
     if not models.is_dir():
         return []
     found = []
@@ -449,13 +442,12 @@ def _of_folder(models: Path) -> list[Pulled]:
             found.append(Pulled(path.name, "linked", target, any(target.glob(WEIGHTS[0]))))
         elif _IMPORT.fullmatch(path.name) and path.is_dir():
             found.append(Pulled(path.name, "imported", path, is_complete(path)))
-        elif os.path.isfile(path / "config.json"):  # `Path.is_file` fails in a folder that may not be entered
+        elif os.path.isfile(path / "config.json"):  # `Path.is_file` fails in a folder without permission
             found.append(Pulled(path.name, "folder", path, any(path.glob(WEIGHTS[0]))))
     return found
 
 
 def _of_cache() -> list[Pulled]:
-    """Models in the Hub's cache, whole or not."""
     found = []
     for repository in cache_folder().glob(f"{_REPOSITORY}*"):
         name = repository.name.removeprefix(_REPOSITORY).replace("--", "/")
@@ -467,7 +459,7 @@ def _of_cache() -> list[Pulled]:
 
 
 def _cached(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path | None:
-    """The folder in the cache with all files of a model that match; None where some are missing."""
+    """The cached folder, or None if files are missing."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -479,7 +471,6 @@ def _cached(hub_id: str, wanted: Sequence[str], unwanted: Sequence[str]) -> Path
 
 
 def _forget(hub_id: str) -> None:
-    """Remove all of a model from the Hub's cache."""
     from huggingface_hub import scan_cache_dir
 
     cache = scan_cache_dir(cache_folder())
@@ -491,10 +482,9 @@ def _forget(hub_id: str) -> None:
     ]
     cache.delete_revisions(*commits).execute()
     rest = cache_folder() / f"{_REPOSITORY}{hub_id.replace('/', '--')}"
-    if rest.exists():  # what an interrupted download left
+    if rest.exists():  # left by an interrupted download
         shutil.rmtree(rest)
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a model; of the Hub's, with what its card says."""
     return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []

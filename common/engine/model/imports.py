@@ -1,7 +1,7 @@
-"""Imports what runs models, without parts that no daemon uses: they take half of its seconds.
+"""Imports model libraries without unused parts, in half of the time.
 
-Transformers imports torch's compiler, a solver of scipy for losses, and what runs models on several machines.
-Sentence-transformers imports scikit-learn for a distance. Nothing here compiles, trains or computes that.
+Transformers imports torch's compiler, a scipy solver for losses, and support for several machines.
+Sentence-transformers imports scikit-learn for a distance. Nothing here compiles, trains or uses them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Final
 from common.process.machine import importing
 
 _PACKAGE: Final = "transformers"
-# Of it, all that is imported while the compiler is left out.
+# Its modules imported while the compiler is left out.
 _IMPORTED: Final = ("modeling_utils", "masking_utils", "generation.utils", "models.auto.modeling_auto")
-_ABSENT: Final = ("scipy", "sklearn", "torch_distributed")  # for transformers, in this process
+_ABSENT: Final = ("scipy", "sklearn", "torch_distributed")  # hidden from transformers in this process
 _COMPILER: Final = "torch._dynamo"
 _MARKS: Final = ("disable", "allow_in_graph")  # of `torch.compiler`
-# Modules of which sentence-transformers imports these names.
+# Modules and the names that sentence-transformers imports from them.
 _UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "sklearn": (),
     "sklearn.metrics": ("pairwise_distances",),
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def importing_models() -> Iterator[None]:
-    """Import inside what uses transformers or sentence-transformers. What was left out can be imported afterwards."""
+    """Wraps imports of transformers or sentence-transformers. Omitted parts stay importable afterwards."""
     with importing():
         if not any(f"{_PACKAGE}.{name}" in sys.modules for name in _IMPORTED):
             _import_transformers()
@@ -67,7 +67,7 @@ def _import_transformers() -> None:
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Torch imports no compiler inside, where it only wants to mark a function for it."""
+    """Keeps torch from importing its compiler only to mark a function."""
     import torch
 
     with _hollow({_COMPILER: {}}, Path(torch.__path__[0]).parent):
@@ -75,7 +75,7 @@ def without_compiler() -> Iterator[None]:
 
 
 def _forget_packages() -> None:
-    """Have transformers take some packages for missing. It looks once, and remembers."""
+    """Makes transformers treat some packages as missing. It looks once, and remembers."""
     import torch
     from transformers.utils import import_utils
 
@@ -88,7 +88,7 @@ def _forget_packages() -> None:
     distributed.is_available = lambda: False
     try:
         for name in _ABSENT:
-            with suppress(AttributeError):  # of another release, which then imports what it likes
+            with suppress(AttributeError):  # another release, which then imports them
                 looked = getattr(looking, f"is_{name}_available")
                 looked.cache_clear()
                 looked()
@@ -98,9 +98,9 @@ def _forget_packages() -> None:
 
 @contextmanager
 def _hollow(modules: Mapping[str, Mapping[str, Any]], root: Path | None = None) -> Iterator[None]:
-    """Modules that nobody has imported have these names, and any other one that is a mark; and no code.
+    """Provides missing modules with these names; any other name is a mark. They have no code.
 
-    Parts of a package can be imported if it is below `root`.
+    Parts of a package below `root` can be imported.
     """
     made = [name for name in modules if name not in sys.modules]
     for name in made:
@@ -118,7 +118,7 @@ def _hollow(modules: Mapping[str, Mapping[str, Any]], root: Path | None = None) 
 
 
 def _place(name: str, module: ModuleType | None) -> None:
-    """Put a module where its importers look; None: take it away."""
+    """None removes a module."""
     above, _, last = name.rpartition(".")
     if module is not None:
         sys.modules[name] = module
@@ -138,7 +138,6 @@ def _mark(name: str) -> Any:
 
 
 def _unmarked(function: Any = None, *_: Any, **options: Any) -> Any:
-    """A mark that leaves the function as it is."""
     return _unmarked if function is None else function
 
 

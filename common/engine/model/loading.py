@@ -1,4 +1,4 @@
-"""Loads a decoder-only model from safetensors, and refuses what the slab cache can't serve."""
+"""Loads a decoder-only model from safetensors, and refuses unsupported models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from common.engine.streaming import StreamedLayers, Streaming, fill, make_empty,
 from common.process.machine import memory
 
 # --- resident
-# Reads a model into memory of its own: a mapping of its files would change, or be gone, when somebody writes there.
+# Reads a model into its own memory: a mapping would change with the files.
 
 _TYPES = str_to_torch_dtype | {"F8_E8M0": torch.float8_e8m0fnu}
 _HALVES = (torch.bfloat16, torch.float16)
@@ -51,7 +51,7 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A tensor in a file, which Transformers reads when it comes to it, in one of several threads."""
+    """A tensor in a file. Transformers reads it on demand, in one of several threads."""
 
     path: Path
     file: BinaryIO
@@ -79,10 +79,10 @@ class _Stored:
 def load_all_weights(
     outline: PreTrainedModel, files: Sequence[Path], dtype: torch.dtype, attention: str, place: torch.device
 ) -> tuple[PreTrainedModel, Mapping[str, Any]]:
-    """The model of which `outline` is one without storage, and what Transformers reports of loading it from `files`.
+    """Loads `files` into a model like `outline`. Returns it and Transformers' report.
 
-    Takes the model's memory at `place`, on a GPU with that of a few tensors beside it, and where numbers change their
-    type that of some tensors. Raises `ModelError`, and what comes of files that do not belong to the model.
+    Needs memory for the model, and for a few tensors on a GPU or when types change. Raises `ModelError`, and other
+    errors for files of another model.
     """
     kind: Any = type(outline)
     with ExitStack() as opened, quiet_loading():
@@ -99,24 +99,21 @@ def load_all_weights(
             device_map=None if place.type == "cpu" else {"": place},
             local_files_only=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # to be told of in the report, like what is missing
+            ignore_mismatched_sizes=True,  # the report shows it, like missing weights
         )
     _settle(model, dtype)
     return model, report
 
 
 def leave_files(model: torch.nn.Module) -> None:
-    """Copy what of a loaded model is a mapping of its files into memory of its own, tensor by tensor."""
+    """Copies a CPU model's mapped parts into its own memory."""
     for part in (*model.parameters(), *model.buffers()):
         if part.device.type == "cpu":
             part.data = part.data.clone()
 
 
 def _settle(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Have a model's numbers be of one type, but for those that it keeps in float32.
-
-    What was stored in a quantised form has come in a half precision of its own.
-    """
+    """Unifies half-precision types; float32 stays. Dequantised weights have another half precision."""
     for part in (*model.parameters(), *model.buffers()):
         if part.dtype in _HALVES and part.dtype != dtype:
             part.data = part.data.to(dtype)
@@ -127,11 +124,11 @@ def _settle(model: PreTrainedModel, dtype: torch.dtype) -> None:
 TorchDevice = Literal["cpu", "cuda", "auto"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 
-# Numbers that a model may have beyond twice those in its files: tied ones count double before they are tied, and
-# position tables and causal masks are in no file. 256 MiB in float32.
+# Numbers beyond twice the stored ones: tied ones count double before they are tied, and files lack position tables and
+# causal masks. 256 MiB in float32.
 _NOT_STORED = 2**26
 
-_SHORT = 2**16  # numbers of a range
+_SHORT = 2**16  # numbers in a range
 GIB: Final = 2**30
 
 log = logging.getLogger(__name__)
@@ -141,26 +138,24 @@ _Made = TypeVar("_Made", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run, with what the decoder has to know about it."""
-
     model: PreTrainedModel
     tokenizer: Tokenizer
     layers: tuple[nn.Module, ...]
     torch_device: torch.device
     eos: frozenset[int]
     max_context: int
-    window: int  # the shortest that is declared for any layer; 0 without one
-    streamed: StreamedLayers | None = None  # those that are not in memory all the time
-    coded: Mapping[str, bytes] = field(default_factory=dict)  # samples of the weights that are codes, by name
+    window: int  # shortest declared window of any layer, or 0
+    streamed: StreamedLayers | None = None  # layers that are not always in memory
+    coded: Mapping[str, bytes] = field(default_factory=dict)  # samples of the coded weights, by name
 
     def identity(self) -> str:
-        """The name of the numbers that it computes. Of a streamed model it costs nothing after the first pass."""
+        """Names its numbers. For a streamed model, free after the first pass."""
         samples = {} if self.streamed is None else self.streamed.samples()
         return model_identity(self.model, self.tokenizer, {**samples, **self.coded})
 
     @property
     def weights(self) -> str:
-        """The numbers of its matrices, for people."""
+        """For people."""
         return matrix_types(self.model, self.model.dtype)
 
 
@@ -173,7 +168,7 @@ def load_model(
     streaming: Streaming | None = None,
     weights: WeightsName = "stored",
 ) -> LoadedModel:
-    """Load weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
+    """Loads weights and tokenizer; see `Decoder.load`. Raises `ModelError`."""
     folder = find_decoder_files(folder_or_hub_id)
     source = source_of(folder)
     files = [] if source is not None else weight_files(folder)
@@ -224,7 +219,7 @@ def load_model(
             samples = round_weights(folder_or_hub_id, model, 8 if weights == "int8" else 4)
     except ModelError:
         raise
-    except Exception as error:  # what a wrong value in a configuration makes of a model has no limit
+    except Exception as error:  # wrong values in a configuration raise errors of any type
         if PACKED_ATTENTION in str(error):
             raise ModelError(
                 f"{folder_or_hub_id}: {class_of(config)} has an attention of its own that can't be replaced;"
@@ -256,12 +251,11 @@ def load_model(
 
 
 def takes_codes(dtype: DtypeName, place: torch.device) -> bool:
-    """Whether weights of few bits are multiplied as they are: else they become plain numbers."""
+    """Whether coded weights are multiplied as codes, not as plain numbers."""
     return place.type == "cpu" and dtype != "float32" and has_kernel()
 
 
 def check_free_memory(name: str, needed: int) -> None:
-    """Raise `ModelError` unless there is memory for weights of `needed` bytes."""
     free = memory().available
     if needed > free:
         raise ModelError(
@@ -271,16 +265,15 @@ def check_free_memory(name: str, needed: int) -> None:
 
 
 def _generation(folder: Path) -> GenerationConfig | None:
-    """The settings for answers that the model's files have beside its configuration."""
     path = folder / "generation_config.json"
     if not path.exists():
         return None
-    read_settings(path)  # whose sentence says what is wrong
+    read_settings(path)  # its error names the fault
     return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
 def resolve_device(torch_device: TorchDevice) -> torch.device:
-    """`auto` is CUDA where there is one. Raises `ModelError` for CUDA without a usable GPU."""
+    """Resolves `auto` to CUDA if available. Raises `ModelError` for CUDA without a usable GPU."""
     if torch_device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if torch_device == "cuda" and not torch.cuda.is_available():
@@ -289,10 +282,9 @@ def resolve_device(torch_device: TorchDevice) -> torch.device:
 
 
 def resolve_dtype(dtype: DtypeName, stored: torch.dtype | None, place: torch.device) -> torch.dtype:
-    """`auto` is the checkpoint's own type; on a CPU half precision becomes bfloat16, or float32 without it.
+    """Resolves `auto` to the checkpoint's type, on a CPU to bfloat16 or float32.
 
-    CPUs compute float16 slowly, and one without bfloat16 instructions emulates them at a fraction of
-    float32's speed.
+    CPUs compute float16 slowly, and bfloat16, too, without instructions for it.
     """
     if dtype != "auto":
         return torch.float32 if dtype == "float32" else torch.bfloat16
@@ -313,11 +305,10 @@ def cpu_has_bfloat16() -> bool:
 
 
 def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mapping[str, bytes]) -> str:
-    """Names the numbers a model computes: architecture, type, tokenizer, and a sample of every weight tensor.
+    """Names a model's numbers: architecture, type, tokenizer, and samples of every weight.
 
-    The files' layout (shards, folder) doesn't matter. Not a signature: weights that differ only outside the
-    sample (256 evenly spaced numbers of every tensor) have the same identity. `samples` are those of weights that the
-    model does not hold now.
+    Independent of shards and folder. Not a signature: it covers 256 evenly spaced numbers per tensor. `samples` are of
+    weights that are not in memory.
     """
     digest = hashlib.sha256()
     config = {
@@ -335,10 +326,9 @@ def model_identity(model: PreTrainedModel, tokenizer: Tokenizer, samples: Mappin
 
 
 def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]) -> _Made:
-    """The model that `make` builds, without storage, after a check that it is about as large as its files.
+    """Builds a model without storage and checks its size against the files.
 
-    Transformers fills what the files lack with random numbers, however much that is. Raises `ModelError`, and what
-    `make` raises.
+    Transformers fills any amount of missing weights with random numbers. Raises `ModelError`, and the errors of `make`.
     """
     with torch.device("meta"), initialization.no_init_weights():
         model = _made(make)
@@ -352,15 +342,13 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
 
 
 def _made(make: Callable[[], _Made]) -> _Made:
-    """The model that `make` builds on the device `meta`.
-
-    Torch imports its compiler to compute with ranges there, which takes two seconds. So short ranges, and the tables of
-    positions that come of them, are on the CPU until the model is made.
+    """Torch imports its compiler for ranges on `meta`, which takes two seconds. So short ranges, and position tables
+    from them, are on the CPU meanwhile.
     """
     try:
         with _ShortRanges():
             model = make()
-    except RuntimeError:  # it computes with these and with what is on `meta`
+    except RuntimeError:  # it combines these with tensors on `meta`
         return make()
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
@@ -369,8 +357,6 @@ def _made(make: Callable[[], _Made]) -> _Made:
 
 
 class _ShortRanges(TorchFunctionMode):
-    """Makes short ranges on the CPU."""
-
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -382,7 +368,7 @@ class _ShortRanges(TorchFunctionMode):
 
 
 def _packed(model: nn.Module) -> int:
-    """Numbers that one stored number may stand for: quantised weights come eight to an int32."""
+    """Quantised weights are up to eight in an int32."""
     return 8 if getattr(getattr(model, "config", None), "quantization_config", None) is not None else 1
 
 
@@ -392,7 +378,7 @@ def _configuration(name: str, folder: Path, stored: StoredWeights, options: dict
         check_sizes(path, stored, DECODER_POSITIONS)
     try:
         return AutoConfig.from_pretrained(folder, **options)
-    except Exception as error:  # wrong types and values raise whatever comes of them
+    except Exception as error:  # wrong types and values raise any error
         raise ModelError(f"{name}: the configuration can't be read: {_one_line(error)}") from error
 
 
@@ -401,8 +387,9 @@ def _one_line(error: Exception) -> str:
 
 
 def check_weights(name: str, model: nn.Module, report: Mapping[str, Any], unused: tuple[str, ...] = ()) -> None:
-    """Raise `ModelError` unless the files gave a model what it has, and it has what they hold, by what Transformers
-    reports of loading it. Weights whose names begin with one of `unused` may be missing.
+    """Checks Transformers' loading report: no weight is missing, misshapen or unused.
+
+    Weights with a prefix in `unused` may be missing. Raises `ModelError`.
     """
     for kind, what in (("missing_keys", "missing weights"), ("mismatched_keys", "weights of another shape")):
         if found := sorted(key for key in map(str, report.get(kind, ())) if not key.startswith(unused)):
@@ -431,7 +418,7 @@ def _tokenizer_for(name: str, folder: Path, tokenizer: str | None, model: PreTra
 
 
 def decoder_layers(name: str, model: PreTrainedModel) -> tuple[nn.Module, ...]:
-    """The decoder layers of a model, in order. Raises `ModelError` where there is no list of them."""
+    """In order. Raises `ModelError` without a list of layers."""
     count = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

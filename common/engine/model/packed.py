@@ -1,8 +1,7 @@
-"""One forward pass over tokens of many answers, all in one row `[1, tokens]` for the linear layers.
+"""One forward pass over many answers' tokens, as one row `[1, tokens]`.
 
-Each feed gives some tokens to the rows of one answer. Feeds whose rows lie side by side in KV memory and that feed
-equally many tokens are one attention call per layer; a feed with a tree is one by itself. Rows keep all keys; a layer
-with a window reads the last ones.
+Feeds with neighbouring rows in KV memory and equally many tokens share an attention call per layer. A feed with a tree
+has its own call. Rows keep all keys; a layer with a window reads the last ones.
 """
 
 from __future__ import annotations
@@ -40,34 +39,34 @@ from common.engine.streaming import Interrupt, StreamedLayers, Waiting
 if TYPE_CHECKING:
     from common.engine.jobs import Job
 
-_RAGGED = 1.5  # rows in one call are at most this much longer than the shortest of them, and
-_SLACK = 64  # this many tokens; beyond that, masked columns would cost more than another call
+_RAGGED = 1.5  # longest to shortest row of one call, at most, and
+_SLACK = 64  # this many tokens more; beyond that, masked columns cost more than another call
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# Bits of a layer's keys and values, slots and columns of consecutive tokens in them, and the first of the tokens.
+# Bits of a layer's keys and values, slots and columns of consecutive tokens, and the first token.
 Stretch = tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[np.int64], int]
 
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """Tokens to feed to every row of an answer, and for how many of them, the last ones, logits are wanted.
+    """Tokens for every row of an answer; the last `logits` of them give logits.
 
     They are a chain, or with `parents` the last tokens of a tree (`exact.py`). With more parents than `tokens`, the
-    rows already hold the first tokens of the tree. So a tree may be read at once, with or without the chain before
-    it, and it may grow from pass to pass. Then `Rows.keep` leaves one path of it in the rows.
+    rows already have the first nodes. So a tree may grow from pass to pass. A chain before it may be part of its first
+    feed. `Rows.keep` then leaves one path in the rows.
     """
 
     rows: Rows
     tokens: Sequence[int]
     logits: int = 1
-    parents: Sequence[int] | None = None  # of the tree's tokens: the place of each one's parent in it, or `ROOT`
-    behind: Sequence[Feed] = ()  # all of them are fed whole in the same pass, or this feed is not
-    job: Job = field(init=False)  # that wants it; set by the loop
-    running: bool = field(default=False, init=False)  # whether its answer had begun when the job was asked; likewise
+    parents: Sequence[int] | None = None  # of the tree's tokens: index of the parent, or `ROOT`
+    behind: Sequence[Feed] = ()  # unless all are fed whole in the pass, this feed is left out
+    job: Job = field(init=False)  # set by the loop
+    running: bool = field(default=False, init=False)  # the answer had begun when the job was asked
     whole: bool = field(default=True, init=False)
 
     def cut(self, tokens: int) -> None:
-        """Feed only the first `tokens` tokens in this pass; the logits are wanted once the others are fed, too."""
+        """Feeds only the first `tokens` tokens, without logits."""
         left = len(self.tokens) - tokens
         if left:
             self.whole, self.logits, self.tokens = False, 0, self.tokens[:tokens]
@@ -75,11 +74,10 @@ class Feed:
 
     @property
     def size(self) -> int:
-        """Tokens in all rows."""
         return len(self.rows) * len(self.tokens)
 
     def tree(self) -> Tree | None:
-        """The tree; None for a chain. Raises `ValueError` for parents that make none behind what the rows hold."""
+        """The tree; None for a chain. Raises `ValueError` for parents that fit no tree."""
         if self.parents is None:
             return None
         if not 0 <= len(self.parents) - len(self.tokens) <= self.rows.fed:
@@ -91,17 +89,17 @@ class Feed:
 
 @dataclass(slots=True)
 class SlotGroup:
-    """Consecutive slots that get equally many tokens: one attention call per layer."""
+    """Consecutive slots with equally many tokens: one attention call per layer."""
 
     chunk: SlotChunk
     first: int  # slot
     last: int  # slot, exclusive
     query: int  # tokens per row
-    shortest: int  # tokens in the shortest row after the pass
+    shortest: int
     longest: int
-    start: int  # of the group's tokens in the pass
+    start: int  # first of the group's tokens in the pass
     tree: Tree | None = None
-    bases: Sequence[int] = ()  # columns of the tree's first token, per row
+    bases: Sequence[int] = ()  # column of the tree's first token, per row
     _views: dict[tuple[int | None, bool], KeyWindow] = field(default_factory=dict)
     _sights: dict[int | None, Sight] = field(default_factory=dict)
 
@@ -114,11 +112,11 @@ class SlotGroup:
         return self.start + self.rows * self.query
 
     def reach(self, window: int | None) -> int | None:
-        """The window, where any row is longer."""
+        """The window, or None if no row is longer."""
         return None if window is not None and self.longest <= window else window
 
     def takes(self, feed: Feed, longest: int, shortest: int) -> bool:
-        """Whether `feed` can be part of the group."""
+        """Whether `feed` can join the group."""
         rows = feed.rows
         return (
             self.tree is None
@@ -130,11 +128,11 @@ class SlotGroup:
 
 
 class PackedPass(Cache):
-    """The pass as the cache object that Transformers models call; see `packed_attention`.
+    """The pass as a Transformers cache; see `packed_attention`.
 
-    `tokens` and `positions` are `[1, tokens]`, `wanted` `[logits]` are the places in it whose logits are asked for, in
-    the order of the feeds, each feed's row by row; the first `logits` of them, others are there to be dropped. Lengths
-    are left alone: they move when the whole pass has succeeded.
+    `tokens` and `positions` are `[1, tokens]`. `wanted` `[logits]` are indices of tokens with logits, in order of
+    feeds, rows and tokens; all after the first `logits` are padding. The rows' lengths change after the pass has
+    succeeded.
     """
 
     def __init__(
@@ -144,9 +142,7 @@ class PackedPass(Cache):
         blocks: RowBlocks = ANY_ROWS,
         attention: OrderedAttention | None = None,
     ) -> None:
-        """Products get whole `blocks`: behind the tokens, and behind the logits where any are asked for, are others
-        to be dropped. Without an `attention` it is PyTorch's own.
-        """
+        """Pads tokens, and logits if any, to whole `blocks`. Without `attention` uses PyTorch's own."""
         super().__init__(layers=[])
         self.attention = attention
         torch_device = layout.torch_device
@@ -154,7 +150,7 @@ class PackedPass(Cache):
         self.groups: list[SlotGroup] = []
         order = sorted(range(len(feeds)), key=lambda index: _place(feeds[index]))
         columns: list[NDArray[np.int64]] = []
-        positions: list[NDArray[np.int64]] = []  # other than columns where there is a tree
+        positions: list[NDArray[np.int64]] = []  # differ from columns in a tree
         ids: list[NDArray[np.int64]] = []
         slots: list[NDArray[np.int64]] = []
         starts: dict[int, int] = {}
@@ -204,9 +200,9 @@ class PackedPass(Cache):
         self.groups.append(SlotGroup(rows.chunk, first, first + len(rows), count, shortest, longest, start))
 
     def view(self, group: SlotGroup, window: int | None, masked: bool) -> KeyWindow:
-        """The sight of the tokens of `group` in layers that look back over `window` tokens, made once for all of them.
+        """The keys visible to `group` within `window`, cached.
 
-        With `masked` nothing is left to the kernel's own causal mask.
+        With `masked`, the kernel's own causal mask is unused.
         """
         window = group.reach(window)
         view = group._views.get((window, masked))
@@ -224,7 +220,7 @@ class PackedPass(Cache):
         return KeyWindow(sight.first, mask.masked_fill_(hidden, float("-inf")))
 
     def sight(self, group: SlotGroup, window: int | None) -> Sight:
-        """The columns that tokens of `group` see in layers that look back over `window` tokens, made once for all."""
+        """The columns visible to `group` within `window`, cached."""
         window = group.reach(window)
         sight = group._sights.get(window)
         if sight is None:
@@ -238,21 +234,20 @@ class PackedPass(Cache):
         return chain_sight(places, group.longest, window)
 
     def layer(self, layer: int) -> LayerStates:
-        """Keys and values of a layer, those of this pass included once they are stored."""
+        """A layer's states, including this pass once it is stored."""
         return LayerStates(self, layer, self._layout.layers[layer].window)
 
     def stretches(self, layer: int) -> Iterator[Stretch]:
-        """The places of the pass's tokens in the memory of a layer."""
         for chunk, start, stop in self._writes:
             held = bits_of(chunk.keys[layer]), bits_of(chunk.values[layer])
             yield *held, self._slots[start:stop].numpy(), self._places[start:stop], start
 
-    # --- what Transformers models call
+    # --- called by Transformers models
 
-    def update(  # type: ignore[override]  # the states stay where they are, see `packed_attention`
+    def update(  # type: ignore[override] # the states stay in place, see `packed_attention`
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[LayerStates, LayerStates]:
-        """Store keys and values `[1, kv_heads, tokens, dim]`; gives handles on all that the layer holds."""
+        """Stores keys and values `[1, kv_heads, tokens, dim]`. Returns handles on the layer's states."""
         for chunk, start, stop in self._writes:
             where = self._slots[start:stop], self._columns[start:stop]
             chunk.keys[layer_idx][where[0], :, where[1]] = key_states[0, :, start:stop].transpose(0, 1)
@@ -261,17 +256,16 @@ class PackedPass(Cache):
         return states, states
 
     def get_seq_length(self, layer_idx: int | None = 0) -> int:
-        """Zero: positions are given explicitly."""
+        """Zero: positions are explicit."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Columns and first column of a mask over the packed tokens; no mask is made of it."""
         return query_length, 0
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStates:
-    """Keys and values of one layer, where they lie."""
+    """Keys and values of one layer, in place."""
 
     packed: PackedPass
     layer: int
@@ -279,12 +273,11 @@ class LayerStates:
     expand: Expand | None = None
 
     def expanded(self, expand: Expand) -> tuple[LayerStates, LayerStates]:
-        """The same, of a layer that keeps latents, of which `expand` makes keys and values."""
         states = replace(self, expand=expand)
         return states, states
 
     def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
-        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`. The masks are our own."""
+        """As `HeldStates.attend`, with our own masks."""
         if self.packed.attention is not None:
             return self.attend_in_order(query[0].transpose(0, 1).contiguous(), scores)[None]
         groups, padding = self.packed.groups, self.packed.padding
@@ -295,9 +288,7 @@ class LayerStates:
         return joined[None]
 
     def attend_in_order(self, query: Tensor, scores: Scores, output: Tensor | None = None) -> Tensor:
-        """Attention of a pass that has its own; `query` and the result, which `output` may be, are `[tokens, heads,
-        dim]`.
-        """
+        """Attention by the pass's own kernel, `[tokens, heads, dim]`, optionally into `output`."""
         attention = self.packed.attention
         assert attention is not None
         for group in self.packed.groups:
@@ -315,7 +306,7 @@ class LayerStates:
         return output
 
     def _attend(self, group: SlotGroup, query: Tensor, scores: Scores) -> Tensor:
-        """`query` `[heads, rows * query, dim]`; the result is `[rows * query, heads, value_dim]`."""
+        """`query` is `[heads, rows * query, dim]`, the result `[rows * query, heads, value_dim]`."""
         view = self.packed.view(group, self.window, scores.written_out)
         keys = group.chunk.keys[self.layer][group.first : group.last, :, view.first : group.longest]
         values = group.chunk.values[self.layer][group.first : group.last, :, view.first : group.longest]
@@ -334,12 +325,11 @@ def _tree_group(feed: Feed, tree: Tree, bases: Sequence[int], start: int) -> Slo
 
 
 def _place(feed: Feed) -> tuple[int, int, int]:
-    """Sort key that puts neighbours in memory next to each other."""
+    """Sort key by memory location."""
     return len(feed.tokens), id(feed.rows.chunk), feed.rows.start
 
 
 def _writes(groups: Sequence[SlotGroup]) -> list[tuple[SlotChunk, int, int]]:
-    """Stretches of the pass that go to one chunk."""
     writes: list[tuple[SlotChunk, int, int]] = []
     for group in groups:
         if writes and writes[-1][0] is group.chunk:
@@ -362,7 +352,7 @@ def _wanted(feeds: Sequence[Feed], starts: dict[int, int]) -> list[int]:
 
 
 class LayerGate:
-    """Polls a pass's `interrupt` before every layer, and lets streamed layers in when their weights are there."""
+    """Polls `interrupt` before every layer, and makes streamed layers wait for their weights."""
 
     def __init__(self, layers: Sequence[nn.Module], streamed: StreamedLayers | None) -> None:
         self._streamed = streamed
@@ -375,7 +365,6 @@ class LayerGate:
 
     @contextmanager
     def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:
-        """One pass through all layers."""
         self._interrupt, self._waiting = interrupt, waiting
         try:
             yield
@@ -387,26 +376,25 @@ class LayerGate:
             self._interrupt = self._waiting = None
 
     def enter(self, index: int) -> None:
-        """Begin a layer, whose weights are there then. Raises `Preempted` if the pass is interrupted."""
+        """Begins a layer, with its weights loaded. Raises `Preempted` if the pass is interrupted."""
         if self._interrupt is not None and self._interrupt():
             raise Preempted
         if self._streamed is not None and index >= self._first:
             self._streamed.enter(index, self._interrupt, self._waiting)
 
     def leave(self, index: int) -> None:
-        """End a layer."""
         if self._streamed is not None and index >= self._first:
             self._streamed.leave()
 
 
 # --- reach
-# The reach of a layer: how far back it looks, read off the mask that Transformers would make for it.
+# The reach of a layer: how far back it looks, read from the mask that Transformers would make.
 
 MaskFunction = Callable[[Any, Any, Tensor, Tensor], Tensor]
 
-OTHERWISE = -1  # what a mask says that hides in another way
+OTHERWISE = -1  # value of a mask of any other kind
 
-_NEAR = 64  # places on both sides of an edge that are looked at one by one
+_NEAR = 64  # columns checked one by one on both sides of an edge
 _SPREAD = 1024
 
 
@@ -420,8 +408,10 @@ def reach_mask(
     device: torch.device | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """A mask that doesn't hide: every number `[1, 1, query, keys]` is how many tokens a token sees, itself included, 0
-    for all, or `OTHERWISE`. Transformers calls it where a model asks for a mask, also for one that no layer takes.
+    """A mask `[1, 1, query, keys]` with the layer's window as every number.
+
+    The number counts visible tokens, the token itself included; 0 means all, `OTHERWISE` any other mask. Transformers
+    calls this for every requested mask, even an unused one.
     """
     longest = getattr(config, "max_position_embeddings", None) or 2 * (local_size or 1)
     window = None if local_size is None or local_size >= longest else local_size
@@ -436,7 +426,6 @@ def _edges(longest: int, window: int | None) -> Sequence[int]:
 
 
 def _sees(mask_function: MaskFunction, place: int, window: int | None, device: torch.device | None) -> bool:
-    """Whether the token at `place` sees exactly the last `window` tokens, or all."""
     oldest = 0 if window is None else max(0, place - window + 1)
     columns, only = _columns(place, oldest).to(device), torch.zeros((), dtype=torch.int64, device=device)
     seen = mask_function(only, only, only + place, columns).expand(columns.shape)
@@ -444,7 +433,7 @@ def _sees(mask_function: MaskFunction, place: int, window: int | None, device: t
 
 
 def _columns(place: int, oldest: int) -> Tensor:
-    """All near both ends of what is to be seen, and some between and before them."""
+    """All columns near both ends of the visible range, and some others."""
     near = [torch.arange(edge - _NEAR, edge + _NEAR) for edge in (oldest, place)]
     spread = torch.linspace(0, place, _SPREAD, dtype=torch.float64).long()
     columns = torch.cat([*near, spread])
@@ -455,22 +444,20 @@ def _columns(place: int, oldest: int) -> Tensor:
 # The attention functions that Transformers models call on our caches.
 
 PACKED_ATTENTION = "dragon_packed"
-PROBED_ATTENTION = "dragon_probed"  # the same, where models are to make masks: they say how far layers look back
-PLAIN_ATTENTION = "eager"  # the one that every class writes out itself, with whatever is peculiar to it
+PROBED_ATTENTION = "dragon_probed"  # the same, but models make masks that show the layers' reach
+PLAIN_ATTENTION = "eager"  # implemented by every class, with its peculiarities
 
-# What other attention functions are handed to change scores or choose keys; others that matter, the check finds.
+# Arguments that change scores or choose keys elsewhere. The load check finds any further ones.
 _NOT_SERVED = {"position_bias": "adds a bias by distance to its scores", "indices": "chooses its keys by an index"}
 
 
 class HeldStates(Protocol):
-    """The stand-in for keys and values that a cache of ours gives a layer."""
-
     def expanded(self, expand: Expand) -> tuple[HeldStates, HeldStates]:
-        """The same, of a layer that keeps latents, of which `expand` makes keys and values."""
+        """The states of a layer with latents; `expand` turns them into keys and values."""
         ...
 
     def attend(self, query: Tensor, scores: Scores, mask: Tensor | None) -> Tensor:
-        """Attention of `query` `[1, heads, tokens, dim]`, `[1, tokens, heads, value_dim]`; `mask` is the model's."""
+        """Attention of `query` `[1, heads, tokens, dim]` as `[1, tokens, heads, value_dim]`."""
         ...
 
 
@@ -485,10 +472,10 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `query` `[1, heads, tokens, dim]` over what our cache's `update` gave back.
+    """Attention of `query` `[1, heads, tokens, dim]` over our cache's states.
 
-    The result is `[1, tokens, heads, dim]`. Keys that are tensors belong to a pass without a cache. Raises `ModelError`
-    for an attention that packed passes don't know.
+    The result is `[1, tokens, heads, dim]`. Tensor keys belong to a pass without a cache. Raises `ModelError` for an
+    unsupported attention.
     """
     if isinstance(key, Tensor):
         if not isinstance(value, Tensor):
@@ -501,9 +488,9 @@ def packed_attention(
 
 
 def register_packed_attention() -> str:
-    """Make `packed_attention` known to Transformers and give its name. Calling it again changes nothing.
+    """Registers `packed_attention` with Transformers and returns its name. Idempotent.
 
-    Transformers builds no masks for a name that only the attention interface knows.
+    Transformers builds no masks for a name without a mask interface.
     """
     AttentionInterface.register(PACKED_ATTENTION, packed_attention)
     AttentionInterface.register(PROBED_ATTENTION, packed_attention)
@@ -513,7 +500,7 @@ def register_packed_attention() -> str:
 
 @contextmanager
 def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Let all parts of a model use the attention `name` meanwhile."""
+    """Makes all parts of a model use the attention `name` meanwhile."""
     configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
     before = [(config, config._attn_implementation) for config in configs.values()]
     try:
@@ -526,7 +513,7 @@ def attention_of(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def keep_latents(model: nn.Module) -> None:
-    """Let layers with latent attention (DeepSeek's) take their keys and values from our caches, which hold latents."""
+    """Makes layers with latent attention (DeepSeek's) store latents in our caches."""
     for module in model.modules():
         expand = getattr(module, "expand_kv", None)
         if callable(expand):

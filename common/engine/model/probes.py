@@ -1,4 +1,4 @@
-"""Probes of a loaded model: the layout of its KV cache, agreement with Transformers, equal bits, rotations."""
+"""Probes of a loaded model: KV layout, agreement with Transformers, equal bits, rotations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class _LayoutProbe(Cache):
-    """A cache that keeps nothing but the shapes it was given."""
-
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.shapes: dict[int, LayerShape] = {}
@@ -48,7 +46,6 @@ class _LayoutProbe(Cache):
         return query_length, 0
 
     def note_window(self, layer: int, window: int | None) -> None:
-        """Take down what a layer that reads the keys of `layer` sees of them."""
         if window == OTHERWISE:
             raise ModelError(
                 "a layer's tokens see neither all earlier tokens nor a window of the last ones (attention in chunks or"
@@ -60,7 +57,7 @@ class _LayoutProbe(Cache):
 
 @dataclass(frozen=True, slots=True)
 class _ProbedStates:
-    """Stands for a layer's keys and values in a pass of one token, whose attention is its own value."""
+    """A layer's states in a one-token pass. Its attention is its own value."""
 
     probe: _LayoutProbe
     layer: int
@@ -79,7 +76,10 @@ class _ProbedStates:
 
 @torch.inference_mode()
 def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> Layout:
-    """Layout of the KV cache, seen from `run`: a pass over tokens `[1, 1]` at position 0. Raises `ModelError`."""
+    """Layout of the KV cache, from a pass over `[1, 1]` at position 0.
+
+    Raises `ModelError`.
+    """
     probe, layers, name = _LayoutProbe(), len(loaded.layers), type(loaded.model).__name__
     try:
         with attention_of(loaded.model, PROBED_ATTENTION):
@@ -103,24 +103,23 @@ def find_layout(loaded: LoadedModel, run: Callable[[Tensor, Cache], object]) -> 
 
 
 # --- agreement
-# A check at load time that a model computes in packed passes what it computes without a cache.
+# A load-time check of packed passes against passes without a cache.
 
-# Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, bfloat16
-# rounds every activation to 8 bits; a model that ignores positions or masks is off by far more.
+# Largest difference of two logits, as a share of the largest logit. float32 agrees to about 1e-6, and bfloat16 rounds
+# every activation to 8 bits. A model that ignores positions or masks is off by far more.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 
 _AFFORDABLE = 2e10  # parameters times tokens of a pass: a second or two on a few cores
 
 
 def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
-    """Compare rows of unequal length, a rollback and a joint pass with fresh passes over a few tokens.
+    """Compares rows of unequal length, a rollback and a joint pass with fresh passes.
 
-    Some architectures compute positions or masks of their own (ALiBi, prefix models) and would be wrong
-    without saying so. Raises `ModelError` for them.
+    Some architectures compute their own positions or masks (ALiBi, prefix models) and would be silently wrong. Raises
+    `ModelError` for them.
 
-    One row is twice as long as the shortest `window` that is declared (0: none), where a pass over so many tokens takes
-    no time. Where it does, the window's length rests on `reach.py`, which has looked at both its edges in the mask that
-    the class makes. With `sparing` there are half as many passes, none of them joint.
+    If affordable, one row is twice the shortest declared `window` (0: none). Otherwise the window rests on
+    `reach_mask`, which checks both edges. `sparing` halves the passes and omits the joint one.
     """
     ids = [(7 * index + 3) % decoder.vocabulary for index in range(12)]
     documents, query = [_over_window(decoder, window) + ids[:5], [] if sparing else ids[5:7]], ids[7:9]
@@ -151,15 +150,14 @@ def check_agreement(decoder: Decoder, window: int, sparing: bool) -> None:
 
 @contextmanager
 def leading_layers(loaded: LoadedModel, layout: Layout) -> Iterator[None]:
-    """Passes through the first layers only, as many as have one of each kind among them, and 2 at least: what one layer
-    makes of wrong positions may be within the tolerance. A class that does not ask its configuration for their number
-    takes all.
+    """Limits passes to the first layers: one of each kind, and at least 2.
 
-    A streamed model is read from disk in every pass; its class is what is checked, and the same as a resident one's.
+    One layer's error may be within the tolerance. A class that ignores the configured number of layers runs all. For a
+    streamed model, every pass reads the disk, and the check concerns only its class.
     """
     config: Any = loaded.model.config.get_text_config()
     whole = config.num_hidden_layers
-    if len(layout.layers) == whole:  # else the last ones read what earlier ones keep
+    if len(layout.layers) == whole:  # else the last layers read states of earlier ones
         kinds = [
             (shape, *map(type, layer.modules())) for shape, layer in zip(layout.layers, loaded.layers, strict=True)
         ]
@@ -178,7 +176,7 @@ def _fresh(decoder: Decoder, tokens: list[int]) -> Tensor:
 
 
 def _over_window(decoder: Decoder, window: int) -> list[int]:
-    """Tokens that fill the window twice; none without one, or where that is too many."""
+    """Twice the window's tokens; empty if there is none or too many."""
     count = min(2 * window, decoder.max_context - 16)
     if count * decoder.parameters > _AFFORDABLE:
         return []
@@ -186,18 +184,18 @@ def _over_window(decoder: Decoder, window: int) -> list[int]:
 
 
 # --- same_bits
-# A check at load time whether a token's numbers are the same bits, whatever it is computed with.
+# A load-time check that a token's bits are equal in all passes.
 
 _TOKENS: Final = 96  # more than a tile of keys, and a row or two of products more than a multiple of them
 _FEW_TOKENS: Final = 24
 _SAME_BITS_AFFORDABLE: Final = 2e10  # parameters times tokens of a pass: a second or two on a few cores
-_LAST: Final = 8  # tokens that are computed in several ways
+_LAST: Final = 8  # tokens computed in several ways
 
 
 def find_exactness(decoder: Decoder, sparing: bool) -> Exactness:
-    """Compute some tokens in every way in which passes do, and compare all bits of their logits.
+    """Compares the bits of some tokens' logits in all kinds of passes.
 
-    With `sparing`, in few passes.
+    `sparing` needs few passes.
     """
     if all(_same(decoder, sparing)):
         return "bit-exact"
@@ -236,7 +234,7 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
         others = [Feed(after_head(), tail[:length]) for length in (1, 2, len(tail))]
         steps = decoder.forward([others[1], Feed(several, tail[:1]), others[2], others[0]])
         yield torch.equal(expected[[1, 0, 0, 0, len(tail) - 1, 0]], steps)
-        # Every second token of the tree is another one beside the tail's.
+        # Every second token of the tree is an alternative to the tail's.
         branched = [token for each in tail for token in ((each + 1) % decoder.vocabulary, each)]
         parents = [2 * (place // 2) - 1 if place > 1 else ROOT for place in range(len(branched))]
         read = decoder.forward([Feed(after_head(), branched, len(branched), parents)])
@@ -247,33 +245,34 @@ def _same(decoder: Decoder, sparing: bool) -> Iterator[bool]:
 
 
 # --- rotation
-# Moves a document's keys and values to another place of the row: rotary positions turn them by a known angle a token.
+# Moves a document's states in its row: rotary positions turn them by a known angle per token.
 #
-# A pass at loading says how a model turns its keys, if it does; nothing is taken from its class.
+# A pass at loading shows whether and how a model turns its keys. Nothing is assumed from its class.
 
-# For each layer the turns of its keys and of its values: which of the model's frequencies, and if pairs interleave.
+# Per layer, the turns of keys and values: index of the model's frequencies, and whether pairs interleave.
 Turns = list[list[tuple[int, bool]]]
 Run = Callable[[Tensor, Cache, Tensor], object]  # a plain pass over tokens `[1, n]` at positions `[1, n]`
 
-# Norm of what a turned key lacks to the one computed at that place, as a share: rounding, in all layers below.
+# Largest norm of the difference between turned and computed key, as a share: rounding in all layers below.
 ROTATION_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 8e-2, torch.float16: 2e-2}
 _ROTATION_TOKENS: Final = 8
-_MOVES: Final = (3, 61)  # tokens; by multiples of a whole turn nothing would be seen
-# Frequencies that depend on the length of what is read.
+_MOVES: Final = (3, 61)  # tokens; multiples of a whole turn would show nothing
+# Frequencies that depend on the length of the text.
 _CHANGING: Final = frozenset({"dynamic", "longrope"})
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRotation:
-    """The turn of a layer's keys (of latent attention: its values) from one position to the next: the first `2 n`
-    dimensions in pairs, [n] angles; none where they know no positions.
+    """The turn of a layer's keys (latent attention: values) per position.
+
+    Turns the first `2 n` dimensions in pairs, by [n] angles; none without positions.
     """
 
     angles: Tensor  # float64, radians
-    interleaved: bool  # neighbours are pairs; else the first half with the second
+    interleaved: bool  # neighbours are pairs; else halves
 
     def turned(self, keys: Tensor, by: int) -> Tensor:
-        """`keys` `[..., tokens, dim]` as they are `by` tokens further on."""
+        """`keys` `[..., tokens, dim]`, moved `by` tokens on."""
         if not len(self.angles):
             return keys
         cos, sin = (by * self.angles).cos().float(), (by * self.angles).sin().float()
@@ -290,23 +289,23 @@ class LayerRotation:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The turns of keys and of values, by layer."""
+    """The turns of keys and values, by layer."""
 
     layers: tuple[tuple[LayerRotation, LayerRotation], ...]
 
     @torch.inference_mode()
     def moved(self, states: DocumentStates, by: int) -> DocumentStates:
-        """`states` as if their tokens stood `by` tokens further on."""
+        """`states` moved `by` tokens on."""
         pairs = zip(self.layers, states, strict=True)
         return tuple((turn.turned(keys, by), others.turned(values, by)) for (turn, others), (keys, values) in pairs)
 
 
 @torch.inference_mode()
 def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
-    """The turns of `loaded`, from passes that `run` makes.
+    """The turns of `loaded`, from passes by `run`.
 
-    None where its positions can't be moved, or where that is not known: they are learned, or change with the length, or
-    a pass would read its weights from disk.
+    None if positions can't be moved or this is unknown: they are learned, depend on the length, or the model is
+    streamed.
     """
     if loaded.streamed is not None or not has_fixed_turns(loaded):
         return None
@@ -331,7 +330,6 @@ def find_turns(loaded: LoadedModel, layout: Layout, run: Run) -> Turns | None:
 
 
 def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
-    """The rotation that consists of `turns`; None without any."""
     if turns is None:
         return None
     known = list(_angles(loaded))
@@ -340,8 +338,6 @@ def rotation_of(loaded: LoadedModel, turns: Turns | None) -> Rotation | None:
 
 
 class _KeptStates(Cache):
-    """A cache that keeps what one pass gives it."""
-
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
@@ -360,7 +356,7 @@ class _KeptStates(Cache):
 
 
 def _turn(read: Sequence[Tensor], known: Sequence[Tensor], dtype: torch.dtype) -> tuple[int, bool] | None:
-    """The turn that makes what the model has further on of what it has at the beginning, the first of `read`."""
+    """Finds the turn from the first of `read` to the others."""
     here, *there = read
     for (place, angles), interleaved in product(enumerate(known), (False, True)):
         turn = LayerRotation(angles, interleaved)
@@ -376,9 +372,7 @@ def _near(turned: Tensor, keys: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
-    """Frequencies that the model's modules hold, several where kinds of layers have their own; and none, for layers
-    without positions.
-    """
+    """Yields the model's frequencies, after none for layers without positions."""
     yield torch.zeros(0, dtype=torch.float64, device=loaded.torch_device)
     for name, buffer in loaded.model.named_buffers():
         if name.endswith("inv_freq") and "original" not in name and buffer.ndim == 1:
@@ -386,12 +380,11 @@ def _angles(loaded: LoadedModel) -> Iterator[Tensor]:
 
 
 def has_fixed_turns(loaded: LoadedModel) -> bool:
-    """Whether no frequency depends on the length of what is read."""
+    """Whether no frequency depends on the length of the text."""
     return not _CHANGING & set(_kinds(loaded))
 
 
 def _kinds(loaded: LoadedModel) -> Iterator[str]:
-    """Kinds of rotary positions in the configuration, one or one for each kind of layer."""
     config: Any = loaded.model.config.get_text_config()
     told = getattr(config, "rope_parameters", None) or {}
     for each in (told, *(part for part in told.values() if isinstance(part, dict))):

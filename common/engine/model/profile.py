@@ -1,4 +1,4 @@
-"""Offline measurement of the decode step over growing context (DRAGON §5.2) (`common/estimates` fits it)."""
+"""Offline measurement of decode steps over growing context (DRAGON §5.2). `common/estimates` fits it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError
 from common.engine.model.packed import Feed
 
-_WARM_UP = 3  # first steps pay for memory and kernel selection
-_AT_ONCE = 64  # tokens of each row that are read between two looks at the clock
-_DUMMY_TOKEN = 0  # the time of a step does not depend on the tokens
+_WARM_UP = 3  # first steps include memory and kernel selection
+_AT_ONCE = 64  # tokens per row between two looks at the clock
+_DUMMY_TOKEN = 0  # a step's time does not depend on the tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def profile_decode(
     reached: Callable[[int], object] = lambda context: None,
     seconds: float = math.inf,
 ) -> DecodeProfile:
-    """Measure without a pause; see `measuring`."""
+    """As `measuring`, without a pause."""
     steps = measuring(decoder, rows, contexts, repeats, clock, reached, seconds)
     while True:
         try:
@@ -56,13 +56,11 @@ def measuring(
     reached: Callable[[int], object] = lambda context: None,
     seconds: float = math.inf,
 ) -> Generator[None, None, DecodeProfile]:
-    """Time `repeats` one-token steps of `rows` dummy documents at every context length, given in tokens.
+    """Times `repeats` one-token steps of `rows` dummy documents at every context length.
 
-    `reached` is told each length once it is measured. After `seconds`, no more is measured than one step at the length
-    that is reached by then: a machine that is busy, or slow, tells less, and not later.
-    It yields between two passes. A measurement that is closed then gives its memory back.
-    The documents are not kept in the document cache. Raises `ContextError` if a length doesn't fit the model,
-    `ValueError` for lengths below 1 or not increasing.
+    `reached` gets each finished length, in tokens. After `seconds`, only one more step follows: a busy or slow machine
+    measures less, not longer. Yields between two passes. Closing frees the memory. The document cache stays unchanged.
+    Raises `ContextError` if a length doesn't fit the model, `ValueError` for lengths below 1 or not increasing.
     """
     lengths = list(contexts)
     if not lengths or lengths[0] < 1 or any(b <= a for a, b in pairwise(lengths)):

@@ -1,7 +1,6 @@
 """Makes a row's tokens from a document and a conversation: `[document][query][answer so far]`.
 
-The two parts are encoded separately and concatenated, so that a document's tokens, and with them its keys and values,
-are the same under every question.
+Both parts are encoded separately. So a document's tokens, keys and values are the same for every question.
 """
 
 from __future__ import annotations
@@ -19,34 +18,29 @@ from common.processors.calls import CallShape
 from proto.messages import Control
 
 # --- conversation
-# A conversation as the model is given it: the turns so far, and the tools that the answer may call.
+# A conversation for the model: the turns so far, and callable tools.
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool in an earlier turn."""
-
-    number: int  # of the conversation's calls
+    number: int  # index among the conversation's calls
     name: str
     arguments: str  # a JSON object
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message of one of the two, or what a tool has to say to a call."""
-
     role: Literal["user", "assistant", "tool"]
     text: str
-    calls: tuple[Call, ...] = ()  # that the assistant made; of a tool the one that it answers
+    calls: tuple[Call, ...] = ()  # by the assistant; in a tool's turn, the call that it answers
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A question, the last turn, with what was said before it and the instructions for all of it; behind the question
-    there may be calls of tools and what these said.
+    """A question as the last user turn, with earlier turns and instructions.
 
-    `begun` is how the answer begins, where the model is to go on from there. `tools` are what the answer may call:
-    JSON objects as OpenAI's API has them, `{"name": ..., "description": ..., "parameters": ...}`.
+    Tool calls and results may follow it. The model continues `begun`. `tools` are JSON objects as in OpenAI's API,
+    `{"name": ..., "description": ..., "parameters": ...}`.
     """
 
     turns: tuple[Turn, ...]
@@ -56,36 +50,32 @@ class Conversation:
 
     @classmethod
     def of(cls, question: str) -> Conversation:
-        """A question by itself."""
         return cls((Turn("user", question),))
 
     @property
     def calls_tools(self) -> bool:
-        """Whether there are tools, or were."""
         return bool(self.tools) or any(turn.calls for turn in self.turns)
 
 
 # --- tool_words
-# Tools in plain words, for models whose chat template knows none: a system text, and calls as text.
+# Tools in plain words, for chat templates without tools.
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """The form in which a model calls the tools that it is told of."""
-
     shape: CallShape
-    trained: bool  # by its chat template; else it is told in plain words
+    trained: bool  # by its chat template; else described in plain words
 
 
 _OPEN: Final = "<tool_call>\n"
 _CLOSE: Final = "\n</tool_call>"
-# One call at most: a model that was not trained on calls repeats the one that it made.
+# At most one call: a model without training on calls repeats its first one.
 PLAIN_TOOLS: Final = ToolFormat(CallShape(opening=(_OPEN,), arguments="arguments", closing=(_CLOSE,)), trained=False)
 _RETURNED: Final = "<tool_response>\n{text}\n</tool_response>"
 
 
 def in_plain_words(conversation: Conversation) -> Conversation:
-    """The conversation without tools: they are an instruction, calls are text, and what tools said is the user's."""
+    """The conversation without tools: an instruction, calls as text, results as user turns."""
     if not conversation.calls_tools:
         return conversation
     instructions = conversation.instructions
@@ -97,7 +87,6 @@ def in_plain_words(conversation: Conversation) -> Conversation:
 
 
 def call_object(name: str, arguments: str, member: str = "arguments") -> str:
-    """A call as models write it."""
     return f'{{"name": {json.dumps(name)}, "{member}": {json.dumps(json.loads(arguments), ensure_ascii=False)}}}'
 
 
@@ -129,47 +118,47 @@ QUESTION = "\nQuestion: {question}\nAnswer:"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The query part of a row: text, and the control tokens that stand in it, in the order of their places."""
+    """The query part of a row: text and control tokens, in order of offset."""
 
     text: str
     controls: tuple[Control, ...] = ()
 
 
 class PromptFormat(Protocol):
-    """Puts documents and conversations into the words that a model was trained on."""
+    """Formats documents and conversations as in a model's training."""
 
     @property
     def begin(self) -> tuple[int, ...]:
-        """The tokens that every row begins with, also one without a document."""
+        """The first tokens of every row, also without a document."""
         ...
 
     @property
     def end(self) -> Sequence[int]:
-        """Token ids behind a document's text, in every document part."""
+        """Token ids after a document's text, in every document part."""
         ...
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
-        """Token ids of the document part, `begin` included, cut to `budget` tokens at the document's end.
+        """Token ids of the document part with `begin`, its end cut to `budget`.
 
-        Raises `ValueError` for a budget that holds no document.
+        Raises `ValueError` for a budget too small for any document.
         """
         ...
 
     def query(self, conversation: Conversation) -> Query:
-        """The query part. Raises `ValueError` for a conversation that can't be put."""
+        """The query part. Raises `ValueError` for a conversation that the format can't express."""
         ...
 
     @property
     def tools(self) -> ToolFormat:
-        """The form in which the model is told of tools and calls them. Raises `ValueError`, a sentence, if unknown."""
+        """The form of tools and their calls. Raises `ValueError`, a sentence, if unknown."""
         ...
 
 
 class TextFormat:
-    """A template for each part, for models that were not trained on conversations."""
+    """One template per part, for models without training on conversations."""
 
     def __init__(self, tokenizer: Tokenizer, document: str = DOCUMENT, query: str = QUESTION) -> None:
-        """Raises `ValueError` for a template without its place."""
+        """Raises `ValueError` unless each template has its placeholder exactly once."""
         for template, place in ((document, "{document}"), (query, "{question}")):
             if template.count(place) != 1:
                 raise ValueError(f"the template {template!r} must contain {place} exactly once")
@@ -181,7 +170,6 @@ class TextFormat:
 
     @property
     def begin(self) -> tuple[int, ...]:
-        """The tokenizer's begin token, if it has one."""
         return self._begin
 
     @property
@@ -189,23 +177,21 @@ class TextFormat:
         return self._end
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
-        """As `PromptFormat.document_tokens`; what the template puts after the document is kept."""
+        """Keeps the template's text after the document."""
         return document_part(self._begin, self._tokenizer.encode(self._before + text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
-        """As `text_query`; of tools it is told in plain words."""
         return text_query(in_plain_words(conversation), self._query)
 
     @property
     def tools(self) -> ToolFormat:
-        """Plain words."""
         return PLAIN_TOOLS
 
 
 def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[int], budget: int | None) -> list[int]:
-    """A document between its beginning and its end, cut to `budget` tokens in all.
+    """A document between `begin` and `end`, cut to `budget` tokens in all.
 
-    Raises `ValueError` for a budget that holds no document.
+    Raises `ValueError` for a budget too small for any document.
     """
     if budget is None:
         return [*begin, *document, *end]
@@ -216,7 +202,7 @@ def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[i
 
 
 def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
-    """Instructions first, then every question in the template, each but the last followed by its answer."""
+    """Instructions, then every question in the template, earlier ones with answers."""
     text = "".join(f"\n{each}" for each in conversation.instructions)
     before = None
     for turn in conversation.turns:
@@ -229,9 +215,9 @@ def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
 
 
 def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -> list[int]:
-    """Token ids of a query part. What the text spells out is never a control token, only `controls` are.
+    """Token ids of a query part. Only `controls` become control tokens, never the text.
 
-    Raises `ValueError` for controls that are not in order or beyond the text.
+    Raises `ValueError` for controls out of order or beyond the text.
     """
     tokens: list[int] = []
     done = 0
@@ -246,12 +232,12 @@ def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -
 
 
 # --- tool_templates
-# Tools by a model's chat template: whether it tells of them, how its calls look, and texts that spell no token.
+# A chat template's support for tools, the form of its calls, and texts that spell no token.
 
 UNKNOWN_SHAPE: Final = "the model's chat template puts calls of tools in a way that this daemon does not know"
-# In front of a character with which a control token's name may begin or end; gone where a row's tokens are made.
+# Precedes a character with which a control token's name may begin or end. Never reaches a row's tokens.
 GUARD: Final = "\ue002"
-_ID_DIGITS: Final = 9  # some templates insist on so many
+_ID_DIGITS: Final = 9  # some templates require this many
 _NAME, _MEMBER = "probed_function", "probed_member"
 _TOOL: Final = {
     "type": "function",
@@ -262,13 +248,11 @@ _TOOL: Final = {
     },
 }
 _QUESTION: Final = {"role": "user", "content": "a"}
-_ASKED: Final = ([{"role": "system", "content": "b"}, _QUESTION], [_QUESTION])  # templates may insist on either
+_ASKED: Final = ([{"role": "system", "content": "b"}, _QUESTION], [_QUESTION])  # templates may require either
 
 
 @dataclass(frozen=True, slots=True)
 class _CallWording:
-    """Words around calls, as one family of models writes them."""
-
     opening: str
     arguments: str
     closing: str
@@ -289,14 +273,14 @@ Split = Callable[[str], Sequence[str | int]]
 
 
 def told_of_tools(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer's chat template tells the model of tools."""
+    """Whether the chat template tells the model about tools."""
     return any(_NAME in _rendered(tokenizer, asked) for asked in _ASKED)
 
 
 def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
-    """The form of calls in a template that tells of tools, its special tokens found by `split`; None: unknown.
+    """Finds the form of calls by rendering one; None if unknown.
 
-    A call is rendered, and looked at.
+    `split` finds special tokens.
     """
     call = {"id": call_id(0), "type": "function", "function": {"name": _NAME, "arguments": {_MEMBER: 1}}}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -315,7 +299,6 @@ def tool_format(tokenizer: Tokenizer, split: Split) -> ToolFormat | None:
 
 
 def _is_put(known: _CallWording, before: str, called: str) -> bool:
-    """Whether the template puts the probe's call so, behind what stands `before` an answer where nothing tells it."""
     head = f'{known.opening}{{"name": "{_NAME}", "{known.arguments}": {{"{_MEMBER}": 1}}'
     at = called.find(head) if known.opening else len(before) if called.startswith(before + head) else -1
     return at >= 0 and f"}}{known.closing}" in called[at + len(head) :]
@@ -329,24 +312,21 @@ def _rendered(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> st
 
 
 def call_id(number: int) -> str:
-    """The id of the conversation's call of this number in prompts: those of clients are of any kind and length."""
+    """The id of a call in prompts. Clients' own ids are of any kind and length."""
     return f"{number:0{_ID_DIGITS}}"
 
 
 class Guarded:
-    """Texts and objects for a template such that nothing in them spells a control token, however it is put."""
+    """Guards texts and objects against spelling a control token in a template."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are those of control tokens."""
         ends = {character for name in names for character in (name[0], name[-1])} | {"\ue000", "\ue001"}
         self._ends = re.compile("[" + "".join(map(re.escape, sorted(ends))) + "]")
 
     def text(self, text: str) -> str:
-        """The text with guards."""
         return self._ends.sub(lambda found: GUARD + found[0], text.replace(GUARD, ""))
 
     def value(self, value: Any) -> Any:
-        """A value of JSON with guards in all of its texts."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -354,7 +334,6 @@ class Guarded:
         return [self.value(item) for item in value] if isinstance(value, list) else value
 
     def tools(self, tools: Sequence[str]) -> list[dict[str, Any]] | None:
-        """The tools that a conversation may call, as templates take them; None: there are none."""
         return [{"type": "function", "function": self.value(json.loads(tool))} for tool in tools] or None
 
     def message(self, turn: Turn) -> dict[str, Any]:
@@ -375,10 +354,10 @@ class Guarded:
 
 
 # --- chat_format
-# Prompts by the chat template that a model brings, the document before everything else.
+# Prompts by the model's chat template, with the document before everything else.
 #
-# The template is rendered with a mark in the place of every text. Between the marks stands what the template says
-# itself: there, and nowhere else, a control token's name means that token.
+# The template is rendered with a mark for every text. Only the template's own words between the marks may name control
+# tokens.
 
 _APART = "\n\n"
 _MARK = "\ue000{}\ue001"
@@ -387,19 +366,19 @@ _PROBE = Conversation((Turn("user", ""), Turn("assistant", ""), Turn("user", "")
 
 
 class ChatFormat:
-    """Rows `[system: document][instructions, turns, question]`, as the tokenizer's template puts them.
+    """Rows `[system: document][instructions, turns, question]` by the tokenizer's template.
 
-    Where the template knows no system role, the document and the instructions stand before the first question.
+    Without a system role, document and instructions precede the first question.
     """
 
     def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
-        """Raises `ValueError` for a tokenizer without a template, and for a template that loses or moves texts."""
+        """Raises `ValueError` for a missing template, or one with lost or moved texts."""
         self._tokenizer = tokenizer
         self._instruction = instruction
         self._names = _pattern(tokenizer.control_ids)
         self._guarded = Guarded(list(tokenizer.control_ids))
         self._told_of_tools = told_of_tools(tokenizer)
-        # In an answer, other tokens than special ones are text.
+        # In an answer, only special tokens are tokens; anything else is text.
         split = partial(self._split, names=_pattern(tokenizer.special_ids))
         self._tools = tool_format(tokenizer, split) if self._told_of_tools else PLAIN_TOOLS
         self._with_system = True
@@ -422,11 +401,9 @@ class ChatFormat:
         return self._end
 
     def document_tokens(self, text: str, budget: int | None = None) -> list[int]:
-        """As `PromptFormat.document_tokens`."""
         return document_part(self._begin, self._tokenizer.encode(text), self._end, budget)
 
     def query(self, conversation: Conversation) -> Query:
-        """Everything behind the document."""
         if not self._told_of_tools:
             conversation = in_plain_words(conversation)
         before, *literals = self._rendered(conversation)
@@ -437,15 +414,13 @@ class ChatFormat:
 
     @property
     def tools(self) -> ToolFormat:
-        """As the template puts them, or in plain words where it knows none."""
+        """Raises `ValueError` if the template's form is unknown."""
         if self._tools is None:
             raise ValueError(UNKNOWN_SHAPE)
         return self._tools
 
     def _moved(self, before: str) -> str:
-        """The text on tools that the template puts in front of the document; it moves behind it, since all rows are to
-        have the same in front.
-        """
+        """Returns the text on tools before the document. It is put after it: all rows share one beginning."""
         usual = self._rendered(_PROBE)[0]
         pairs = enumerate(zip(before, usual, strict=False))
         same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
@@ -455,7 +430,6 @@ class ChatFormat:
         return before[same:].removesuffix(usual[same:])
 
     def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
-        """The template's own words with a text between any two stretches of them."""
         text, controls = "", list[Control]()
         for literal, own in zip(literals, [*texts, ""], strict=True):
             for part in self._split(literal, self._names):
@@ -467,14 +441,14 @@ class ChatFormat:
         return Query(text, tuple(controls))
 
     def _texts(self, conversation: Conversation) -> list[str]:
-        """The texts in the order of their marks, but for the document's."""
+        """In the order of their marks, except the document's."""
         instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
         return [instructions, *(turn.text for turn in conversation.turns if _is_marked(turn))]
 
     def _rendered(self, conversation: Conversation) -> list[str]:
-        """The template's texts before, between and behind the marks of the document and of all texts, in order."""
+        """The template's words before, between and after all marks."""
         marks = [_MARK.format(number) for number in range(2 + sum(map(_is_marked, conversation.turns)))]
-        head = marks[0] + marks[1]  # what keeps them apart ends the document part
+        head = marks[0] + marks[1]  # the separator between them ends the document part
         left = iter(marks[2:])
         messages = [
             {"role": turn.role, "content": next(left)} if _is_marked(turn) else self._guarded.message(turn)
@@ -492,10 +466,7 @@ class ChatFormat:
         return pieces[::2]
 
     def _split(self, literal: str, names: re.Pattern[str] | None) -> list[str | int]:
-        """A stretch of the template's own words, with the tokens that `names` finds as their ids.
-
-        The space around them that they take away is gone, but for that of the texts which the template puts there.
-        """
+        """Splits the template's words at tokens from `names`. Drops spaces that these strip."""
         parts = [literal] if names is None else names.split(literal)
         named = [
             self._tokenizer.control_ids[part] if index % 2 else part.replace(GUARD, "")
@@ -504,7 +475,6 @@ class ChatFormat:
         return [part for part in self._stripped(named) if part != ""]
 
     def _stripped(self, parts: Sequence[str | int]) -> Iterator[str | int]:
-        """Words and control tokens in turn."""
         around: list[str | int | None] = [None, *parts, None]
         for before, part, behind in zip(around, parts, around[2:], strict=False):
             if isinstance(part, str):
@@ -514,13 +484,11 @@ class ChatFormat:
 
 
 def _is_marked(turn: Turn) -> bool:
-    """Whether a mark stands for the turn's text. Templates may put what tools say, and what is said beside calls, in
-    their own ways, or leave it out.
-    """
+    """Templates may reformat or omit tool results, and text beside calls."""
     return turn.role != "tool" and not turn.calls
 
 
 def _pattern(ids: dict[str, int]) -> re.Pattern[str] | None:
-    """Matches the longest name that fits, as a group."""
+    """Matches the longest name."""
     names = sorted(ids, key=len, reverse=True)
     return re.compile(f"(?<!{GUARD})(" + "|".join(map(re.escape, names)) + ")") if names else None

@@ -1,4 +1,4 @@
-"""Proofs about a model on this machine, on disk: a start takes no seconds to prove the same of the same again."""
+"""Stored proofs about a model on this machine: a restart needs no new checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from common.process.files import private_folder, replacing
 from proto.messages import Exactness
 
 _MOST_BYTES: Final = 2**20
-_CODE: Final = Path(__file__).resolve().parents[2]  # of which all but the library can change what a pass computes
+_CODE: Final = Path(__file__).resolve().parents[2]  # a change there can change a pass, except in the library
 _ROOMS: Final = ("engine", "sampling")
 # Variables that choose kernels, or the order of their sums.
 _CHOOSING: Final = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "NUMBA_", "OMP_", "ONEDNN_", "OPENBLAS_", "TORCH_")
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Packed passes of a model agree with fresh ones, this exactly; and they turn keys so, if that is known."""
+    """Agreement of packed with fresh passes, and the keys' turns if known."""
 
     exactness: Exactness
     turns: Turns | None
 
 
 class Proofs:
-    """The proof of one model, as it computes here, in a file of `folder`.
+    """The proof of one model on this machine, in a file of `folder`.
 
-    The file's name is a hash of everything that the proof rests on: the model, its type and threads, the code, the
-    libraries, the processor. None of it is kept of a GPU.
+    The file name hashes the model, its type and threads, the code, the libraries, and the processor. Nothing is stored
+    for a GPU.
     """
 
     def __init__(self, folder: Path, loaded: LoadedModel, blocks: RowBlocks) -> None:
@@ -53,7 +53,7 @@ class Proofs:
         self._key = _key(loaded, blocks) if loaded.torch_device.type == "cpu" else None
 
     def load(self) -> Proof | None:
-        """The proof; None where there is none, or its file is damaged."""
+        """The proof, or None if it is missing or damaged."""
         if self._key is None:
             return None
         try:
@@ -70,7 +70,7 @@ class Proofs:
         return None
 
     def save(self, proof: Proof) -> None:
-        """Keep the proof, where that can be written."""
+        """Stores the proof if possible."""
         if self._key is None:
             return
         content = json.dumps(_written(self._key, proof.exactness, proof.turns))
@@ -108,13 +108,11 @@ def _key(loaded: LoadedModel, blocks: RowBlocks) -> str:
 
 
 def _written(key: str, exactness: object, turns: object) -> dict[str, Any]:
-    """A file's content, with the checksum of what matters in it."""
     told = {"key": key, "exactness": exactness, "turns": json.loads(json.dumps(turns))}
     return told | {"sha256": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()}
 
 
 def _processor() -> list[str]:
-    """Lines about the processor, each once."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -124,7 +122,6 @@ def _processor() -> list[str]:
 
 @cache
 def _code() -> str:
-    """A hash of this project's code that computes."""
     digest = hashlib.sha256()
     for room in _ROOMS:
         for path in sorted((_CODE / room).rglob("*.py")):

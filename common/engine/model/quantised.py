@@ -1,8 +1,8 @@
-"""Weights of four and eight bits, multiplied as they are stored.
+"""Weights of four and eight bits, multiplied as stored.
 
-A matrix consists of codes, in groups of 32 along a row. A number is `(code - middle) * scale + shift`. Torch has a
-product for codes of four bits, which gives every row the same bits in any company. Codes of eight bits are two matrices
-of four, side by side, and multiply the row twice.
+A matrix consists of codes, in groups of 32 along a row. A number is `(code - middle) * scale + shift`. Torch's product
+for four-bit codes gives every row the same bits in any batch. An eight-bit matrix is two of four bits, side by side,
+and multiplies the row twice.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ WeightsName = Literal["stored", "int8", "int4"]
 Bits = Literal[4, 8]
 
 GROUP: Final = 32
-_ROWS: Final = 64  # of a block in the kernel's layout, at most
-_AT_ONCE: Final = 2**22  # codes that are laid out together: 16 MiB of what the kernel takes
-_SAMPLE: Final = 256  # numbers of a matrix that enter the model's identity
-_HIGH: Final = 16  # what a step of the upper four bits is worth
-# Mean square error of codes that are rounded again, as a share of that which the stored ones have.
+_ROWS: Final = 64  # most rows of a block in the kernel's layout
+_AT_ONCE: Final = 2**22  # codes laid out together: 16 MiB of kernel input
+_SAMPLE: Final = 256  # numbers per matrix in the model's identity
+_HIGH: Final = 16  # value of a step of the upper four bits
+# Largest mean square error of a second rounding, as a share of the first one's.
 _SHARE: Final = 0.1
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-_PARTS: Final = "codes", "scales"  # of a matrix; rows are the first axis of codes, the second one of scales
+_PARTS: Final = "codes", "scales"  # of a matrix; rows are axis 0 of codes, axis 1 of scales
 
 log = logging.getLogger(__name__)
 
 
 @cache
 def has_kernel() -> bool:
-    """Whether this processor has a fast product for codes of four bits."""
+    """Whether this processor has a fast product for four-bit codes."""
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
         return False
     try:
@@ -65,7 +65,7 @@ def _multiply(rows: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class GroupCodes:
-    """A matrix of codes: `codes` are `[rows, size]`, `scale` and `shift` `[rows, size / GROUP]`."""
+    """A matrix of codes: `codes` `[rows, size]`, `scale` and `shift` `[rows, size / GROUP]`."""
 
     codes: Bytes
     scale: Floats
@@ -74,16 +74,14 @@ class GroupCodes:
     bits: Bits
 
     def numbers(self) -> Floats:
-        """The numbers that the codes stand for, `[rows, size]`."""
         by_group = self.codes.reshape(*self.scale.shape, GROUP).astype(np.float32) - np.float32(self.middle)
         return (by_group * self.scale[..., None] + self.shift[..., None]).reshape(self.codes.shape)
 
     def rows(self, chosen: Any) -> GroupCodes:
-        """The matrix of the chosen rows."""
         return GroupCodes(self.codes[chosen], self.scale[chosen], self.shift[chosen], self.middle, self.bits)
 
     def sample(self) -> bytes:
-        """Some numbers, evenly spaced, and how many bits they have."""
+        """Some evenly spaced numbers, and their bits."""
         step = max(1, self.codes.size // _SAMPLE)
         size = self.codes.shape[1]
         rows, columns = np.divmod(np.arange(0, self.codes.size, step), size)
@@ -94,10 +92,10 @@ class GroupCodes:
 
 
 def nearest_codes(numbers: Floats, bits: Bits) -> GroupCodes:
-    """The codes nearest to `numbers` `[rows, size]`, with steps and shifts that the kernel's bfloat16 has exactly."""
+    """The nearest codes to `numbers` `[rows, size]`, with steps and shifts exact in bfloat16."""
     groups = numbers.reshape(len(numbers), -1, GROUP)
     low, high, most = groups.min(2), groups.max(2), np.float32(2**bits - 1)
-    scale = _bfloat16((high - low) / most * np.float32(1 + 2**-8))  # no smaller than what reaches from low to high
+    scale = _bfloat16((high - low) / most * np.float32(1 + 2**-8))  # reaches at least from low to high
     shift = _bfloat16((low + high - most * scale) / 2 + 8 * scale) - 8 * scale
     steps = np.where(scale > 0, scale, np.float32(1))
     codes = np.rint((groups - shift[..., None]) / steps[..., None]).clip(0, most)
@@ -105,35 +103,32 @@ def nearest_codes(numbers: Floats, bits: Bits) -> GroupCodes:
 
 
 def _bfloat16(numbers: Floats) -> Floats:
-    """The nearest numbers that bfloat16 has."""
     near: Floats = torch.from_numpy(numbers).bfloat16().float().numpy()
     return near
 
 
 # --- blocks
-# Codes as GGUF files hold them, in blocks of 32 or 256 numbers of a row.
+# Codes as GGUF files store them, in blocks of 32 or 256 numbers of a row.
 
 _Decode = Callable[[Bytes], GroupCodes]
 
 
 def _halves(blocks: Bytes, first: int) -> Floats:
-    """The number of half precision at the byte `first` of each block."""
     return np.ascontiguousarray(blocks[..., first : first + 2]).view(np.float16)[..., 0].astype(np.float32)
 
 
 def _nibbles(packed: Bytes) -> Bytes:
-    """GroupCodes `[..., 2 n]` of `[..., n]` bytes: all lower halves, then all upper ones."""
+    """All lower halves, then all upper ones: `[..., 2 n]` of `[..., n]`."""
     return np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], -1)
 
 
 def _fifth_bits(packed: Bytes) -> Bytes:
-    """The upper bits of 32 codes in four bytes, where they belong."""
     bits = np.unpackbits(packed, axis=-1, bitorder="little")
     return bits << np.uint8(4)
 
 
 def _small(blocks: Bytes, bits: int, shifted: bool) -> GroupCodes:
-    """Blocks of 32: a scale, a shift where there is one, the fifth bits, the codes."""
+    """Blocks of 32: scale, optional shift, fifth bits, codes."""
     place = 4 if shifted else 2
     scale = _halves(blocks, 0)
     codes = _nibbles(blocks[..., -16:])
@@ -150,7 +145,7 @@ def _bytes(blocks: Bytes) -> GroupCodes:
 
 
 def _large(blocks: Bytes, fifth: bool) -> GroupCodes:
-    """Blocks of 256: a scale of scales, one of shifts, both for eight groups in six bits each; fifth bits; codes."""
+    """Blocks of 256: two scales, eight groups' six-bit scales and shifts, fifth bits, codes."""
     packed = blocks[..., 4:16]
     first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     upper = np.uint8(0x30)
@@ -171,7 +166,7 @@ def _joined(codes: Bytes, scale: Floats, shift: Floats, middle: int, bits: Bits)
 
 
 def _sixes(blocks: Bytes) -> GroupCodes | None:
-    """Groups of 16 have scales of their own here: the numbers are rounded again, to eight bits."""
+    """Rounds again, to eight bits: groups of 16 have their own scales."""
     from gguf import GGMLQuantizationType, dequantize
 
     numbers = dequantize(blocks.reshape(len(blocks), -1), GGMLQuantizationType.Q6_K).astype(np.float32, copy=False)
@@ -180,7 +175,7 @@ def _sixes(blocks: Bytes) -> GroupCodes | None:
     return made if ((made.numbers() - numbers) ** 2).mean() <= _SHARE * (steps**2).mean() / 12 else None
 
 
-# Types whose codes are taken as they are, or nearly: bytes of a block, and what it consists of.
+# Types with usable codes: bytes of a block, and its decoder.
 _BLOCKS: Final[Mapping[str, tuple[int, Callable[[Bytes], GroupCodes | None]]]] = {
     "Q4_0": (18, partial(_small, bits=4, shifted=False)),
     "Q4_1": (20, partial(_small, bits=4, shifted=True)),
@@ -195,9 +190,9 @@ CODED: Final = frozenset(_BLOCKS)
 
 
 def stored_codes(kind: str, stored: Bytes) -> GroupCodes | None:
-    """The codes of a matrix whose rows are `stored` `[rows, bytes]` as GGUF's type `kind`.
+    """The codes of stored rows `[rows, bytes]` of GGUF's type `kind`.
 
-    None where they would be rounded by more than they are already.
+    None if they would lose more precision.
     """
     size, decode = _BLOCKS[kind]
     count = max(1, _AT_ONCE // (2 * stored.shape[1]))
@@ -218,7 +213,7 @@ def _stacked(parts: Sequence[GroupCodes]) -> GroupCodes:
 
 
 def damage_of(codes: GroupCodes) -> int | None:
-    """The first row with a scale or a shift that is no number; None where there is none."""
+    """The first row with an infinite or NaN scale or shift, or None."""
     whole = np.isfinite(codes.scale).all(1) & np.isfinite(codes.shift).all(1)
     return None if whole.all() else int(np.argmin(whole))
 
@@ -228,9 +223,9 @@ def damage_of(codes: GroupCodes) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix in the kernel's layout: `codes` in bytes, and `scales` `[groups, rows, 2]`.
+    """A matrix in the kernel's layout: `codes` in bytes, `scales` `[groups, rows, 2]`.
 
-    Of eight bits the upper halves come first, then the lower ones.
+    With eight bits, the upper halves precede the lower ones.
     """
 
     codes: Tensor
@@ -245,7 +240,7 @@ class Matrix:
         return _multiply(twice, self.codes, self.scales.contiguous())[:, : self.outputs]
 
     def rows(self, ids: Tensor) -> Tensor:
-        """The matrix's own rows with the numbers `ids`, `[..., size]`."""
+        """The matrix's rows `ids`, `[..., size]`."""
         flat = ids.reshape(-1)
         width = 2 * self.codes.shape[1]
         blocks, within = flat // _ROWS, flat % _ROWS
@@ -259,14 +254,14 @@ class Matrix:
 
 
 def laid_out(codes: GroupCodes) -> Matrix:
-    """The matrix of `codes`, in the layout of this processor's kernel."""
+    """In the layout of this processor's kernel."""
     rows = len(codes.codes)
     padding = -rows % _ROWS
     scale = torch.from_numpy(np.pad(codes.scale, ((0, padding), (0, 0))))
     shift = torch.from_numpy(np.pad(codes.shift, ((0, padding), (0, 0))))
     step = scale.to(torch.bfloat16).float()
     if codes.bits == 4:
-        # The error of a step that is rounded is spread to both sides of the code 8.
+        # The rounding error of a step is spread to both sides of the code 8.
         parts = [(step, (8 - codes.middle) * scale + shift)]
     else:
         upper = codes.middle // _HIGH if codes.middle == 128 else 0
@@ -288,9 +283,9 @@ def laid_out(codes: GroupCodes) -> Matrix:
 
 @cache
 def _layout(width: int) -> Tensor:
-    """Places of the codes of a block of rows in the kernel's layout `[rows, width]`, counted in halves of bytes.
+    """Offsets of a block's codes in the kernel's layout `[rows, width]`, in half bytes.
 
-    It is read off blocks of known codes: every processor has its own.
+    Found from blocks of known codes: every processor has its own layout.
     """
     numbers = torch.arange(_ROWS * width).view(_ROWS, width)
     found = torch.zeros(_ROWS * width, dtype=torch.int64)
@@ -306,7 +301,7 @@ def _layout(width: int) -> Tensor:
 
 
 def can_hold(users: Iterable[nn.Module]) -> bool:
-    """Whether all `users` of a weight take it as codes: linear layers, and an embedding without a rule of its own."""
+    """Whether all `users` of a weight can use codes."""
     return all(type(user) in (nn.Linear, nn.Embedding) for user in users)
 
 
@@ -317,7 +312,7 @@ def fits(shape: Iterable[int]) -> bool:
 
 
 def put(matrix: Matrix, users: Iterable[nn.Module]) -> None:
-    """Have the modules compute with a matrix. As a parameter, their weight keeps its shape and has no numbers."""
+    """Makes the modules compute with a matrix. Their weight keeps its shape, without numbers."""
     outline: nn.Parameter | None = None
     for user in users:
         layer: Any = user
@@ -334,9 +329,9 @@ def _use(layer: Any, matrix: Matrix) -> None:
 
 
 def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
-    """The product of rows with all matrices of `layers`, side by side; None where they can't be multiplied at once.
+    """The joint product with all matrices of `layers`, or None if impossible.
 
-    The layers share the memory of the joined matrix afterwards, and compute what they did.
+    Afterwards the layers share the joined matrix's memory and compute the same.
     """
     if not all(has_codes(layer) for layer in layers):
         return None
@@ -360,13 +355,13 @@ def join(layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
 
 
 def _linear(matrix: Matrix, layer: nn.Linear, rows: Tensor) -> Tensor:
-    """A layer's product; its bias is the one that it has now, which may be read later than its matrix."""
+    """Reads the bias at the call: it may be loaded after the matrix."""
     product = matrix.multiply(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:-1], matrix.outputs)
     return product if layer.bias is None else product + layer.bias
 
 
 def users_of(model: nn.Module) -> dict[int, list[nn.Module]]:
-    """The modules that use each parameter, by its `id`."""
+    """Modules of each parameter, by its `id`."""
     users: dict[int, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -375,18 +370,16 @@ def users_of(model: nn.Module) -> dict[int, list[nn.Module]]:
 
 
 def _matrices(model: nn.Module) -> Iterator[tuple[list[nn.Module], nn.Parameter]]:
-    """Each matrix once, after the modules that use it."""
     users = users_of(model)
     return ((users[id(weight)], weight) for weight in model.parameters() if weight.ndim > 1)
 
 
 def has_codes(module: nn.Module) -> bool:
-    """Whether a layer computes with codes."""
     return "codes" in module._buffers
 
 
 def all_in_layers(model: nn.Module) -> bool:
-    """Whether all matrices belong to linear layers and embeddings: nothing else multiplies."""
+    """Whether all matrices belong to linear layers and embeddings."""
     layers = (nn.Linear, nn.Embedding)
     return all(
         isinstance(module, layers) or parameter.ndim < 2
@@ -397,9 +390,9 @@ def all_in_layers(model: nn.Module) -> bool:
 
 @torch.inference_mode()
 def round_weights(name: str, model: Any, bits: Bits) -> dict[str, bytes]:
-    """Round the matrices of a loaded model to `bits`, embeddings and output layer to 8; returns samples by name.
+    """Rounds a model's matrices to `bits`, embeddings and output layer to 8. Returns samples.
 
-    Raises `ModelError` for a model without a matrix that can be rounded.
+    Raises `ModelError` if no matrix can be rounded.
     """
     users, ends = users_of(model), {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
     samples: dict[str, bytes] = {}
@@ -418,7 +411,7 @@ def round_weights(name: str, model: Any, bits: Bits) -> dict[str, bytes]:
 
 
 def matrix_types(model: nn.Module, dtype: torch.dtype) -> str:
-    """The numbers of a model's matrices: `int4`, or how many have which."""
+    """Number types of a model's matrices: `int4`, or a count per type."""
     found: Counter[str] = Counter()
     for (user, *_), weight in _matrices(model):
         codes: Any = user._buffers.get("codes")

@@ -1,4 +1,4 @@
-"""Transformers loads without writing to the terminal."""
+"""Loads Transformers models without terminal output."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Hide the bar that Transformers draws for every load, and its report of names that files and model do not share,
-    which `loading.check_weights` reads: a daemon's log is no place for either.
+    """Hides Transformers' progress bar and its report of mismatched names.
+
+    `loading.check_weights` reads that report instead.
     """
     from transformers.utils import logging
 

@@ -1,8 +1,8 @@
-"""A pass of the Llama shape without Transformers' modules: what lies between the products is compiled loops.
+"""A pass for models of the Llama shape, with compiled loops between products.
 
-The shape is a norm by root mean square, attention with rotary positions and grouped keys, and a gated network. Llama,
+The shape: a norm by root mean square, attention with rotary positions and grouped keys, and a gated network. Llama,
 Mistral, Qwen 2 and Qwen 3 have it. Products and attention are those of every other pass. Sums between layers stay in
-float32, where Transformers rounds them to bfloat16.
+float32; Transformers rounds them to bfloat16.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from common.engine.model.quantised import join
 from common.sampling.compiled import compiled
 
 _CLASSES: Final = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
-_LANES: Final = 16  # partial sums of squares
+_LANES: Final = 16
 _FLOAT: Final = np.float32
 
 _Multiply = Callable[[Tensor], Tensor]
@@ -38,11 +38,11 @@ _Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Products and weights of a layer. Weights of norms are float32; those of heads are empty where there are none."""
+    """Products and weights of a layer. Norm weights are float32; missing head norms are empty."""
 
-    inputs: _Products  # queries, keys and values
+    inputs: _Products
     output: _Multiply
-    gates: _Products  # gates, and what they let through
+    gates: _Products  # gates, and the gated numbers
     down: _Multiply
     before_attention: _Floats
     before_network: _Floats
@@ -51,8 +51,6 @@ class _Layer:
 
 
 class ShortPass:
-    """Passes of a model in bfloat16 on a CPU."""
-
     def __init__(self, loaded: LoadedModel, layout: Layout) -> None:
         model: Any = loaded.model
         self._embed, self._rotary = model.model.embed_tokens, model.model.rotary_emb
@@ -65,7 +63,6 @@ class ShortPass:
 
     @staticmethod
     def serves(loaded: LoadedModel, layout: Layout) -> bool:
-        """Whether the model has the shape."""
         config: Any = loaded.model.config
         return (
             type(loaded.model) in _CLASSES
@@ -75,7 +72,7 @@ class ShortPass:
         )
 
     def run(self, packed: PackedPass, gate: LayerGate) -> Tensor:
-        """Logits `[logits, vocabulary]` at the wanted tokens. Every layer is entered and left by the `gate`."""
+        """Logits `[logits, vocabulary]` at the wanted tokens. The `gate` wraps every layer."""
         tokens, epsilon = packed.tokens.shape[1], self._epsilon
         embedded = self._embed.forward(packed.tokens[0])
         change, hidden = bits_of(embedded), np.zeros(embedded.shape, np.float32)
@@ -123,9 +120,9 @@ def _layer(layer: nn.Module) -> _Layer:
 
 
 def _products(*layers: Any) -> _Products:
-    """Multiplies by several matrices, in one call where they can be joined.
+    """Multiplies by several matrices, in one call if they can be joined.
 
-    Gives for each its products `[rows, at least outputs]` and the first column of them.
+    Returns for each its products `[rows, at least outputs]` and their first column.
     """
     multiply = join(layers)
     if multiply is None:
@@ -148,7 +145,6 @@ def _numbers(norm: Any) -> _Floats:
 
 
 def _round_row(numbers: _Floats, rounded: _Bits) -> None:
-    """Write `numbers` as the nearest bfloat16."""
     bits = numbers.view(np.uint32)
     for place in range(len(numbers)):
         odd = (bits[place] >> np.uint32(16)) & np.uint32(1)
@@ -162,7 +158,6 @@ def _widen_row(bits: _Bits, numbers: _Floats) -> None:
 
 
 def _norm_of(numbers: _Floats, epsilon: np.float32) -> np.float32:
-    """The inverse of the root mean square."""
     lanes = np.zeros(_LANES, np.float32)
     size = len(numbers)
     for place in range(0, size - size % _LANES, _LANES):
@@ -178,7 +173,7 @@ def _norm_of(numbers: _Floats, epsilon: np.float32) -> np.float32:
 
 
 def _add_and_norm_rows(hidden: _Floats, change: _Bits, weight: _Floats, epsilon: np.float32, normed: _Bits) -> None:
-    """Add `change` to `hidden`, both `[rows, size]`, and write the norms."""
+    """`hidden` and `change` are `[rows, size]`."""
     rows, size = hidden.shape
     numbers = np.empty(size, np.float32)
     for row in range(rows):
@@ -225,9 +220,9 @@ def _turn_and_store(
     epsilon: np.float32,
     turned: _Bits,
 ) -> None:
-    """Write the turned queries to `turned` `[tokens, heads, dim]`, turned keys and values to their slots and columns.
+    """Turns queries to `turned` `[tokens, heads, dim]` and stores turned keys and values.
 
-    The tokens are those from `start` on, as many as there are `slots`.
+    Processes as many tokens as `slots`, from `start` on.
     """
     heads, dim = turned.shape[1:]
     numbers, result = np.empty(dim, np.float32), np.empty(dim, np.float32)
@@ -249,7 +244,7 @@ def _turn_and_store(
 
 
 def _open_gates(gate: _Bits, gate_at: int, up: _Bits, up_at: int, opened: _Bits) -> None:
-    """Write `g / (1 + exp -g) * u` of all gates g and numbers u to `opened` `[rows, size]`."""
+    """Computes `g / (1 + exp -g) * u`, `[rows, size]`."""
     rows, size = opened.shape
     numbers, factors = np.empty(size, np.float32), np.empty(size, np.float32)
     powers, octaves = np.empty(size, np.float32), np.empty(size, np.int32)

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and the hash by which two sides compare their tokenizers."""
+"""Text to token ids and back, and a hash to compare tokenizers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from common.engine.model.files import check_vocabulary, named_values
 from common.engine.model.hub import find_decoder_files
 
 # --- pretrained_tokenizer
-# Tokenizer files to a fast Hugging Face tokenizer that does what they say.
+# Tokenizer files as a fast Hugging Face tokenizer.
 
 
 def load_pretrained_tokenizer(folder: Path) -> Any:
-    """The tokenizer that `tokenizer.json` describes, to the letter, without network; `check_files` comes first.
+    """Loads `tokenizer.json` exactly as written, without network, after `check_files`.
 
-    `AutoTokenizer` picks a class by the model's type, and some of these classes put parts of their own in the place of
-    the file's, so that other ids come out than the model was trained with. Only where there is no such file it makes
-    one of `vocab.json` and `merges.txt` or the like. Raises `ModelError` where there is nothing to make one of, and
-    what these classes raise, bare exceptions included.
+    `AutoTokenizer` picks a class by the model's type, and some classes replace parts of the file: ids then differ from
+    training. So it serves only folders without this file, from `vocab.json`, `merges.txt` or the like. Raises
+    `ModelError` without a vocabulary, and the classes' own errors, bare exceptions included.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -38,65 +37,64 @@ def load_pretrained_tokenizer(folder: Path) -> Any:
 
 # --- tokenizer
 
-MOST_IDS = 2**24  # as the wire has them
-# The day of templates that print one, that of Llama 3's where nobody says: today's would make the same question another
-# prompt tomorrow, and on a side that was started yesterday.
+MOST_IDS = 2**24  # limit of the wire format
+# The fixed date for templates that print one, Llama 3's default. Today's date would change the prompt every day, and
+# between sides.
 TOLD_DAY: Final = datetime(2024, 7, 26)
 _PARTS: Final = {"-d": "26", "-m": "7", "e": "26"} | {part: TOLD_DAY.strftime(f"%{part}") for part in "aAbBdHIjmMpSyY"}
 _TOLD: Final = "".join(f"|replace('%{part}', '{told}')" for part, told in _PARTS.items())
-# Stands in the line before a template, whose clock it hides, and writes nothing.
+# A line before a template that hides its clock and prints nothing.
 _STILL_CLOCK: Final = f"{{% macro strftime_now(format) %}}{{{{ format{_TOLD} }}}}{{% endmacro %}}\n"
 
-_DEFAULT, _FOR_TOOLS = "default", "tool_use"  # names of chat templates where a tokenizer has several
+_DEFAULT, _FOR_TOOLS = "default", "tool_use"  # names of chat templates, if there are several
 
-# Special tokens with which an answer is over. Files state one or two of them, and chat models end turns by others.
+# Special tokens that end an answer. Files state one or two, and chat models end turns with others.
 _ENDS = frozenset(
     {"</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>"}
     | {"<|endoftext|>", "<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|return|>", "<|call|>"}
 )
-_PART_ENDS = "<|end|>"  # of one message among several, where "<|return|>" ends the answer
+_PART_ENDS = "<|end|>"  # ends one message of several, if "<|return|>" ends the answer
 
-# How names of tokens look; runs of spaces and words, which some tokenizers add too, are of any text.
+# The form of token names. Runs of spaces and words, added by some tokenizers, occur in any text.
 _NAME: Final = re.compile(r"\w[^\w\s]|[^\w\s]\w")
-_ROLES: Final = ("system", "user", "assistant", "user")  # of turns that a template is tried on
+_ROLES: Final = ("system", "user", "assistant", "user")  # roles of turns in a template's trial
 
-# Padding and truncation are a caller's settings that are stored with a tokenizer, and the post-processor only
-# adds special tokens, which `encode` never asks for: none of them changes an id.
+# Padding and truncation are a caller's settings. The post-processor only adds special tokens. None of them changes an
+# id.
 _NOT_CONTENT = ("version", "truncation", "padding", "post_processor")
 
-REPLACEMENT: Final = "\ufffd"  # in the place of bytes that are no character
-_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # a token that stands for a byte, where a decoder of this kind reads it:
+REPLACEMENT: Final = "\ufffd"  # for bytes that are no character
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # a token for one byte, if the decoder has this kind:
 _BYTE_DECODER: Final = "ByteFallback"
-_BYTE_LEVEL: Final = "ByteLevel"  # the decoder of tokens whose names have a sign for each byte
-_MISSING: Final = "unexpected end of data"  # why bytes are no text that may be the beginning of one
+_BYTE_LEVEL: Final = "ByteLevel"  # the decoder of tokens named with one sign per byte
+_MISSING: Final = "unexpected end of data"  # the error for bytes that may begin a character
 
 
 class Tokenizer:
-    """A fast Hugging Face tokenizer: plain text in, plain text out. It may be called from several threads."""
+    """A fast Hugging Face tokenizer for plain text. Thread-safe."""
 
     def __init__(self, pretrained: Any) -> None:
-        """Wrap an already loaded fast tokenizer; see `load`."""
         backend = getattr(pretrained, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(f"{pretrained.name_or_path}: no fast tokenizer (tokenizer.json); convert it first")
         self._backend = backend
-        # Settings of whoever saved it: a text is encoded in full, and nothing but the text.
+        # Removes stored settings: a text is encoded in full, and nothing else.
         backend.no_truncation()
         backend.no_padding()
-        # A document or a question that spells a special token out is text, it must not end the answer.
+        # A special token spelled out in a document or question is text.
         backend.encode_special_tokens = True
         self._pretrained = pretrained
         special = {number: token for number, token in pretrained.added_tokens_decoder.items() if token.special}
         self.special_ids: dict[str, int] = {token.content: number for number, token in special.items()}
         self._special_names = {number: name for name, number in self.special_ids.items()}
         self._templates = _templates(pretrained.chat_template)
-        # Not special, and so shown where an answer has them, but a template's own words, such as `<think>`.
+        # Not special, so visible in an answer, but a template's own words, such as `<think>`.
         markers = self._named({n: token for n, token in pretrained.added_tokens_decoder.items() if n not in special})
         self._encoder = _without(markers, backend) if markers else backend
         controls = special | markers
-        # The tokens that a name stands for where a template says it, and nowhere else.
+        # Tokens whose names count in a template's words only.
         self.control_ids: dict[str, int] = {token.content: number for number, token in controls.items()}
-        # Those that take the space in front of them, or behind them, away.
+        # Tokens that strip the space before them, or after them.
         self.strip_before = frozenset(number for number, token in controls.items() if token.lstrip)
         self.strip_behind = frozenset(number for number, token in controls.items() if token.rstrip)
         self._anchor: list[int] = self.encode("a")[-1:]
@@ -117,59 +115,57 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder_or_hub_id: str) -> Tokenizer:
-        """Load from a local folder or, by its id, from the Hugging Face Hub. Raises `ModelError`."""
+        """Loads from a local folder or the Hugging Face Hub. Raises `ModelError`."""
         folder = find_decoder_files(folder_or_hub_id, weights=False)
         try:
             pretrained = load_pretrained_tokenizer(folder)
         except ModelError:
             raise
-        except Exception as error:  # the tokenizers library raises bare exceptions for a file it can't parse
+        except Exception as error:  # the library raises bare exceptions for a file it can't parse
             reason = " ".join(str(error).split())
             raise ModelError(f"{folder_or_hub_id}: the tokenizer can't be loaded: {reason}") from error
         return cls(pretrained)
 
     @property
     def description(self) -> str:
-        """The tokenizer as the tokenizers library writes it: `tokenizer.json`."""
+        """`tokenizer.json`, as the library writes it."""
         text: str = self._backend.to_str()
         return text
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether it brings one, or several."""
         return bool(self._templates)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. No special token is added, and no control token that the text spells out recognised."""
-        # A batch of one: unlike a single text, the library encodes it without holding the interpreter.
+        """Token ids of `text`. Names of control tokens stay text."""
+        # For a batch of one, unlike a single text, the library releases the interpreter.
         (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`: special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        """The text of `ids` without special tokens. Invalid UTF-8 becomes U+FFFD."""
         text = _decoded(self._backend, ids)
-        # Of several bytes in a row of which one is wrong, it replaces all.
+        # If one of several consecutive bytes is wrong, the library replaces all.
         if REPLACEMENT in text and not self._bytes_of.keys().isdisjoint(ids):
             return "".join(self.pieces(ids))
         return text
 
     def continuation(self, before: Iterable[int], ids: Sequence[int]) -> str:
-        """The text that `ids` add to that of the tokens `before`."""
         stream = self.stream()
         for token in before:
             stream.push(token)
         return "".join([stream.push(token) for token in ids]) + stream.finish()
 
     def piece(self, token: int) -> str:
-        """The text of one token as it stands between others; a special token's name."""
+        """The text of one token between others; a special token's name."""
         if (name := self._special_names.get(token)) is not None:
             return name
-        # By itself, a token of some tokenizers loses the space that it begins with.
+        # A token by itself loses its leading space in some tokenizers.
         return self.continuation(self._anchor, [token])
 
     def piece_bytes(self, token: int) -> bytes:
-        """The bytes of `piece`; of a token that is a part of a character, those that it stands for."""
+        """The bytes of `piece`, or of a part of a character."""
         text = self.piece(token)
         if REPLACEMENT not in text:
             return text.encode()
@@ -183,9 +179,10 @@ class Tokenizer:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> str:
-        """The model's chat template on `messages` (role, content, calls), up to where the answer begins, which may call
-        `tools`; without a train of thought before it, where the template can leave that out, and on `TOLD_DAY`. The
-        template runs in a sandbox. Raises `ValueError`, one sentence, when there is none, or when it refuses them.
+        """Renders the chat template on `messages` up to the answer's beginning.
+
+        The answer may call `tools`. Suppresses a train of thought if possible, and uses the date `TOLD_DAY`. Runs in a
+        sandbox. Raises `ValueError`, one sentence, without a template or if it refuses the messages.
         """
         template = self._template(with_tools=tools is not None)
         try:
@@ -197,13 +194,12 @@ class Tokenizer:
                 enable_thinking=False,
                 chat_template=_STILL_CLOCK + template,
             )
-        except Exception as error:  # a template may raise what it likes
+        except Exception as error:  # a template may raise anything
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the model's chat template does not take this conversation: {reason}") from error
         return text
 
     def _template(self, with_tools: bool) -> str:
-        """The template by the name that Transformers takes; where there is no other, the one for tools."""
         names = (_FOR_TOOLS, _DEFAULT) if with_tools else (_DEFAULT, _FOR_TOOLS)
         for name in names:
             if name in self._templates:
@@ -216,7 +212,7 @@ class Tokenizer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The text that becomes final with each of `ids`, and with the last one all that is left."""
+        """The text final with each of `ids`, complete at the last."""
         stream = self.stream()
         texts = [stream.push(token) for token in ids]
         if texts:
@@ -224,11 +220,10 @@ class Tokenizer:
         return texts
 
     def stream(self) -> StreamDecoder:
-        """A decoder for one answer's tokens, one at a time."""
         return StreamDecoder(self._backend, self._bytes_of, self._anchor, self._is_silent)
 
     def _named(self, added: Mapping[int, Any]) -> dict[int, Any]:
-        """Those of the tokens `added` whose names chat templates say: in their text, or put together."""
+        """Selects `added` tokens in chat templates or their output."""
         found = {number: token for number, token in added.items() if _NAME.search(token.content)}
         said = list(self._templates.values()) if found else []
         for roles in (_ROLES, _ROLES[1:]) if said else ():
@@ -237,31 +232,32 @@ class Tokenizer:
         return {number: token for number, token in found.items() if any(token.content in text for text in said)}
 
     def _is_silent(self, token: int) -> bool:
-        """Whether a token is none of a text: a special one, or one that only the model has."""
+        """Special tokens, and ids without text in the tokenizer."""
         return token in self._special_names or self._backend.id_to_token(token) is None
 
 
 class StreamDecoder:
     """Incremental detokenisation of one answer.
 
-    What was shown stays: the concatenation of what `push` and `finish` return is `Tokenizer.decode` of the same tokens.
+    Shown text never changes. `push` and `finish` together return `Tokenizer.decode` of the same tokens.
     """
 
     def __init__(
         self, backend: Any, bytes_of: Mapping[int, int], anchor: Sequence[int], is_silent: Callable[[int], bool]
     ) -> None:
-        """`bytes_of` are the bytes that tokens stand for; behind `anchor`, a token keeps the space that it begins with;
-        a token that `is_silent` shows nothing, nor does it part the bytes of a character.
+        """`bytes_of`: bytes of byte tokens. After `anchor` a token keeps its leading space.
+
+        A silent token shows nothing and does not split the bytes of a character.
         """
         self._backend, self._is_silent = backend, is_silent
         self._bytes_of, self._anchor = bytes_of, anchor
-        self._before: list[int] = []  # the tokens shown last: what a token's text is depends on those in front of it
+        self._before: list[int] = []  # the last shown tokens; a token's text depends on earlier ones
         self._begun = ""  # their text
-        self._held: list[int] = []  # behind them; they show nothing yet
-        self._character: list[int] = []  # tokens of bytes that lack others
+        self._held: list[int] = []  # after them; not shown yet
+        self._character: list[int] = []  # byte tokens of an incomplete character
 
     def push(self, token: int) -> str:
-        """Text that became final with `token`; a character whose bytes are not all there is held back."""
+        """Text final with `token`. An incomplete character is held back."""
         if self._is_silent(token):
             return ""
         if token not in self._bytes_of:
@@ -270,14 +266,14 @@ class StreamDecoder:
         return self._completed()
 
     def finish(self) -> str:
-        """Text that was held back; U+FFFD if a character never became complete."""
+        """The held-back text; U+FFFD for an incomplete character."""
         return self._text([*self._before, *self._held])[len(self._begun) :] + self._replaced(self._character)
 
     def _completed(self) -> str:
-        """The text of bytes, but for those at the end that may be the beginning of a character.
+        """Keeps the possible beginning of a character.
 
-        Of several in a row of which one is wrong, the library replaces all, also those that were shown. It is given
-        whole characters only.
+        If one of several consecutive bytes is wrong, the library replaces all, also shown ones. So it gets whole
+        characters only.
         """
         text = ""
         while self._character:
@@ -295,20 +291,19 @@ class StreamDecoder:
         return text
 
     def _replaced(self, tokens: Sequence[int]) -> str:
-        """The text in the place of `tokens` whose bytes are no character; they are not waited for any more."""
         self._character = []
         if not tokens:
             return ""
-        if not self._before:  # of the answer's first token, the library takes a space away
+        if not self._before:  # the library strips a space from the answer's first token
             self._before, self._held = [*self._anchor], []
             self._begun = self._text(self._before)
         return REPLACEMENT
 
     def _shown(self, tokens: Sequence[int]) -> str:
-        """The text that `tokens` add, once no other can change it."""
+        """The new text, once no later token can change it."""
         self._held += tokens
         text, begun = self._text([*self._before, *self._held]), self._begun
-        # Where no token stands for a byte, one may end inside of a character.
+        # Without byte tokens, a token may end inside of a character.
         if len(text) <= len(begun) or (text.endswith(REPLACEMENT) and not self._bytes_of):
             return ""
         self._before, self._held = self._held, []
@@ -320,13 +315,13 @@ class StreamDecoder:
 
 
 class StopFilter:
-    """Cuts a text stream off before the first stop string, however the stream is chunked.
+    """Cuts a text stream off before the first stop string, however it is chunked.
 
-    The stop string that is complete first wins; among those that end together, the longest.
+    The stop string that is complete first wins; among equals, the longest.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        """Raises `ValueError` for an empty stop string, which every text contains."""
+        """Raises `ValueError` for an empty stop string."""
         if not all(stops):
             raise ValueError("a stop string must not be empty")
         self._stops = tuple(stops)
@@ -334,7 +329,7 @@ class StopFilter:
         self._stopped = False
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Text that may be shown, and whether a stop string was met. After a stop nothing is emitted."""
+        """Returns text to show, and whether a stop string was met."""
         if self._stopped:
             return "", True
         buffer = self._held + text
@@ -347,13 +342,12 @@ class StopFilter:
         return buffer[: len(buffer) - held], False
 
     def finish(self) -> str:
-        """The held-back text: the stream ended, so it is not the start of a stop string."""
+        """The held-back text. It is no stop string."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a proper beginning of `stop`."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):
             return length
@@ -361,16 +355,15 @@ def _overlap(text: str, stop: str) -> int:
 
 
 def _without(markers: Collection[int], backend: Any) -> Any:
-    """The library's tokenizer `backend` as one that finds none of the added tokens `markers` in a text.
+    """Copies `backend` without recognition of the added tokens `markers`.
 
-    They share the model: a copy of one with many tokens takes seconds, in which no other thread runs, and its memory
-    again.
+    Both share the model. A deep copy takes seconds, blocks all threads, and doubles the memory.
     """
     made = type(backend)(backend.model)
     for part in ("normalizer", "pre_tokenizer"):
         if (shared := getattr(backend, part)) is not None:
             setattr(made, part, shared)
-    added = sorted(backend.get_added_tokens_decoder().items())  # in this order they get the same ids
+    added = sorted(backend.get_added_tokens_decoder().items())  # this order gives them the same ids
     for number, token in added:
         token.special = token.special or number in markers
     made.add_tokens([token for _, token in added])
@@ -379,21 +372,18 @@ def _without(markers: Collection[int], backend: Any) -> Any:
 
 
 def _decoded(backend: Any, tokens: Sequence[int]) -> str:
-    """The library's text of `tokens`. Of none, some of its decoders make a crash."""
+    """Without tokens, some of the library's decoders crash."""
     text: str = backend.decode(list(tokens), skip_special_tokens=True) if tokens else ""
     return text
 
 
 def _templates(found: Any) -> dict[str, str]:
-    """A tokenizer's chat templates by name, which a single one does not have."""
     named = found if isinstance(found, Mapping) else {_DEFAULT: found}
     return {str(name): template for name, template in named.items() if isinstance(template, str)}
 
 
 def _byte_of_sign() -> dict[str, int]:
-    """The bytes by the signs that stand for them in the names of byte-level tokens, as GPT-2 has it: printable ones
-    for themselves, the others for characters from U+0100 on.
-    """
+    """GPT-2's signs: printable bytes for themselves, others from U+0100 on."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(0x100) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
@@ -403,7 +393,6 @@ _BYTE_OF_SIGN: Final = _byte_of_sign()
 
 
 def _bytes_of(vocabulary: Mapping[str, int], decoder: Any) -> dict[int, int]:
-    """The tokens that stand for a byte each, by the decoder's description in `tokenizer.json`."""
     if ("type", _BYTE_DECODER) not in named_values(decoder):
         return {}
     named = ((_BYTE.fullmatch(name), number) for name, number in vocabulary.items())
