@@ -14,21 +14,21 @@ from device.http.tokens import DetokenizeBody, TokenizeBody
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path with its method; OpenAI's also answer without `/v1`."""
+    """A path with its method. OpenAI's paths also work without `/v1`."""
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
-    handler: str  # name of the method of `Api`
+    handler: str  # method of `Api`
     summary: str
     body: type[Body] | None = None
-    public: bool = False  # answered without the API key, and to any page
+    public: bool = False  # needs no API key, and serves any page
     query: tuple[str, ...] = ()  # parameters in the address
-    status: int = 200  # of what is done
-    media: str = "application/json"  # of what comes then
+    status: int = 200  # status of success
+    media: str = "application/json"  # media type of success
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The path, and the one without or with the prefix that clients use for it as well."""
+        """The path, and its variant with or without `/v1`."""
         if self.path.startswith("/v1/"):
             return (self.path, self.path.removeprefix("/v1"))
         return (self.path, f"/v1{self.path}") if self.path == "/health" else (self.path,)

@@ -1,4 +1,4 @@
-"""Places for answers: so many run at a time, some more wait their turn, the rest are told to come again."""
+"""Slots for answers: some run, some wait, and the rest are refused."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from device.http.errors import ApiError, busy, too_many_answers
 
 
 class AnswerSlot:
-    """One answer's place, in line until it is `reached`. All methods belong to the event loop."""
+    """One answer's slot, waiting until `reached`. All methods belong to the event loop."""
 
     def __init__(self, left: Callable[[AnswerSlot], None]) -> None:
         self._left = left
         self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def reached(self) -> None:
-        """Wait for the turn. Raises what `refuse` was given."""
+        """Waits for the turn. Raises the reason given to `refuse`."""
         await asyncio.shield(self._turn)
 
     def call(self) -> None:
-        """Say that it is this one's turn."""
+        """Starts its turn."""
         if not self._turn.done():
             self._turn.set_result(None)
 
     def refuse(self, reason: ApiError) -> None:
-        """Say that its turn will not come."""
+        """Cancels its turn."""
         if not self._turn.done():
             self._turn.set_exception(reason)
-            self._turn.exception()  # read here: the request may be gone and never ask
+            self._turn.exception()  # mark as retrieved: the request may never ask
         self.leave()
 
     def leave(self) -> None:
-        """Make room; calling it again does nothing."""
+        """Frees the slot; repetition does nothing."""
         self._left(self)
 
 
@@ -43,20 +43,20 @@ class AnswerSlots:
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active
         self._most = most_active + most_waiting
-        self._line: list[AnswerSlot] = []  # in the order in which they came: it is the turn of the first ones
+        self._line: list[AnswerSlot] = []  # in order of arrival; the first ones have their turn
 
     @property
     def waiting(self) -> int:
-        """Number of those whose turn has not come."""
+        """Number of slots without their turn."""
         return max(0, len(self._line) - self._most_active)
 
     def check(self, count: int) -> None:
-        """Raise `ApiError` (400) for more answers than there ever are places."""
+        """Raises `ApiError` (400) if there are never so many slots."""
         if count > self._most:
             raise too_many_answers(count, self._most)
 
     def take(self, count: int) -> tuple[AnswerSlot, ...]:
-        """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
+        """Returns slots for one request's `count` answers. Raises `ApiError`: 429, or 400 if never possible."""
         self.check(count)
         if len(self._line) + count > self._most:
             raise busy()
@@ -67,7 +67,7 @@ class AnswerSlots:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A block that has a place of its own; it begins when its turn comes. Raises `ApiError`."""
+        """Runs a block in its own slot, after waiting for the turn. Raises `ApiError`."""
         (place,) = self.take(1)
         try:
             await place.reached()
