@@ -1,6 +1,6 @@
-"""Checks of a side of this machine: what is well, what may be trouble, what is wrong, and what to do.
+"""Checks of a side of this machine, each with a remedy.
 
-These are the ones that a command and a running daemon make alike. They change nothing.
+Commands and a running daemon share these checks. They change nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warn", "wrong"]
 
-FIRST_YEAR: Final = 2025  # no release is older
-EXPIRING: Final = 21  # days before its end from which a certificate should be renewed
+FIRST_YEAR: Final = 2025  # of the oldest release
+EXPIRING: Final = 21  # days before its end from which a certificate needs renewal
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
-SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
-PATIENCE: Final = 3.0  # seconds until a port that takes no connection is given up
+SLOW_MS: Final = 500.0  # round trip from which answers often continue without the cloud
+PATIENCE: Final = 3.0  # seconds until an unanswered connection attempt is given up
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a diagnosis; `remedy` says what to do, and is empty where all is well or the text says it."""
+    """One line of a diagnosis. `remedy` is empty if all is well or the text has it."""
 
     level: Level
     topic: str
@@ -49,10 +49,9 @@ class Finding:
 
 
 def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library) -> Iterator[Finding]:
-    """The diagnosis of a device daemon that runs with these settings, from inside it; may take `PATIENCE`.
+    """Yields the diagnosis of a running device daemon, from inside; may take `PATIENCE`.
 
-    Settings and models are not looked at again: those in use are loaded. The way to the cloud is tried only where the
-    link does not stand.
+    Settings and models are loaded, and not checked again. The cloud's address is tried only without a connection.
     """
     address = None if settings.privacy == "offline" else settings.cloud
     yield check_keys(settings, "device", address)
@@ -74,7 +73,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
 
 
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
-    """Checks that the link of `role` at `address` has keys; None: there is no link."""
+    """Checks the keys of `role`'s link at `address`; None: no link."""
     if address is None:
         return Finding("ok", "keys", "none are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
@@ -91,7 +90,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
     try:
         shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
         if shared:
-            if settings.local_keys.exists():  # else the first daemon makes it
+            if settings.local_keys.exists():  # otherwise the first daemon makes it
                 local_pair(settings.local_keys)
             return Finding("ok", "keys", f"one pair, which this user's daemons share on {address}")
         own = folder.own()
@@ -106,7 +105,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
 
 
 def check_access(settings: DeviceSettings) -> Finding:
-    """Checks that the daemon is open to those alone who should ask it."""
+    """Checks that only the intended clients can use the daemon."""
     host, make = settings.host, "make a key with `dragon api-keys create NAME`"
     try:
         names = [key.name for key in ApiKeyFiles(settings.keys).all()]
@@ -123,7 +122,7 @@ def check_access(settings: DeviceSettings) -> Finding:
 
 
 def check_https(settings: DeviceSettings) -> Iterator[Finding]:
-    """Checks that questions and answers are encrypted on their way, and clients accept the certificate."""
+    """Checks encryption towards clients and the validity of the certificate."""
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
         if not is_local(settings.host):
@@ -150,7 +149,7 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
 
 
 def check_reach(address: str) -> Finding:
-    """Checks that the cloud's address leads to something that takes TCP connections."""
+    """Checks that the cloud's address accepts TCP connections."""
     host, port = split_address(address)
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -168,7 +167,7 @@ def check_reach(address: str) -> Finding:
 
 
 def check_link(state: str, detail: str, trip: float | None) -> Finding:
-    """The running device daemon's view of its cloud; `trip`: milliseconds of a round trip."""
+    """Reports the running daemon's link; `trip` is the round trip in milliseconds."""
     if state == "off":
         return Finding("ok", "link", detail or "no cloud")
     if state == "connected":
@@ -189,9 +188,9 @@ def check_library(
     stored: str | None = None,
     configured: str | None = None,
 ) -> Finding:
-    """Checks that there are documents, and the embedding model is theirs: the one that they are `stored` with.
+    """Checks that there are documents, and that the embedding model matches the `stored` one.
 
-    Identities of embedding models are None where they are not known.
+    Unknown identities of embedding models are None.
     """
     if not documents:
         text = f"{settings.library} has no documents"
@@ -208,7 +207,7 @@ def check_library(
 
 
 def check_disk(settings: Settings) -> Finding:
-    """Checks that there is room on the disk of the data folder."""
+    """Checks the free space of the data folder's disk."""
     data = absolute(settings.data)
     free = shutil.disk_usage(next(folder for folder in (data, *data.parents) if os.path.exists(folder))).free
     text = f"{in_bytes(free)} free in {data}"
@@ -219,13 +218,13 @@ def check_disk(settings: Settings) -> Finding:
 
 
 def check_clock(year: int) -> Iterator[Finding]:
-    """Checks that this machine's clock has been set."""
+    """Checks that this machine's clock is set."""
     if year < FIRST_YEAR:
         yield Finding("warn", "clock", f"this machine's clock says that it is {year}", "set the clock; see `date`")
 
 
 def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
-    """Checks that the packages are those that this release was made for."""
+    """Checks the versions of the packages."""
     for each in found:
         if each.installed is None:
             yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")
@@ -237,7 +236,7 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
 
 
 def in_bytes(number: int) -> str:
-    """A number of bytes for people: 98 MB, 1.6 GB."""
+    """Returns bytes in words: 98 MB, 1.6 GB."""
     for unit, size in (("GB", 10**9), ("MB", 10**6)):
         if number >= size:
             return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number / size:.0f} {unit}"
@@ -245,19 +244,19 @@ def in_bytes(number: int) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """The text of an error, which says where that was."""
+    """Returns an error's text, with its file."""
     if isinstance(error, OSError):
         return f"{error.filename}: can't be read: {reason(error)}"
     return str(error)
 
 
 def reason(error: OSError) -> str:
-    """The clause that an error of the system is about."""
+    """Returns the clause of a system error."""
     return (error.strerror or str(error)).lower()
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in words: 1 chunk, 2,000 chunks."""
+    """Returns a count in words: 1 chunk, 2,000 chunks."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
