@@ -7,13 +7,15 @@ from typing import Final
 
 import torch
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # names the GPUs that a process may use; CUDA reads it once
-_SLICE: Final = "MIG-"  # begins the name of a part of a GPU, of which CUDA shows a process the first that is named
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # lists the GPUs that a process may use; CUDA reads it once
+_SLICE: Final = "MIG-"  # name prefix of a part of a GPU; CUDA shows a process only the first listed part
 
 
 def take_gpu(place: int, workers: int) -> float:
-    """Choose the GPU of the worker at `place`, of so many on this machine, before CUDA is used in this process; the
-    share of that GPU which is its own. The workers take turns in taking one; slices of a GPU count as GPUs.
+    """Chooses the GPU of the worker at `place`. Returns its share of that GPU's memory.
+
+    Call before CUDA is used in this process. `workers` on this machine take the GPUs in turn. Slices of a GPU count
+    as GPUs.
     """
     visible = os.environ.get(VISIBLE)
     gpus = 0 if torch.version.hip else torch.cuda.device_count()
@@ -25,16 +27,16 @@ def take_gpu(place: int, workers: int) -> float:
 
 
 def gpu_at(index: int, visible: str | None) -> str:
-    """The name of the GPU of this index; `visible` is the list that names those of this process, if there is one."""
+    """Returns the GPU's name in the list `visible`, or `index` without a list."""
     return str(index) if visible is None else visible.split(",")[index].strip()
 
 
 def workers_on(place: int, workers: int, gpus: int) -> int:
-    """The number of workers on the GPU of the one at `place`."""
+    """Returns the number of workers on the GPU of the worker at `place`."""
     return workers if gpus == 0 else len(range(place % gpus, workers, gpus))
 
 
 def keep_to(share: float) -> None:
-    """Bound the GPU memory of this process to its share of all that the GPU has."""
+    """Limits this process to its share of the GPU's total memory."""
     if share < 1.0 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)
