@@ -15,8 +15,8 @@ from proto.messages import Hello
 def explain_mismatch(device: Hello, cloud: Hello) -> str | None:
     """Returns the reason why two sides can't answer together, None if they can.
 
-    The reason says what to do. Models may differ. Tokenizers must match, or tokens would differ in meaning. Scorers
-    and embedding models must match, because they scale the evidence that weighs the sides.
+    It says what to do. Models may differ. Different tokenizers would change the tokens' meaning. Scorers and
+    embedding models scale the evidence that weighs the sides, so they must match.
     """
     if device.role != "device" or cloud.role != "cloud":
         return f"A {device.role} talks to a {cloud.role}: connect a device to a cloud."
@@ -39,12 +39,12 @@ def explain_mismatch(device: Hello, cloud: Hello) -> str | None:
 
 
 def proper_eos(ids: Sequence[int], vocabulary: int) -> bool:
-    """Whether `ids` are valid end-of-sequence ids: increasing and below `vocabulary`."""
+    """Whether `ids` are increasing and below `vocabulary`."""
     return all(one < other for one, other in pairwise(ids)) and all(id_ < vocabulary for id_ in ids)
 
 
 def changes(before: Hello, now: Hello) -> list[str]:
-    """Returns the changed fields of a returning cloud; they change the distribution of running answers."""
+    """Returns changed fields of a returning cloud, which change running answers' distribution."""
     found = []
     if before.model != now.model:
         found.append("model")
@@ -54,7 +54,7 @@ def changes(before: Hello, now: Hello) -> list[str]:
 
 
 # --- failures
-# Failures of an answer: a sentence for the user, a place in the code for the log, never an exception's text.
+# Failures: a sentence for the user, a place in the code for the log, never an exception's text.
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +66,12 @@ def as_failure(
 ) -> AnswerFailed | RequestError:
     """Returns the failure that ends an answer because of `error`.
 
-    Exceptions made for users keep their sentence. For others the user gets `sentence`, and the log gets the type and
-    place. The log never gets the text, which may quote a prompt or a document. `session` is the answer's number, if
-    known.
+    Exceptions made for users keep their sentence. Otherwise the user gets `sentence`, and the log the type and
+    place, but not the text, which may quote a prompt or document. `session` is the answer's number, if known.
     """
     if isinstance(error, AnswerFailed | RequestError):
         return error
-    if isinstance(error, ProtocolError):  # of this side's message; a peer's is refused on arrival
+    if isinstance(error, ProtocolError):  # of this side; a peer's are refused on arrival
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
     where = CodePlace.of(error)
     if session is None:

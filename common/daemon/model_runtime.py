@@ -1,4 +1,4 @@
-"""A model with its thread, and how it reads an answer's documents and prompt."""
+"""A model with its thread, and its reading of documents and prompts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from common.sampling.rejection import Warp
 from proto.messages import Open
 
 # --- prompt_rows
-# Rows that a side reads for an answer: one per document, or one with all documents.
+# Rows that a side reads: one per document, or one with all.
 
 CUT: Final = (
     "The question, all before it and the answer leave too little room in the model's context: {} of {} documents were"
@@ -43,42 +43,38 @@ CUT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A retrieved passage as the model reads it."""
-
     title: str
     tokens: tuple[int, ...]
     similarity: float  # retrieval cosine
     text: str  # without the document format
-    states: DocumentStates | None = None  # keys and values, if they were sent along
+    states: DocumentStates | None = None  # keys and values, if sent
     origin: Origin | None = None  # in this side's library
-    passing: bool = False  # for one answer: its keys and values are not kept
+    passing: bool = False  # for one answer, without kept keys and values
     cut: bool = False  # its end did not fit
-    named: bool = False  # contains a specific name from the question, e.g. an order number
+    named: bool = False  # has a specific name from the question, e.g. an order number
 
     @property
     def closeness(self) -> float:
-        """The cosine, or 1 if the question names something in the passage."""
+        """The cosine, or 1 for a name from the question."""
         return 1.0 if self.named else self.similarity
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRows:
-    """The rows of one answer on one side."""
-
     prompt: Prompt
     titles: tuple[str, ...]
-    tokens: int  # of all rows' documents, and the query once
+    tokens: int  # of all documents, and the query once
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
-    closest: float = -1.0  # largest closeness of any document, of both sides
-    apart: Prompt | None = None  # the documents of a shared row in rows of their own, and a row without documents
-    part: Reservation | None = None  # of KV memory, if claimed together with other rows
+    closest: float = -1.0  # of any document of both sides
+    apart: Prompt | None = None  # a shared row's documents in rows of their own, and a row without any
+    part: Reservation | None = None  # of KV memory, if claimed with other rows
     found: int = 0  # number of documents
-    cut: int = 0  # documents that did not fit, or not fully
+    cut: int = 0  # documents not fitting, or not fully
     texts: tuple[str, ...] = ()  # of the documents, this side's first
 
     def note(self, record: Record) -> None:
-        """Records in the report what the device reads."""
+        """Records the device's reading in the report."""
         record.device_titles, record.origins = self.titles, self.origins
         record.own_closest = self.closest
         record.device_prompt_tokens = self.tokens
@@ -96,7 +92,7 @@ def rows(
     begin: tuple[int, ...],
     blank: bool = False,
 ) -> PromptRows:
-    """Output aggregation: a row per document, or one row without documents if none.
+    """Output aggregation: a row per document, or one without documents.
 
     `blank` adds a row without a document.
     """
@@ -107,7 +103,7 @@ def rows(
         tuple(document.tokens for document in documents),
         query,
         tuple(document.similarity for document in documents),
-        fetched=len(fetched) if own else 0,  # without own documents nothing counts as fetched
+        fetched=len(fetched) if own else 0,  # alone they are not fetched extras
         states={document.tokens: document.states for document in documents if document.states is not None},
         empty_row=begin if blank else None,
         ephemeral=frozenset(document.tokens for document in documents if document.passing),
@@ -130,8 +126,8 @@ def one_row(
 ) -> PromptRows:
     """Context aggregation: both sides' documents in one row, the most similar last.
 
-    The row has at most `room` tokens: the most similar documents are kept, and the last kept one is cut to fit.
-    `blank` is as for `rows`. With `blocks`, each document is read by itself.
+    The most similar documents that fit into `room` tokens are kept, the last one cut. `blank` is as for `rows`. With
+    `blocks`, each document is read by itself.
     """
     found = len(own) + len(fetched)
     kept = _fitting([*own, *fetched], begin, room)
@@ -164,7 +160,7 @@ def one_row(
 def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -> dict[int, Document]:
     """Returns the documents that fit into one row, by index, most similar first.
 
-    All begin with `begin`, which the row has once. The last one may be cut.
+    All begin with `begin`, which the row has once.
     """
     kept: dict[int, Document] = {}
     left = room - len(begin)
@@ -180,7 +176,6 @@ def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -
 
 
 def cut_document(document: Document, room: int) -> Document:
-    """Returns `document` cut to its first `room` tokens."""
     if len(document.tokens) <= room:
         return document
     states = None if document.states is None else shortened(document.states, room)
@@ -200,17 +195,17 @@ def _titles(documents: Sequence[Document]) -> tuple[str, ...]:
 
 
 # --- rereading
-# Attributes a finished answer to documents that shared a row: the answer is read again after each document alone.
+# Attribution of documents that shared a row: the answer is read again after each one alone.
 
-Shares = list[tuple[float, ...]]  # of each document in each token, the last without a document; [tokens][docs + 1]
+Shares = list[tuple[float, ...]]  # [tokens][docs + 1]: of each document, then without any
 
-TOGETHER: Final = 8  # tokens per pass; more would delay other answers' steps
+TOGETHER: Final = 8  # tokens per pass; more would delay other answers
 LEAST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The view of an already decided token."""
+    """An already decided token."""
 
     token: int
 
@@ -233,13 +228,13 @@ class RepeatingDrafter:
 
 
 class Rereading:
-    """An answer being read again. Implements `Client`; any thread may `stop` it."""
+    """An answer being read again. Implements `Client`; `stop` is thread-safe."""
 
     resting = False
     recorder = None
 
     def __init__(self, prompt: Prompt, tokens: Sequence[int], done: Callable[[Shares | None], object]) -> None:
-        """`prompt` has a row per document and one without. `done` is called once, with None on failure."""
+        """`prompt` has a row per document and one without. `done` is called once, with None after a failure."""
         self.prompt = prompt
         self.tokens = tuple(tokens)
         self._shares: Shares = []
@@ -266,13 +261,12 @@ class Rereading:
             self._finish(self._shares)
 
     def gave_up(self, work: Work, started: int) -> None:
-        """Does nothing: the pass is repeated."""
+        """The pass is repeated."""
 
     def end(self, failure: Exception) -> None:
         self._finish(None)
 
     def stop(self) -> None:
-        """Ends without a result."""
         self._finish(None)
 
     def _finish(self, shares: Shares | None) -> None:
@@ -284,7 +278,7 @@ class Rereading:
 
 
 class RereadingJob(AnswerJob[Work]):
-    """Job whose passes rank as a prompt's, as nobody waits for its tokens."""
+    """Its passes rank as a prompt's, as nobody waits for its tokens."""
 
     @property
     def running(self) -> bool:
@@ -292,24 +286,23 @@ class RereadingJob(AnswerJob[Work]):
 
 
 class SecondReading:
-    """The time-limited second reading of an answer whose documents share a row."""
+    """The second reading of an answer whose documents share a row."""
 
     def __init__(self, submit: Callable[[Rereading], object]) -> None:
-        """`submit` passes a reading to the engine."""
         self.going = False
-        self.failed = False  # ended without a result: too late, or after an error
+        self.failed = False  # too late, or after an error
         self._submit = submit
         self._behind: tuple[Prompt, AnswerRecord] | None = None
         self._reading: Rereading | None = None
         self._until = 0.0
 
     def behind(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        """Sets the documents of a shared row, in rows of their own; None if there is no shared row."""
+        """Sets a shared row's documents, in rows of their own, or None."""
         record.apart = apart is None
         self._behind = None if apart is None else (apart, record)
 
     def begin(self, tokens: Sequence[int], answered: float, done: Callable[[], object]) -> None:
-        """Reads `tokens` again and calls `done` at the end. The answer took `answered` seconds."""
+        """Reads `tokens` again, then calls `done`. The answer took `answered` seconds."""
         if self._behind is None or not tokens:
             done()
             return
@@ -330,29 +323,28 @@ class SecondReading:
         self._submit(self._reading)
 
     def tick(self, now: float) -> None:
-        """Stops a reading that is out of time (`now`: monotonic seconds)."""
+        """Stops a late reading (`now`: monotonic seconds)."""
         if self.going and now > self._until:
             self.stop()
 
     def stop(self) -> None:
-        """Ends without a result."""
         if self._reading is not None:
             self._reading.stop()
 
 
 def longest(answered: float) -> float:
-    """Returns the seconds allowed for reading an answer again: as long as it took."""
+    """Returns the second reading's seconds: as long as the answer."""
     return max(LEAST_SECONDS, answered)
 
 
 # --- model_runtime
 
-LONGEST_TITLE = 120  # characters sent of a document's title
+LONGEST_TITLE = 120  # characters sent
 
 
 @dataclass
 class ModelRuntime:
-    """One language model of a daemon. Several share the scorer, format and grammars."""
+    """One language model. Several share the scorer, format and grammars."""
 
     decoder: Decoder
     decoding: Worker
@@ -364,8 +356,8 @@ class ModelRuntime:
     def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
         """Returns a passage in the document format, cut to `room` tokens if given.
 
-        A far longer text is cut before encoding, as the other side may send a megabyte. Raises `RequestError` if no
-        document fits: the question leaves too little room.
+        Far longer texts are cut before encoding: the other side may send a megabyte. Raises `RequestError` if the
+        question leaves no room.
         """
         begun = text if room is None else text[: max(room, 0) * MOST_CHARACTERS_PER_TOKEN]
         tokens, short = self.format.document_tokens(begun), len(begun) < len(text)
@@ -374,7 +366,7 @@ class ModelRuntime:
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, begun, cut=short)
 
     def _cut(self, tokens: Sequence[int], room: int) -> list[int]:
-        """Returns a document part of `room` tokens. Raises `RequestError`."""
+        """Raises `RequestError`."""
         begin, end = self.format.begin, self.format.end
         try:
             return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
@@ -386,12 +378,12 @@ class ModelRuntime:
             ) from None
 
     def room(self, request: Open, reserve: int | None = None) -> int:
-        """Returns the context's tokens for documents. `reserve` follow the query, None: an answer."""
+        """Returns the room for documents in tokens. `reserve` follow the query; None: an answer."""
         reserve = request.max_tokens + 1 if reserve is None else reserve
         return self.decoder.max_context - len(self.query(request)) - reserve
 
     def query(self, request: Open) -> tuple[int, ...]:
-        """Returns the prompt's token ids, cached for the request's lifetime."""
+        """The prompt's token ids, cached for the request's lifetime."""
         tokens = self._queries.get(request)
         if tokens is None:
             made = query_tokens(self.decoder.tokenizer, request.prompt, request.controls)
@@ -401,35 +393,35 @@ class ModelRuntime:
     def arrange(
         self, request: Open, own: Sequence[Document], fetched: Sequence[Document], room: int | None = None
     ) -> PromptRows:
-        """Returns an answer's rows from this side's documents and the `fetched` ones.
+        """Returns an answer's rows from own and `fetched` documents.
 
-        In a shared row they have `room` tokens together; None: what the context leaves.
+        A shared row has `room` tokens; None: what the context leaves.
         """
         query = self.query(request)
         if request.aggregation != "output":
             room = self.room(request) if room is None else room
             blocks = request.aggregation == "blocks" and self.decoder.rotation is not None
-            blank = self.blank(request) and not fetched  # with the other side's documents, no side is weighed
+            blank = self.blank(request) and not fetched  # with both sides' documents, no side is weighed
             return one_row(query, own, fetched, self.format.begin, room, blank, blocks)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
     def kv_bytes(self, request: Open, found: PromptRows, spare: int = 0) -> int:
         """Returns an answer's bytes of KV memory, with up to `spare` extra tokens.
 
-        Raises `RequestError` as `need` does.
+        Raises `RequestError`.
         """
         return self.need(found, request.max_tokens + 1 + self.spare(request, found, spare)).bytes
 
     def spare(self, request: Open, found: PromptRows, wanted: int) -> int:
-        """Returns the number of `wanted` extra tokens that fit into all rows."""
+        """Returns the `wanted` extra tokens that fit into all rows."""
         longest = max(map(len, found.prompt.parts))
         used = longest + len(found.prompt.query) + request.max_tokens + 1
         return max(0, min(wanted, self.decoder.max_context - used))
 
     def need(self, found: PromptRows, reserve: int) -> Need:
-        """Returns the KV memory of `found`, with `reserve` tokens after the query.
+        """Returns the KV memory for `reserve` tokens after the query.
 
-        Raises `RequestError` for rows longer than the model's context.
+        Raises `RequestError` for rows beyond the context.
         """
         try:
             return self.decoder.need(found.prompt.parts, found.prompt.query, reserve)
@@ -437,7 +429,7 @@ class ModelRuntime:
             raise _told(error) from None
 
     def blank(self, request: Open) -> bool:
-        """Whether an answer also reads a row without documents: wherever rows are weighed."""
+        """Whether an answer also reads a row without documents, to weigh rows."""
         return self.scorer.gain > 0 and (request.aggregation == "output" or request.sources == "both")
 
     def decode(
@@ -448,19 +440,19 @@ class ModelRuntime:
         processor: Processor | None,
         spare: int = 0,
     ) -> None:
-        """Decodes from the rows in `found` until the answer is over; see `spare` for `spare`."""
+        """Decodes from `found` until the answer is over; see `spare` for `spare`."""
         reserve = opening.max_tokens + 1 + self.spare(opening, found, spare)
         self.read(request, found, reserve, processor)
 
     def read(
         self, request: DecodeRequest[Any], found: PromptRows, reserve: int, processor: Processor | None = None
     ) -> None:
-        """Joins an answer with the rows in `found`, with `reserve` tokens after each."""
+        """Joins an answer, with `reserve` tokens after each row."""
         job = AnswerJob(request, found.prompt, self.scorer, reserve, processor, found.part, _told)
         self.decoding.submit(job)
 
     def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
-        """Reads an answer again, with lower priority than other answers' steps."""
+        """Reads an answer again, behind other answers' steps."""
         tokens = rereading.tokens
         request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant)
         self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))
@@ -468,10 +460,9 @@ class ModelRuntime:
     def processor(
         self, request: Open, wanted: Callable[[], bool] = always, cut: Warp | None = None
     ) -> Processor | None:
-        """Returns the processor of the answer's distribution, None if none; see `make_processor`.
+        """Returns the answer's processor, None if none; see `make_processor`.
 
-        Raises `RequestError` for an unservable request, and `Unwanted` if the answer stops being `wanted` during
-        compilation.
+        Raises `RequestError` for an unservable request, and `Unwanted` once the answer is not `wanted`.
         """
         try:
             return make_processor(request, self.decoder.vocabulary, self.grammars, wanted, cut)
@@ -479,7 +470,7 @@ class ModelRuntime:
             raise RequestError(str(error), error.field) from None
 
     def understands(self, other: Decoder) -> bool:
-        """Whether token ids of `other` have the same meaning here."""
+        """Whether token ids mean the same in both models."""
         own, theirs = self.decoder.tokenizer, other.tokenizer
         return (own.content_hash, own.size) == (theirs.content_hash, theirs.size)
 

@@ -54,7 +54,7 @@ from common.process.machine import memory
 from common.scoring.choice import scorer_without_model
 from proto.messages import Exactness, Side
 
-CONTEXT = 512  # tokens; a decode step is measured at this length and at half of it
+CONTEXT = 512  # tokens; steps are measured at half of it and at all of it
 DOCUMENTS = (1, 4)
 MEBIBYTE = 2**20
 _MEANING: Final[dict[Exactness, str]] = {
@@ -65,7 +65,7 @@ _MEANING: Final[dict[Exactness, str]] = {
 
 
 def check_model(settings: Settings, other: Settings) -> list[str]:
-    """Loads the model of `settings` and describes it. Compares shared settings with `other`, the other side's.
+    """Loads and describes the model of `settings`. Compares it with the side `other`.
 
     Raises `ModelError`, and, before loading, `ValueError` for an unavailable scorer.
     """
@@ -99,7 +99,7 @@ def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
 
 
 def _attention(windows: Sequence[int | None]) -> str:
-    """Describes how far layers look back; `windows` in tokens, None for all."""
+    """`windows` in tokens, None for all."""
     parts = [
         f"{count} {'layers see' if count > 1 else 'layer sees'}"
         + (" all earlier tokens" if window is None else f" the last {window:,} tokens")
@@ -135,7 +135,6 @@ def _compared(tokenizer: Tokenizer, other: Settings) -> str:
 
 
 def _weights(settings: Settings, other: Settings) -> str:
-    """Compares the scorers of both sides as configured on this machine."""
     own, theirs = (_scorer(each) for each in (settings, other))
     kinds = [each.partition(":")[0] for each in (own, theirs)]
     if own == theirs:
@@ -147,7 +146,7 @@ def _weights(settings: Settings, other: Settings) -> str:
 
 
 def _scorer(settings: Settings) -> str:
-    """Identity of a scorer without loading a model, its kind first."""
+    """Its kind first, as far as known without loading a model."""
     scorer = scorer_without_model(settings)
     if scorer is not None:
         return scorer.identity
@@ -155,7 +154,6 @@ def _scorer(settings: Settings) -> str:
 
 
 def _most_memory() -> int:
-    """Peak memory of this process in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -165,11 +163,11 @@ def _sentence(exactness: Exactness) -> str:
 
 
 # --- models_here
-# `dragon models list` and `remove`: the models on this machine, and the settings that name them.
+# `dragon models list` and `remove`: this machine's models, and the settings that name them.
 
-Sides = Mapping[Side, Settings]  # settings of both roles
+Sides = Mapping[Side, Settings]  # of both roles
 
-_SHOWN = 12  # digits of a tokenizer's hash, as in a refused handshake
+_SHOWN = 12  # digits of a hash, as in a refused handshake
 _NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast"})  # no family
 
 
@@ -187,14 +185,13 @@ class ModelListing:
 
 
 def list_installed_models(sides: Sides) -> list[ModelListing]:
-    """Returns the models on this machine, by name."""
     return [_listed(each, sides) for each in here(sides["device"].models)]
 
 
 def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
-    """Returns the removable models with these names, as in `list_installed_models`.
+    """Returns the removable models with these names.
 
-    Raises `ModelError` for an unknown name and for a folder that a user put there.
+    Raises `ModelError` for an unknown name or a user's folder.
     """
     known = {each.name: each for each in here(models)}
     for name in names:
@@ -206,7 +203,7 @@ def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
 
 
 def used_by(model: Pulled, sides: Sides) -> list[str]:
-    """Returns the settings that name a model: `device model`, `cloud model`, ..."""
+    """Returns the settings that name a model, e.g. `device model`."""
     found = []
     for role, settings in sides.items():
         for setting in MODEL_SETTINGS:
@@ -239,7 +236,7 @@ def _where(model: Pulled) -> str:
 
 
 def _family(folder: Path) -> str:
-    """The tokenizer's kind, size, and hash prefix as compared by the sides; empty without one."""
+    """The tokenizer's kind, size and hash prefix; empty without one."""
     try:
         tokenizer = Tokenizer.load(str(folder))
     except ModelError:
@@ -274,9 +271,9 @@ Say = Callable[[str], object]
 
 
 def pull_model(given: str, sides: Sides, say: Say) -> str:
-    """Brings a model here by Hub id, folder or `.gguf` file; `say` receives lines about it.
+    """Brings a model here by Hub id, folder or `.gguf` file. Returns its name for settings.
 
-    Returns the name for the setting `model`. Raises `ModelError`.
+    `say` receives lines about it. Raises `ModelError`.
     """
     models = sides["device"].models
     if (named := hub.file_on_hub(given)) is not None:
@@ -303,7 +300,7 @@ def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
         raise ModelError(f"{folder}: no safetensors weights (*.safetensors); pickled weights are not read")
     check_fetched(folder)
     for weights in folder.glob(WEIGHTS[0]):
-        read_header(weights)  # reports a truncated file now rather than at loading
+        read_header(weights)  # reports a truncated file now
     stored, licence = _stored(folder), hub.licence_of(card(folder)) or "not stated"
     say(f"{folder}: {decimal(stored)} of weights, licence {licence}; they stay there")
     _tell(str(folder), folder, stored, sides, say)
@@ -323,7 +320,6 @@ def _download(hub_id: str, sides: Sides, say: Say) -> str:
 
 
 def _download_file(hub_id: str, name: str, say: Say) -> Path:
-    """Brings one `.gguf` file of a Hub model here."""
     offer = hub.offered(hub_id)
     files = hub.list_hub_files(hub_id, (name,), ())
     if not files:
@@ -343,7 +339,7 @@ def _announce(offer: hub.Offer, files: Sequence[hub.HubFile], say: Say) -> None:
 
 
 def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
-    """Downloads files into the Hub's cache. Raises `ModelError` if they do not fit."""
+    """Raises `ModelError` if they do not fit on the disk."""
     total, present = sum(file.size for file in files), sum(file.size for file in files if file.here)
     room = shutil.disk_usage(hub.cache_folder()).free
     if room < total - present:
@@ -360,7 +356,7 @@ def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
 
 
 def _check_blobs(hub_id: str, folder: Path) -> None:
-    """Removes files that differ from the Hub's, and raises `ModelError` for them."""
+    """Removes files that differ from the Hub's. Raises `ModelError` for them."""
     if damaged := damaged_blobs(folder):
         hub.forget_blobs(folder, damaged)
         raise ModelError(
@@ -370,7 +366,7 @@ def _check_blobs(hub_id: str, folder: Path) -> None:
 
 
 def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
-    """Returns the folder of the newest commit with the matching files."""
+    """The folder of the newest commit."""
     try:
         return hub.download_newest(hub_id, wanted, NOT_A_DECODER_S)
     except FileNotFoundError as error:
@@ -384,7 +380,6 @@ def _tell(name: str, folder: Path, stored: int, sides: Sides, say: Say) -> None:
 
 
 def _stored(folder: Path) -> int:
-    """Bytes of a folder's weights."""
     return sum(path.stat().st_size for path in folder.glob(WEIGHTS[0]))
 
 
@@ -397,22 +392,22 @@ def _without_weights(offer: hub.Offer) -> str:
 
 
 # --- fitting
-# A report, before loading, of a model's fit with this machine and its configured sides.
+# A report, before loading, of a model's fit with this machine and both sides.
 
-_HALF = 2  # bytes per number of most published models
+_HALF = 2  # bytes per number, usually
 
 
 def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
     """Returns lines about the model in `folder`, with `stored` bytes of weights.
 
-    `folder` needs only settings and tokenizer. Raises `ModelError` for an unservable model.
+    `folder` needs no weights. Raises `ModelError` for an unservable model.
     """
     check_files(folder, decoder=True)
     if (folder / "modules.json").exists():
         raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # wrong types and values raise any exception
+    except Exception as error:  # wrong types raise anything
         raise ModelError(f"{name}: the configuration can't be read: {' '.join(str(error).split())}") from error
     check_architecture(name, config)
     lines = [f"context     {max_context(name, config):,} tokens", _memory(config, folder, stored, sides["device"])]
@@ -420,7 +415,6 @@ def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str
 
 
 def _memory(config: object, folder: Path, stored: int, settings: Settings) -> str:
-    """Compares the memory of the weights, in the type computed with, with free memory."""
     place = resolve_device(settings.torch_device)
     source = source_of(folder)
     stated: torch.dtype | None = getattr(config, "dtype", None)
@@ -449,16 +443,15 @@ def _numbers_in_a_byte(config: object) -> int:
 
 
 def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:
-    """Count of a model's numbers, from weight headers in `folder`, else from their bytes."""
+    """Counted in weight headers, else from the bytes."""
     try:
         numbers = stored_weights(folder).numbers
-    except ModelError:  # e.g. the index is here without its files
+    except ModelError:  # e.g. an index without its files
         numbers = 0
     return numbers or stored // (stated.itemsize if stated else _HALF)
 
 
 def _tokenizers(folder: Path, sides: Sides) -> list[str]:
-    """Compares the tokenizers by the handshake's hash."""
     try:
         own = Tokenizer.load(str(folder))
     except ModelError as error:
@@ -479,7 +472,6 @@ def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
 
 
 def _embedders(sides: Sides) -> str:
-    """Compares the embedding models; changing the language model leaves them alone."""
     try:
         device, cloud = (
             SentenceTransformerEmbedder(side.embedder, side.torch_device, side.embedder_dtype).identity

@@ -38,7 +38,7 @@ ROUGH = 1e6  # cores; marks a rough line, worse than any measured one
 
 @dataclass(frozen=True, slots=True)
 class OfflineProfile:
-    """Median decode steps with `rows` documents in seconds, and their fitted line."""
+    """Median decode steps with `rows` documents in seconds, and their line."""
 
     rows: int
     contexts: tuple[int, ...]
@@ -47,7 +47,7 @@ class OfflineProfile:
 
     @property
     def residual(self) -> float:
-        """Root mean square distance of the medians from the line, relative to their mean."""
+        """Root mean square distance from the line, relative to the medians' mean."""
         distances = [median - self.line.predict(context) for context, median in self.pairs]
         mean = sum(self.medians) / len(self.medians)
         return math.sqrt(sum(distance**2 for distance in distances) / len(distances)) / mean
@@ -72,9 +72,8 @@ def measure_profile(
 ) -> OfflineProfile:
     """Measures decode steps with `rows` documents at increasing context lengths, and fits the line.
 
-    After `seconds` it fits the measurements so far; with one length the line is level. Raises `ContextError` for
-    lengths that don't fit the model, `ValueError` for fewer than two, and `KvMemoryFullError` or `KvAllocationError`
-    without memory for the rows.
+    Stops after `seconds`; with one length the line is level. Raises `ContextError` for too long lengths,
+    `ValueError` for fewer than two, and `KvMemoryFullError` or `KvAllocationError` for too little memory.
     """
     if len(contexts) < 2:
         raise ValueError("a decode line needs two context lengths or more")
@@ -82,16 +81,14 @@ def measure_profile(
 
 
 def fitted(rows: int, measured: DecodeProfile) -> OfflineProfile:
-    """Fits the line to measured steps with `rows` documents."""
     lengths = tuple(int(length) for length in np.unique(measured.contexts))
-    # Medians: a busy machine makes steps longer, never shorter.
+    # Medians, as a busy machine only lengthens steps.
     medians = tuple(float(np.median(measured.seconds[measured.contexts == length])) for length in lengths)
     line = DecodeLine.fit(lengths, medians) if len(lengths) > 1 else DecodeLine.of(0.0, medians[0], lengths[0])
     return OfflineProfile(rows, lengths, medians, line)
 
 
 def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
-    """Returns a phrase for the missing memory."""
     if isinstance(error, KvAllocationError):
         return error.reason
     return f"its keys and values take {error.needed} bytes at least, and kv_bytes allows for {error.free}"
@@ -100,8 +97,8 @@ def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     """Returns the decode line with `rows` documents: the best in `folder`, else a rough one.
 
-    A rough line is level, from a few steps, and stored. A daemon improves it when idle (`idle_profile`). Raises
-    `ConfigurationError` if the documents' keys and values do not fit.
+    A rough line is level, from a few steps, and stored until an idle daemon improves it (`idle_profile`). Raises
+    `ConfigurationError` if the documents do not fit.
     """
     if (kept := kept_line(decoder, rows, folder)) is not None:
         return kept.line
@@ -118,12 +115,11 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
 
 
 def measured_lengths(decoder: Decoder) -> list[int]:
-    """Returns the context lengths that a daemon measures."""
     return evenly(OWN_LENGTHS, min(decoder.max_context - 1, OWN_LONGEST))
 
 
 def pass_seconds(decoder: Decoder) -> float:
-    """Returns the seconds of one pass. For a model without memory for a profile."""
+    """Returns a pass's seconds, for a model without memory for a profile."""
     rows = decoder.memory.take(1, 1)
     started = time.perf_counter()
     try:
@@ -134,12 +130,11 @@ def pass_seconds(decoder: Decoder) -> float:
 
 
 def kept_line(decoder: Decoder, rows: int, folder: Path) -> KeptLine | None:
-    """Returns the best line in `folder` so far, None if none."""
     return ProfileStore(folder).load(_key(decoder, rows))
 
 
 def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path, lacked: float = 0.0) -> None:
-    """Stores a line for `profiled_line`, with the cores that it `lacked`. Raises `OSError`."""
+    """Stores a line, and the cores that it `lacked`. Raises `OSError`."""
     ProfileStore(folder).save(_key(decoder, rows), KeptLine(line, lacked))
 
 
@@ -148,21 +143,20 @@ def _key(decoder: Decoder, rows: int) -> ProfileKey:
 
 
 # --- profile_command
-# `dragon profile`: the offline stage of §5.2 for the configured model, printed and stored.
+# `dragon profile`: the offline stage of §5.2 for the configured model.
 
 ROWS = (1, 2, 4, 8, 16)
-LENGTHS = 6  # default number of context lengths
-LONGEST = 2048  # tokens; few answers with documents are longer, and a longer prefill is slow
+LENGTHS = 6  # by default
+LONGEST = 2048  # tokens; answers are rarely longer, and their prefill is slow
 MILLISECONDS, MICROSECONDS = 1e3, 1e6
 
 
 def run_profile(
     settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeats: int, png: Path | None
 ) -> None:
-    """Measures, prints and stores each number of documents; by default the `ROWS` that fit.
+    """Measures, prints and stores each number of documents; by default those of `ROWS` that fit.
 
-    Raises `ModelError`, `ContextError`, `ValueError` for numbers that can't be measured, and `OSError` if writing
-    fails.
+    Raises `ModelError`, `ContextError`, `ValueError` for unmeasurable numbers, `OSError` if writing fails.
     """
     if png is not None:
         _require_matplotlib()
@@ -179,7 +173,6 @@ def run_profile(
 
 
 def describe_profile(measured: OfflineProfile) -> str:
-    """Returns the line and its measurements as text."""
     line = measured.line
     documents = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
     intercept, slope = MILLISECONDS * line.intercept, MICROSECONDS * line.slope
@@ -193,7 +186,7 @@ def describe_profile(measured: OfflineProfile) -> str:
 
 
 def _with_room(decoder: Decoder, longest: int) -> list[int]:
-    """The numbers of `ROWS` that fit kv_bytes at `longest` tokens, at least the first."""
+    """The `ROWS` that fit kv_bytes at `longest` tokens, at least the first."""
     memory = decoder.memory
     limit = inf if memory.limit_bytes is None else memory.limit_bytes
     found = [count for count in ROWS if memory.needed_bytes(count, longest + 1) <= limit] or [ROWS[0]]
@@ -203,7 +196,7 @@ def _with_room(decoder: Decoder, longest: int) -> list[int]:
 
 
 def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> Iterator[OfflineProfile]:
-    """Measures one profile after the other, with a progress bar. Raises `ValueError` without room."""
+    """Shows a progress bar. Raises `ValueError` for too little memory."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     with Progress(
@@ -229,7 +222,6 @@ def _require_matplotlib() -> None:
 
 
 def _plot(profiles: Sequence[OfflineProfile], path: Path) -> None:
-    """Medians and fitted lines, `MOST_LINES` numbers of documents per panel."""
     title = "Decode step by documents in the batch: medians (marks) and what was fitted (lines)"
     with picture(path, rows=ceil(len(profiles) / MOST_LINES), title=title) as axes:
         for place, measured in enumerate(profiles):
@@ -239,7 +231,7 @@ def _plot(profiles: Sequence[OfflineProfile], path: Path) -> None:
                 measured.contexts, [MILLISECONDS * each for each in measured.medians], **style | {"linestyle": ""}
             )
             axis.plot(ends, [MILLISECONDS * measured.line.predict(x) for x in ends], **style | {"marker": ""})
-            # A line without points, so that the legend shows colour, mark and dash.
+            # For the legend: colour, mark and dash.
             label = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
             axis.plot([], [], label=label, **style | {"clip_on": True})
         for axis in axes:

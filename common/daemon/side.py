@@ -52,9 +52,8 @@ from common.transport.sending import Limits, largest_payload
 from proto.messages import Fetch, Hello, Open, Side
 
 # --- drafter
-# The small model that drafts for a larger one.
 
-KV_IN_BUDGET = 2**24  # bytes of its keys and values within a shared memory budget
+KV_IN_BUDGET = 2**24  # bytes within a shared memory budget
 
 
 def load_drafter(
@@ -66,10 +65,10 @@ def load_drafter(
     gate: Gate | None = None,
     budget: int | None = None,
 ) -> ModelRuntime:
-    """Returns the drafter of a daemon with `settings` and the own model `target`.
+    """Returns the drafter of a daemon with the model `target`; `target` itself if none is named.
 
-    Returns `target` itself if no other model is named. The drafter shares `gate` with other models, and `budget`
-    bytes of memory. Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
+    Shares `gate` with other models, and `budget` bytes of memory. Raises `ModelError`, or `ConfigurationError` for
+    another tokenizer.
     """
     name, tokenizer = wanted.name, settings.tokenizer
     if name == "auto":
@@ -102,11 +101,11 @@ def load_drafter(
 
 
 # --- local_target
-# The model that verifies on the device, perhaps larger than its memory (EdgeLLM).
+# The model that verifies on the device (EdgeLLM).
 
-# Bytes within a memory budget. They are constant, so that an error can name the smallest working budget.
+# Bytes within a memory budget: constants, so that errors can name the smallest budget.
 CACHE_IN_BUDGET = 2**24  # documents' keys and values
-LOCAL_TARGET_KV_IN_BUDGET = 2**26  # keys and values of running answers, unless a setting limits them
+LOCAL_TARGET_KV_IN_BUDGET = 2**26  # of running answers, unless a setting limits them
 
 
 def load_local_target(
@@ -118,10 +117,10 @@ def load_local_target(
     died: Died | None,
     startup: Startup,
 ) -> ModelRuntime:
-    """Returns the model that `wanted` names, for a daemon whose own model is `own`.
+    """Returns the model that `wanted` names, next to the daemon's `own`.
 
-    Raises `ModelError`, also for a too small budget, with the smallest that works. Raises `ConfigurationError` for a
-    model with another tokenizer.
+    Raises `ModelError`, also for a too small budget, naming the smallest, or `ConfigurationError` for another
+    tokenizer.
     """
     startup.at("loading the model that verifies here")
     place = model_place(wanted.name, settings.models, startup, converted=wanted.budget is not None)
@@ -154,7 +153,7 @@ def load_local_target(
 
 
 def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
-    """Bytes of the drafter, plus its answers' keys and values if it only drafts."""
+    """Bytes of the drafter, with its keys and values if it only drafts."""
     if drafter is None:
         return 0
     decoder = drafter.decoder
@@ -163,14 +162,14 @@ def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
 
 
 # --- scope
-# The documents that one answer may retrieve on one side.
+# The documents that one answer may retrieve.
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Documents that match a pattern of `only` (none: all), of this side's library or of `library`.
+    """Documents that match a pattern of `only` (none: all).
 
-    `library` serves one answer alone; nothing computed from it is kept.
+    `library` replaces this side's, for one answer; nothing from it is kept.
     """
 
     only: tuple[str, ...] = ()
@@ -183,7 +182,7 @@ CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
 OTHER_MODEL = "pip install the wheel dragon_smollm2 (docs/quick-start.md), or --model FOLDER_OR_HUB_ID"
 
-LEAST_NEAR = 0.2  # minimum cosine at which a shared word makes a passage close to a question
+LEAST_NEAR = 0.2  # minimum cosine for a shared word to count as close
 
 log = logging.getLogger(__name__)
 
@@ -202,16 +201,16 @@ class SideRuntime:
         watches: bool = True,
         snapshots: bool = False,
     ) -> None:
-        """Loads everything, with the models of `draft` and `verifying`; reports progress to `startup`.
+        """Loads everything, with the models of `draft` and `verifying`; `startup` shows progress.
 
-        `watches` follows changes in watched folders. `snapshots` always searches the library's newest snapshot.
-        Raises `ModelError`, `LibraryError` or `ConfigurationError`, one sentence each.
+        `watches` follows watched folders. `snapshots` searches the library's newest snapshot. Raises `ModelError`,
+        `LibraryError` or `ConfigurationError`, one sentence each.
         """
         startup = Startup() if startup is None else startup
         self.role: Side = role
         self.settings = settings
         self.died = died  # called when a thread dies
-        scorer_without_model(settings)  # fails before the slow loading of the model
+        scorer_without_model(settings)  # fails before the slow loading
         if settings.model == str(EMBEDDED_MODEL):
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         startup.at("loading the language model")
@@ -232,24 +231,24 @@ class SideRuntime:
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval", died)
         self._formats = FormatLine(died)
-        self.messages = FairThread("messages", died)  # for the other sides' messages that take long
+        self.messages = FairThread("messages", died)  # for slow messages of other sides
         startup.at("estimating decode steps")
         line = profiled_line(self.decoder, settings.documents, settings.profiles)
         minimum = _minimum(settings)
         if minimum is not None:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
-        # A large model must not compute at the same time as others.
+        # Large models compute one at a time.
         gate = None if verifying is None else Gate()
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
         grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
         self.target = ModelRuntime(self.decoder, self.decoding, scorer, self.format, grammars)
-        # Drafts for methods that verify: the model itself, another one, or none.
+        # Drafts for methods that verify; may be the model itself.
         budget = None if verifying is None else verifying.budget
         self.drafter = (
             None if draft is None else load_drafter(draft, settings, self.target, died, startup, gate, budget)
         )
-        # Verifies on this side, if another model does.
+        # Another model that verifies on this side.
         self.local_target: ModelRuntime | None = None
         if verifying is not None and gate is not None:
             self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died, startup)
@@ -259,8 +258,8 @@ class SideRuntime:
         self._measuring: list[IdleProfile] = []
 
     def measure_when_idle(self) -> None:
-        """Starts measuring this side's models while idle, where a better profile is possible."""
-        # One daemon of this machine at a time: they would compete for cores.
+        """Starts improving this side's profiles while idle."""
+        # One daemon at a time, as they would compete for cores.
         turns = self.settings.caches / "measuring.lock"
         models = {id(model.decoding): model.decoding for model in (self.target, self.drafter) if model is not None}
         for decoding in models.values():
@@ -274,7 +273,7 @@ class SideRuntime:
         return Library(folder, self.embedder, approximate_from=settings.approximate_from, kind=settings.search)
 
     def _replace(self, library: Library) -> None:
-        """Searches `library` from now on. Searches are serial, so none still uses the former one."""
+        """Searches are serial, so none still uses the former library."""
 
         def replace_it() -> None:
             former, self.library = self.library, library
@@ -284,12 +283,11 @@ class SideRuntime:
 
     @property
     def scorer(self) -> DocumentScorer:
-        """The document weights that this side reports."""
         return self.target.scorer
 
     @property
     def hello(self) -> Hello:
-        """This side's `Hello`. An unreadable library has an empty name; requests report the error."""
+        """This side's `Hello`. An unreadable library has an empty name."""
         line, library = self.profiler.line, ""
         if self.role == "cloud":
             with suppress(LibraryError):
@@ -311,17 +309,17 @@ class SideRuntime:
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """The model's end-of-sequence ids, increasing, without unreachable ones beyond the vocabulary."""
+        """The end-of-sequence ids, increasing, without ids beyond the vocabulary."""
         return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
 
     @property
     def link_limits(self) -> Limits:
-        """Limits of a link that can carry a whole distribution (codec `raw`)."""
+        """Limits that allow a whole distribution (codec `raw`)."""
         return Limits(payload_bytes=largest_payload(self.decoder.vocabulary))
 
     @property
     def threads(self) -> dict[str, Ask]:
-        """Functions that ask the needed threads for a sign of life, by name."""
+        """Functions that ask the needed threads for a sign of life."""
         models = {"decoder": self.target, "draft decoder": self.drafter, "target decoder": self.local_target}
         asked: dict[str, Ask] = {
             name: model.decoding.on_model_thread for name, model in models.items() if model is not None
@@ -340,8 +338,7 @@ class SideRuntime:
     ) -> None:
         """Retrieves on the retrieval thread, then decodes until the answer is over.
 
-        An error ends the answer. `retrieved` is called with the found rows. The rows reserve `spare` extra tokens
-        for branches.
+        Errors end the answer. `retrieved` gets the rows, which reserve `spare` tokens for branches.
         """
         client, tenant = request.client, request.tenant
 
@@ -356,7 +353,7 @@ class SideRuntime:
             self.target.decode(request, opening, found, processor, spare)
 
         def prepare(wanted: Callable[[], bool]) -> None:
-            """Compiles the answer's format off the retrieval thread, as it may take long."""
+            """Slow, so not on the retrieval thread."""
             processor = self.target.processor(opening, wanted)
             self.on_retrieval_thread(lambda: decode(processor), client.end, tenant)
 
@@ -366,9 +363,9 @@ class SideRuntime:
             self.on_retrieval_thread(lambda: decode(self.target.processor(opening)), client.end, tenant)
 
     def on_retrieval_thread(self, run: Callable[[], object], failed: Failed, tenant: Hashable = None) -> None:
-        """Calls `run` on the retrieval thread in its tenant's turn; see `TaskThread.submit`.
+        """Calls `run` on the retrieval thread in the tenant's turn; see `TaskThread.submit`.
 
-        The tenant None is this daemon's own user.
+        Tenant None is this daemon's user.
         """
         self._retrieval.submit(tenant, run, failed)
 
@@ -392,13 +389,13 @@ class SideRuntime:
         self.library.close()
 
     def retrieve(self, request: Open, scope: Scope) -> PromptRows:
-        """Searches `scope` and returns an answer's rows. On the retrieval thread."""
+        """On the retrieval thread."""
         return self.target.arrange(request, self.find(request, scope), ())
 
     def find(self, request: Open, scope: Scope, room: int | None = None) -> list[Document]:
-        """Returns an answer's documents from `scope`, each of `room` tokens at most.
+        """Returns an answer's documents, each of `room` tokens at most.
 
-        None: what the model's context leaves. On the retrieval thread.
+        None: what the context leaves. On the retrieval thread.
         """
         room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents, request.earlier, scope)
@@ -415,7 +412,7 @@ class SideRuntime:
         ]
 
     def kv_bytes(self, request: Open | Fetch) -> int:
-        """Estimates an answer's bytes of KV memory; its documents are not known yet."""
+        """Estimates an answer's bytes of KV memory before its retrieval."""
         if isinstance(request, Fetch):
             return 0
         query = len(self.target.query(request)) + request.max_tokens + 1
@@ -425,29 +422,29 @@ class SideRuntime:
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 
     def search(self, question: str, count: int, earlier: str, scope: Scope) -> list[Hit]:
-        """Returns the `count` passages in `scope` most similar to `question` and its `earlier` ones.
+        """Returns the `count` passages most similar to `question`, which may follow up on `earlier`.
 
-        Raises `AnswerFailed`, or `RequestError` if a pattern of the scope matches no document.
+        Raises `AnswerFailed`, or `RequestError` for a pattern without documents.
         """
         with self._told():
             return (scope.library or self.library).search(question, count, earlier, scope.only)
 
     def passages(self, name: str, question: str, scope: Scope) -> list[Hit]:
-        """Returns all passages of one document in order, with their similarity to `question`.
+        """Returns a document's passages in order, with their similarity to `question`.
 
-        Raises as `search` does, and `RequestError` if `name` fits no document or several.
+        Raises as `search` does, and `RequestError` for an unknown or ambiguous `name`.
         """
         with self._told():
             return (scope.library or self.library).passages(name, question, scope.only)
 
     def check(self, scope: Scope) -> None:
-        """Raises the errors of a search in `scope` without searching."""
+        """Raises the errors of a search, without searching."""
         with self._told():
             (scope.library or self.library).check(scope.only)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Translates the library's exceptions for users."""
+        """Translates the library's exceptions."""
         try:
             yield
         except UnknownDocument as error:

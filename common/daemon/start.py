@@ -25,19 +25,19 @@ from common.transport.keys import ADD_DEVICE, CloudKeys, DeviceKeys, KeyFolder, 
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-THREADS_END = 0.5  # seconds for threads to end at a stop; they hold nothing durable
+THREADS_END = 0.5  # seconds for threads to end; they hold nothing durable
 TRUSTED_CLOUD = "cloud"  # a device's name for its cloud's key
-SWITCH_INTERVAL = 0.0005  # seconds until a waiting thread gets the interpreter; a token takes milliseconds
+SWITCH_INTERVAL = 0.0005  # seconds until a waiting thread runs; a token takes milliseconds
 NOISY = ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss")  # loggers
 
 log = logging.getLogger(__name__)
 
-# Exceptions of a start with unusable settings or files, one sentence each.
+# Exceptions of a start with unusable settings or files: one sentence each.
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
 
 
 def _stay_local() -> None:
-    """Sets up the process: no telemetry to the model hub, no tokenizer threads, short thread turns."""
+    """No telemetry to the model hub, no tokenizer threads, short thread turns."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -47,8 +47,8 @@ def _stay_local() -> None:
 def serving(name: str, settings: Settings, worker: int | None = None) -> Iterator[tuple[ExitStack, ServiceManager]]:
     """Sets up a daemon's process, and ends it after the block.
 
-    The block pushes its cleanups on the stack, and reports progress to the service manager. `worker` numbers one of
-    several processes. A stop, or an `EXPECTED` exception of the start, exits the process.
+    The block pushes cleanups on the stack and reports progress to the service manager. `worker` numbers one of
+    several processes. A stop, or an `EXPECTED` exception, exits.
     """
     manager = ServiceManager.of(os.environ)
     with exit_on_stop(), one_line_errors(name):
@@ -66,7 +66,7 @@ def serving(name: str, settings: Settings, worker: int | None = None) -> Iterato
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Turns a failed start into one line on stderr and exit code 2."""
+    """Turns a failed start into a line on stderr and exit code 2."""
     try:
         yield
     except EXPECTED as error:
@@ -75,14 +75,14 @@ def one_line_errors(name: str) -> Iterator[None]:
     except OSError as error:
         print(f"{name}: {error.strerror or error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:  # before the daemon handles signals; nothing has begun
+    except KeyboardInterrupt:  # before the daemon handles signals
         sys.exit(INTERRUPTED)
 
 
 def stay_alone(settings: Settings, stack: ExitStack) -> None:
     """Locks the data folder against other daemons of the role until the `stack` ends.
 
-    Two daemons would overwrite each other's keys and files. Raises `ConfigurationError` if one is running.
+    Raises `ConfigurationError` if one is running.
     """
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,8 +100,8 @@ def stay_alone(settings: Settings, stack: ExitStack) -> None:
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
     """Returns the keys and allow-list of a cloud at `address`, None for plaintext.
 
-    On loopback, before any exchange of keys, these are the keys that this user's daemons share. Logs a warning if
-    there is a key pair and no trusted device, as after the last revocation. Raises `TransportError`.
+    On loopback, until keys were exchanged, these are the keys shared by this user's daemons. Warns about a key pair
+    without trusted devices, as after the last revocation. Raises `TransportError`.
     """
     if settings.curve == "off":
         return None
@@ -117,7 +117,7 @@ def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
 def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
     """Returns the keys of a device for the cloud at `address`, None for plaintext.
 
-    On loopback, before any exchange of keys, these are the keys that this user's daemons share. Raises
+    On loopback, until keys were exchanged, these are the keys shared by this user's daemons. Raises
     `TransportError`.
     """
     if settings.curve == "off":
@@ -129,9 +129,9 @@ def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
 
 
 def allow_descriptors(wanted: int) -> None:
-    """Raises this process's limit of open files towards `wanted`.
+    """Raises the limit of open files towards `wanted`.
 
-    Without a free descriptor nobody can connect, and ZeroMQ retries without a pause.
+    Without descriptors nobody can connect, and ZeroMQ retries without a pause.
     """
     if sys.platform == "win32":
         return
@@ -144,36 +144,32 @@ def allow_descriptors(wanted: int) -> None:
 
 
 # --- watchdog
-# Signs of life for the service manager, given by the working threads.
+# Signs of life for the service manager, from the working threads.
 
-Ask = Callable[[Callable[[], None]], object]  # has a thread call the function between two pieces of its work
+Ask = Callable[[Callable[[], None]], object]  # has a thread call the function between pieces of work
 
 SHARE: Final = 4  # signs of life per allowed time
 _LOOK: Final = 0.5  # seconds between checks for the daemon's end
 
 
 class LivenessMonitor(Protocol):
-    """Receiver of signs of life."""
-
     @property
     def watchdog(self) -> float | None:
-        """Seconds allowed between two signs, None for no limit."""
+        """Seconds allowed between signs, None for no limit."""
         ...
 
-    def alive(self) -> object:
-        """Takes a sign of life."""
-        ...
+    def alive(self) -> object: ...
 
 
 class Watchdog:
-    """Asks threads repeatedly for a sign of life, and reports once all have answered.
+    """Asks threads for a sign of life, and reports once all have answered.
 
-    A context manager; it starts no thread if the manager wants no signs. A hanging thread stops the signs, so the
-    manager restarts the daemon. The log names the thread first.
+    A context manager, idle if the manager wants no signs. After a thread hangs, the log names it, and the manager
+    restarts the daemon.
     """
 
     def __init__(self, manager: LivenessMonitor, threads: Mapping[str, Ask], died: Died | None = None) -> None:
-        """`threads` maps names for the log to functions that ask."""
+        """`threads`: names for the log, and functions that ask."""
         self._manager = manager
         self._threads = dict(threads)
         self._closing = threading.Event()
@@ -188,7 +184,7 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Not joined: it holds nothing, and may wait for a hanging thread.
+        # Not joined, as it may wait for a hanging thread.
         self._closing.set()
 
     def _run(self) -> None:
@@ -210,7 +206,7 @@ class Watchdog:
             self._closing.wait(self._allowed / SHARE)
 
     def _wait(self, name: str, answer: threading.Event, deadline: float) -> None:
-        """Waits for the answer or the daemon's end. At the deadline it logs the silent thread."""
+        """Logs a silent thread at the deadline."""
         told = False
         while not answer.wait(_LOOK) and not self._closing.is_set():
             if not told and time.monotonic() > deadline:
@@ -219,14 +215,14 @@ class Watchdog:
 
 
 # --- ticker
-# The scheduler thread, which makes answers look at the clock (DRAGON §3: Scheduler).
+# The scheduler thread (DRAGON §3: Scheduler).
 
-PERIOD = 0.02  # seconds; upper bound on the delay in noticing a stalled answer
-IDLE = 0.1  # seconds between ticks while idle, as each wakes a sleeping processor
+PERIOD = 0.02  # seconds; delay in noticing a stalled answer
+IDLE = 0.1  # seconds; each tick wakes a sleeping processor
 
 
 class Ticker:
-    """Calls `tick(now)` on its own thread until closed, less often while `tick` returns False."""
+    """Calls `tick(now)` on its own thread, less often while it returns False."""
 
     def __init__(self, tick: Callable[[float], bool], died: Died | None = None) -> None:
         self._tick = tick

@@ -16,10 +16,10 @@ from common.processors.trial import Unwanted
 
 
 class TurnsThread(ABC, Generic[Item]):
-    """A thread that serves items one at a time: in order per tenant, tenants in turns.
+    """A thread that serves items in order per tenant, and tenants in turns.
 
-    Adding to `_waiting` requires holding and notifying `_changed`. `__init__` starts the thread, so a subclass sets
-    its attributes first.
+    Whoever adds to `_waiting` holds and notifies `_changed`. `__init__` starts the thread, so a subclass sets
+    attributes first.
     """
 
     def __init__(self, name: str, died: Died | None = None) -> None:
@@ -30,7 +30,7 @@ class TurnsThread(ABC, Generic[Item]):
         self._thread.start()
 
     def close(self) -> None:
-        """Finishes the current item and drops the rest."""
+        """Drops the waiting items."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -42,10 +42,10 @@ class TurnsThread(ABC, Generic[Item]):
     def _run(self) -> None:
         while (found := self._next()) is not None:
             self._serve(*found)
-            del found  # frees its objects before the next one comes
+            del found  # frees its objects while waiting
 
     def _next(self) -> tuple[Hashable, Item] | None:
-        """Returns the next item and its tenant, None when closed. That tenant then goes last."""
+        """Returns None when closed. The returned tenant goes last."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._waiting)
             if self._closing:
@@ -55,22 +55,22 @@ class TurnsThread(ABC, Generic[Item]):
 
 
 # --- tasks
-# A thread for an answer's work besides decoding, such as retrieval.
+# A thread for an answer's work besides decoding, e.g. retrieval.
 
 STOPPING = "The daemon is stopping."
 
-Failed = Callable[[Exception], object]  # gets the failure that ends an answer: `AnswerFailed` or `RequestError`
+Failed = Callable[[Exception], object]  # gets the answer's failure: `AnswerFailed` or `RequestError`
 
 _Task = tuple[Callable[[], object], Failed]
 
 
 class TaskThread(TurnsThread[_Task]):
-    """Runs tasks one at a time: in order per tenant, tenants in turns."""
+    """Runs tasks in order per tenant, and tenants in turns."""
 
     def submit(self, tenant: Hashable, run: Callable[[], object], failed: Failed) -> None:
         """Queues `run`, from any other thread. `failed` gets its exception; see `as_failure`.
 
-        On a closed thread `failed` is called at once.
+        A closed thread calls `failed` at once.
         """
         with self._changed:
             closing = self._closing
@@ -89,12 +89,12 @@ class TaskThread(TurnsThread[_Task]):
 
 
 # --- fair_thread
-# A thread for work that tenants cause; each tenant gets turns and a bounded share.
+# A thread for work caused by tenants, with bounded shares.
 
-WORK_PER_SECOND: Final = 0.25  # seconds of the thread's time per tenant
+WORK_PER_SECOND: Final = 0.25  # seconds per tenant
 WORK_BURST: Final = 0.5  # seconds at once
 MOST_WAITING: Final = 2**25  # bytes waiting per tenant
-OVERHEAD: Final = 2**10  # bytes counted per task on top of its own
+OVERHEAD: Final = 2**10  # bytes counted per task
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,18 @@ class _FairThreadTask:
 class FairThread(TurnsThread[_FairThreadTask]):
     """Runs tasks in order per tenant, and tenants in turns.
 
-    Each tenant has an account of its tasks' time. A tenant with an overdrawn account waits; the others don't.
+    A tenant whose tasks took too much time waits; the others don't.
     """
 
     def __init__(self, name: str, died: Died | None = None) -> None:
         self._accounts = Accounts(WORK_PER_SECOND, WORK_BURST)
-        self._sizes: dict[Hashable, int] = {}  # bytes that wait
+        self._sizes: dict[Hashable, int] = {}  # that wait
         super().__init__(name, died)
 
     def submit(self, tenant: Hashable, size: int, run: Callable[[], object], failed: Failed) -> bool:
-        """Queues `run` with its `size` in bytes, from any other thread.
+        """Queues `run` of `size` bytes, from any other thread. Returns False if too much waits.
 
-        Returns False if too much waits already. `failed` gets an exception of `run`; see `as_failure`.
+        `failed` gets its exception; see `as_failure`.
         """
         with self._changed:
             size += OVERHEAD
@@ -140,7 +140,7 @@ class FairThread(TurnsThread[_FairThreadTask]):
         self._accounts.of(tenant, now).charge(now, spent)
 
     def _next(self) -> tuple[Hashable, _FairThreadTask] | None:
-        """Skips tenants with overdrawn accounts. Returns None when the thread is closed."""
+        """Skips tenants with overdrawn accounts. Returns None when closed."""
         with self._changed:
             while not self._closing:
                 now = time.monotonic()
@@ -160,13 +160,13 @@ class FairThread(TurnsThread[_FairThreadTask]):
 
 
 # --- format_line
-# A thread that compiles answers' formats: devices take turns, with bounded shares.
+# A thread that compiles answers' formats, with bounded shares per device.
 
-FORMAT_LINE_MOST_WAITING: Final = 64  # answers per device
-# A device's share of the thread: two costly schemas at once, then one per ten seconds. Most cost a fifth of one.
+FORMAT_LINE_MOST_WAITING: Final = 64  # per device
+# Per device: two costly schemas at once, then one per ten seconds. Most cost a fifth of one.
 SHARE: Final = 0.25
 BURST: Final = 5.0  # seconds
-CROWDED: Final = 1.0  # seconds until a device with too many waiting answers may retry
+CROWDED: Final = 1.0  # seconds until a refused device may retry
 TOO_MUCH = "This device has formats of answers compiled for longer than its share of the time; try again later."
 
 Wanted = Callable[[], bool]
@@ -180,10 +180,10 @@ class _FormatLineTask:
 
 
 class FormatLine(TurnsThread[_FormatLineTask]):
-    """Runs tasks one at a time: in order per tenant, tenants in turns.
+    """Runs tasks in order per tenant, and tenants in turns.
 
-    Unwanted tasks are dropped. Task time is charged to the tenant, except None, the daemon's own user. A tenant
-    above its share gets `NoPlace`.
+    Drops unwanted tasks. Charges time to the tenant, except None, the daemon's user. A tenant above its share gets
+    `NoPlace`.
     """
 
     def __init__(self, died: Died | None = None, accounts: Accounts | None = None) -> None:
@@ -191,9 +191,9 @@ class FormatLine(TurnsThread[_FormatLineTask]):
         super().__init__("formats", died)
 
     def submit(self, tenant: Hashable, wanted: Wanted, run: Callable[[Wanted], object], failed: Failed) -> None:
-        """Queues `run`, from any other thread. `run` gets a function that says whether it is still wanted.
+        """Queues `run`, from any other thread. `run` gets a function that says whether it is wanted.
 
-        `failed` gets an exception of `run`; see `as_failure`. On a closed line it is called at once.
+        `failed` gets its exception; see `as_failure`. A closed line calls it at once.
         """
         with self._changed:
             waiting = self._waiting.keep(tenant, lambda task: task.wanted())

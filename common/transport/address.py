@@ -28,7 +28,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_local_address(address: str) -> bool:
-    """Whether only this machine can reach `address`. Looks up no name except localhost."""
+    """Whether only this machine can reach `address`. Looks up no name."""
     host, _ = split_address(address)
     if host == "localhost":
         return True
@@ -39,12 +39,10 @@ def is_local_address(address: str) -> bool:
 
 
 def is_four(address: str) -> bool:
-    """Whether the host is an IPv4 number or localhost."""
     return re.fullmatch(r"[\d.]+|localhost", split_address(address)[0]) is not None
 
 
 def is_number(address: str) -> bool:
-    """Whether the host is a number, so that no lookup is needed."""
     try:
         ipaddress.ip_address(split_address(address)[0])
     except ValueError:
@@ -62,19 +60,18 @@ def require_safe(address: str, curve: bool, insecure: bool) -> None:
 
 
 def numeric(address: str) -> str:
-    """Returns `address` with localhost replaced by its number."""
     host, port = split_address(address)
     return f"tcp://127.0.0.1:{port}" if host == "localhost" else address
 
 
 # --- names
-# The addresses of a cloud's name: looked up outside the link's thread, and tried in turn.
+# A cloud's name: looked up outside the link's thread, its addresses tried in turn.
 
 
 class AddressOrder:
     """Order of a name's addresses: each once, the last working one first.
 
-    Pure. After all were tried or one worked, look the name up again: its addresses may have changed.
+    Pure. After all were tried or one worked, the name needs a new lookup.
     """
 
     def __init__(self) -> None:
@@ -83,23 +80,21 @@ class AddressOrder:
         self._good: str | None = None
 
     def found(self, places: Sequence[str]) -> None:
-        """Sets the name's current addresses."""
         self._left = sorted(places, key=lambda place: place != self._good)  # stable sort keeps the other order
 
     def next(self) -> str | None:
-        """Returns the next address to try, None if none is left."""
+        """Returns the next address, None if none is left."""
         self._tried = self._left.pop(0) if self._left else None
         return self._tried
 
     def worked(self) -> None:
-        """Notes that the last tried address worked."""
         self._good, self._left = self._tried, []
 
 
 class Lookup:
-    """Looks up an address's name, one lookup at a time, on its own thread; may take a minute.
+    """Looks up an address's name on its own thread, once at a time; may take a minute.
 
-    `done` is called on that thread after each lookup. All methods are for one thread.
+    Calls `done` on that thread. All methods are for one thread.
     """
 
     def __init__(self, address: str, done: Callable[[], None]) -> None:
@@ -109,7 +104,7 @@ class Lookup:
         self._under_way = False
 
     def begin(self) -> None:
-        """Starts a lookup unless one is running. A number needs no thread."""
+        """Starts a lookup unless one is running."""
         if self._under_way:
             return
         if is_number(self._address):
@@ -119,7 +114,7 @@ class Lookup:
         self._under_way = True
 
     def take(self) -> list[str] | None:
-        """Returns the found addresses, empty for an unknown name, None while the lookup runs."""
+        """Returns the addresses, empty for an unknown name, None during the lookup."""
         try:
             found = self._found.get_nowait()
         except queue.Empty:
@@ -141,14 +136,14 @@ def look_up(address: str) -> list[str]:
     host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError):  # unknown name, or not a name
+    except (OSError, ValueError):
         return []
     usable = {family: _is_usable(family) for family, *_ in found}
     return list(dict.fromkeys(_spelled(family, place) for family, *_, place in found if usable[family]))
 
 
 def _is_usable(family: int) -> bool:
-    """Whether this machine has sockets of a family. ZeroMQ does not report that error."""
+    """ZeroMQ does not report that an attempt failed for want of a socket family."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return False
     try:

@@ -38,9 +38,9 @@ from proto.messages import Message
 def choose_evicted(tenants: Sequence[str], newcomer: str) -> int | None:
     """Returns the index of the connection to cut, None to refuse the newcomer.
 
-    `tenants` own the connections, oldest first. The tenant with most connections gives up its oldest, perhaps a dead
-    one. It must keep at least as many as the newcomer then has, or two tenants would take turns in cutting each
-    other. So a tenant's only connection is never cut, however many keys or addresses arrive.
+    `tenants` own the connections, oldest first. The largest tenant gives up its oldest connection, perhaps a dead
+    one, but never falls below the newcomer's count, or both would take turns in cutting. So a tenant's only
+    connection is safe from any number of keys or addresses.
     """
     counts = Counter(tenants)
     crowd, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
@@ -50,15 +50,15 @@ def choose_evicted(tenants: Sequence[str], newcomer: str) -> int | None:
 # --- cloud_link
 
 _LOG = logging.getLogger(__name__)
-_LAST_WORDS: Final = 5.0  # seconds to read a lost connection's last messages while others send
+_LAST_WORDS: Final = 5.0  # seconds to read a lost connection's last messages
 
 
 class CloudLink(SocketLoop):
-    """A cloud's socket for all its devices. The constructor returns once it listens.
+    """A cloud's socket for all its devices. Listens when the constructor returns.
 
-    A peer is known from its first message. With keys, only peers that `keys.allows` may connect, and every message's
-    `Peer.key` is checked. `died` is called if one of the link's threads dies. A link `beside` other turns uses their
-    thread. Raises `TransportError` if `bind` can't be listened on.
+    A peer is known from its first message. With keys, only peers allowed by `keys.allows` connect, and every
+    message's `Peer.key` is checked. `died` is called if a link's thread dies. A link `beside` other turns uses their
+    thread. Raises `TransportError` if `bind` is unusable.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class CloudLink(SocketLoop):
             handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died, beside=beside
         )
         self._routes: dict[bytes, ConnectionState] = {}
-        self._gone: set[bytes] = set()  # routing ids of ended connections with possibly unread messages
+        self._gone: set[bytes] = set()  # ids of ended connections that may have unread messages
         self._live: dict[int, ConnectionState | None] = {}  # by descriptor; None before the first message
         self._strangers: dict[int, float] = {}  # descriptors without a message, and their start; oldest first
-        self._leaving: list[ConnectionState] = []  # ended connections with possibly unread messages
-        self._leave_at = 0.0  # latest time to report them
+        self._leaving: list[ConnectionState] = []  # ended connections that may have unread messages
+        self._leave_at = 0.0  # latest time to report `_leaving`
         self._emptied = True  # whether all input was read since
         self._quotas: dict[str, Quota] = {}  # by key, so that reconnecting doesn't refill one
         self._lines = QuietLog(_LOG)
@@ -105,17 +105,17 @@ class CloudLink(SocketLoop):
     def send(self, peer: Peer, message: Message) -> int:
         """Queues `message` for `peer`, from any thread.
 
-        Returns its bytes on the wire, or 0 if it was dropped: the peer is gone, or its queue is full. More than 0 is
-        no promise: a broken connection loses messages in flight. Raises `ProtocolError` for a message out of bounds.
+        Returns its bytes on the wire, or 0 if dropped: peer gone or queue full. A broken connection loses messages
+        in flight. Raises `ProtocolError` for a message out of bounds.
         """
         return self._post(peer.connection, message)
 
     def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
-        """Sends an encoded message, as `send` does; `kind` is its type's name."""
+        """Like `send`, for an encoded message of type `kind`."""
         return self._put(peer.connection, kind, frame)
 
     def queued(self, peer: Peer) -> int:
-        """Returns the bytes queued for `peer`, without those that ZeroMQ has taken."""
+        """Returns the bytes queued for `peer` outside ZeroMQ."""
         return self._outbox.pending(peer.connection)
 
     def _on_event(self, event: int, value: int, now: float) -> None:
@@ -141,7 +141,7 @@ class CloudLink(SocketLoop):
             self._counters.refused += 1
 
     def _expel(self, connection: ConnectionState | None, now: float) -> None:
-        """Bans the key of a connection cut for a flood. Cuts its other connections."""
+        """Bans the key of a flooding connection. Cuts its other connections."""
         key = None if connection is None else connection.peer.key
         if connection is not None:
             connection.cut = True
@@ -179,7 +179,7 @@ class CloudLink(SocketLoop):
             return known
         if descriptor not in self._live:
             return None  # first message of a closed connection
-        # Defensive: a routing id is given once. If it changed, its former owners are gone.
+        # Defensive: routing ids never change.
         for former in (known, self._live[descriptor]):
             if former is not None:
                 self._on_unreachable(former)
@@ -188,7 +188,7 @@ class CloudLink(SocketLoop):
             self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
-        # After a slow handshake allow a longer silence: replies to this side's first messages are in flight.
+        # Slow handshakes allow a longer silence: replies to this side's messages are in flight.
         shaking = now - self._strangers.pop(descriptor, now)
         self._guard.be_patient(descriptor, self.limits.heartbeat_timeout + shaking)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
@@ -197,7 +197,7 @@ class CloudLink(SocketLoop):
         return connection
 
     def _has_room(self, tenant: str) -> bool:
-        """Whether `tenant` may have another connection, perhaps after cutting one of a larger tenant."""
+        """Whether `tenant` may connect, perhaps after cutting a larger tenant's connection."""
         if len(self._connections) < self.limits.peers:
             return True
         present = [connection for connection in self._connections.values() if not connection.cut]
@@ -229,7 +229,6 @@ class CloudLink(SocketLoop):
         return fresh if key is None else self._quotas.setdefault(key, fresh)
 
     def _hand_over(self, connection: ConnectionState, frames: Sequence[bytes], now: float) -> None:
-        """Charges the work to the connection's device."""
         account = self._accounts.of(tenant_of(connection.peer), now)
         if account.wait(now):
             self._counters.over_quota += 1
@@ -240,7 +239,7 @@ class CloudLink(SocketLoop):
         account.charge(now, time.thread_time() - begun)
 
     def _on_turn(self) -> None:
-        # Other turns read their last messages, among all other input.
+        # Their last messages are read in other turns.
         if self._leaving and (self._emptied or time.monotonic() >= self._leave_at):
             for connection in self._leaving:
                 self._on_unreachable(connection)
@@ -261,12 +260,11 @@ class CloudLink(SocketLoop):
 def _name_connections(router: zmq.Socket[Any]) -> None:
     """Makes the bound `router` choose the routing id of every connection.
 
-    A ROUTER accepts a peer's own id. An id that equals libzmq's next counted id makes libzmq abort, and ZAP does not
-    see the peer's id. In raw mode a ROUTER chooses every id.
+    A ROUTER accepts a peer's own id. If that equals libzmq's next counted id, libzmq aborts, and ZAP can't see the
+    id. In raw mode a ROUTER chooses every id.
 
-    Connections copy the options at bind, so they still speak ZMTP. Switched off again, raw mode only affects the
-    choice of ids, and limits sent messages to one frame. No connection is accepted between bind and this call:
-    ZeroMQ does that in calls that send, receive or poll.
+    Connections copy the options at bind, so they still speak ZMTP. Switched off again, raw mode only affects ids,
+    and limits sent messages to one frame. ZeroMQ accepts no connection before the next send, receive or poll.
     """
     router.setsockopt(zmq.ROUTER_RAW, 1)
     router.setsockopt(zmq.ROUTER_RAW, 0)

@@ -1,8 +1,8 @@
-"""Watches input per connection, and cuts connections that flood the link or fall silent.
+"""Cuts connections that flood the link or fall silent.
 
 ZeroMQ's input is never stopped: libzmq 4.3 aborts when a connection with stopped input ends while a heartbeat is
-due. So ZeroMQ reads everything and shows whole messages only when the link's thread asks. An endless message stays
-invisible. The kernel's byte counts work without that thread.
+due. So ZeroMQ reads everything, but shows only whole messages, and only to the link's thread. The kernel's byte
+counts show the rest.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Final, Literal
 from common.process.threads import Died, vital_thread
 
 # --- tcp
-# TCP connections that ZeroMQ owns, reached by their descriptors: the kernel's counts, and their end.
+# TCP connections of ZeroMQ, reached by descriptor: the kernel's counts, and their end.
 
-# Offset of tcpi_bytes_received in Linux's `struct tcp_info`: 8 bytes, 24 32-bit and 3 64-bit fields come first.
+# Offset of tcpi_bytes_received in Linux's `struct tcp_info`.
 _BYTES_RECEIVED = struct.Struct("=Q")
 _BYTES_RECEIVED_AT: Final = 8 + 24 * 4 + 3 * 8
 _UNREAD = struct.Struct("i")
@@ -35,15 +35,15 @@ MEASURED: Final = hasattr(socket, "TCP_INFO")  # whether the kernel counts recei
 
 
 def remote_of(descriptor: int) -> Any:
-    """Returns the peer's address, to recognise a reused descriptor. Raises `OSError`."""
+    """Returns the peer's address, which identifies a reused descriptor. Raises `OSError`."""
     with _borrowed(descriptor) as connection:
         return connection.getpeername()
 
 
 def tcp_received(descriptor: int, remote: Any) -> tuple[int, int] | None:
-    """Returns the bytes received from `remote`, and those of them that the program read.
+    """Returns the bytes received from `remote`, and the part that the program read.
 
-    Returns None if the connection is gone or the system does not count.
+    Returns None for a lost connection, or without byte counts.
     """
     if not MEASURED:
         return None
@@ -58,14 +58,14 @@ def tcp_received(descriptor: int, remote: Any) -> tuple[int, int] | None:
 
 
 def end_connection(descriptor: int, remote: Any) -> None:
-    """Ends the connection to `remote` in order. Sent bytes arrive; ZeroMQ then closes the socket."""
+    """Ends the connection to `remote` in order: sent bytes arrive."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def cut_connection(descriptor: int, remote: Any) -> None:
-    """Resets the connection to `remote`, and drops its unread input."""
+    """Resets the connection to `remote` and drops its input."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -76,7 +76,7 @@ def cut_connection(descriptor: int, remote: Any) -> None:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A second handle, to close at once: an open one keeps the connection alive after ZeroMQ closes it."""
+    """A second handle, for a moment: it delays the connection's end."""
     duplicate = os.dup(descriptor)
     try:
         connection = socket.socket(fileno=duplicate)
@@ -89,26 +89,26 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 # --- inflow
 
-_SWEEP: Final = 0.05  # seconds between checks; input between two checks is accepted
-_SHARE: Final = 20  # the checks take at most one part in this many of processor time
-_LATE: Final = 0.25  # seconds; a check later than this means that the process was suspended
-# Heartbeats aren't messages: a silent connection may receive this many bytes per second forever.
+_SWEEP: Final = 0.05  # seconds between checks
+_SHARE: Final = 20  # divisor of processor time for checks
+_LATE: Final = 0.25  # seconds; a later check shows that the process was suspended
+# Bytes per second of an otherwise silent connection: its heartbeats.
 _TRICKLE: Final = 1024
-_WORTH_WAITING: Final = 250.0  # bytes per second of an incoming message; 2 kb/s
+_WORTH_WAITING: Final = 250.0  # bytes per second; 2 kb/s
 _SMOOTHING: Final = 2.0  # seconds of averaging, as segments arrive one by one
-_EVIDENCE: Final = 500  # messages needed to estimate the length of the waiting ones
-_SMALL: Final = 2**20  # bytes; a connection with less waiting is not cut for the total
+_EVIDENCE: Final = 500  # messages needed to estimate the waiting ones' length
+_SMALL: Final = 2**20  # bytes; connections with fewer waiting are never cut for the total
 
-# "endless": a message without end; "flood": above a limit; "silent": no bytes; "crowd": too many connections.
+# "endless": message without end; "flood": above a limit; "silent": no bytes; "crowd": too many connections.
 Reason = Literal["endless", "flood", "silent", "crowd"]
 
 
 @dataclass(frozen=True, slots=True)
 class InflowLimits:
     message: int  # bytes of an incomplete message
-    waiting: int  # bytes of one connection that wait for the link's thread
+    waiting: int  # bytes per connection not yet taken by the link's thread
     waiting_in_all: int  # bytes of all connections
-    messages: float  # waiting messages of one connection, estimated from earlier lengths; a small one takes 64 bytes
+    messages: float  # waiting per connection, estimated from earlier lengths; a small one takes 64 bytes
 
 
 @dataclass(slots=True)
@@ -117,31 +117,31 @@ class _Flow:
     patience: float  # seconds without a byte
     heard_at: float  # time of the last bytes
     since: float  # time of the last exact `known`
-    messages: int = 0  # messages that the link's thread got; only that thread writes these two
-    taken: int = 0  # bytes of these messages
+    messages: int = 0  # got by the link's thread, the only writer of these two
+    taken: int = 0  # their bytes
     cut: Reason | None = None
     # The guard's thread owns the rest.
     emptied_at: tuple[int, int] = (0, 0)  # `messages` and `taken` when nothing waited
     counted: int = 0  # `taken` at the last check
     arrived: int = 0
     read: int = 0  # bytes read by ZeroMQ
-    known: int = 0  # bytes of `read` that the link's thread got, or that were not messages
+    known: int = 0  # bytes of `read` that the link's thread got, or that were no messages
     waiting: int = 0  # the other bytes of `read`
     looked: float = 0.0  # time of the last check
-    speed: float = 0.0  # recent incoming bytes per second without a complete message
+    speed: float = 0.0  # bytes per second lately without a complete message
 
 
 class InflowGuard:
     """Checks TCP connections by descriptor. Has its own thread, as the link's may be busy.
 
-    The other methods are for the link's thread. Without kernel counts, only `disconnect` cuts connections.
+    Other methods are for the link's thread. Without byte counts, only `disconnect` cuts.
     """
 
     def __init__(self, limits: InflowLimits, name: str, died: Died | None) -> None:
         self._limits = limits
         self._flows: dict[int, _Flow] = {}
-        self._left = 0  # bytes of cut connections that may still wait for the link's thread
-        self._emptied = 0  # number of times that nothing waited; only the link's thread writes it
+        self._left = 0  # bytes of cut connections that may still wait
+        self._emptied = 0  # times that nothing waited; written by the link's thread
         self._emptied_before = 0
         self._pause = _SWEEP  # seconds until the next check
         self._swept: float | None = None  # time of the last check
@@ -152,36 +152,35 @@ class InflowGuard:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops and waits for the thread."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def watch(self, descriptor: int, patience: float, now: float) -> None:
-        """Watches a new connection; it is cut after `patience` seconds of silence."""
+        """Watches a new connection, cut after `patience` seconds of silence."""
         try:
             self._flows[descriptor] = _Flow(remote_of(descriptor), patience, now, now)
         except OSError:
-            self._flows.pop(descriptor, None)  # it has ended already
+            self._flows.pop(descriptor, None)  # already ended
 
     def be_patient(self, descriptor: int, patience: float) -> None:
-        """Changes the seconds of silence after which a connection is cut."""
+        """Changes a connection's seconds of allowed silence."""
         flow = self._flows.get(descriptor)
         if flow is not None:
             flow.patience = patience
 
     def forget(self, descriptor: int) -> Reason | None:
-        """Forgets an ended connection. Returns the reason if the guard cut it, else None."""
+        """Forgets an ended connection. Returns the reason if it was cut, else None."""
         flow = self._flows.pop(descriptor, None)
         return None if flow is None else flow.cut
 
     def reason(self, descriptor: int) -> Reason | None:
-        """Returns the reason if the guard cut the connection, else None."""
+        """Returns the reason if the connection was cut, else None."""
         flow = self._flows.get(descriptor)
         return None if flow is None else flow.cut
 
     def heard(self, descriptor: int, size: int) -> bool:
-        """Counts a message of `size` wire bytes taken from ZeroMQ. Returns False if its connection is cut."""
+        """Counts a message taken from ZeroMQ. Returns False for a cut connection."""
         flow = self._flows.get(descriptor)
         if flow is None:
             return True
@@ -194,34 +193,34 @@ class InflowGuard:
         self._emptied += 1
 
     def arriving(self, descriptor: int) -> bool:
-        """Whether a message is arriving fast enough to wait for. From any thread."""
+        """Whether a message is arriving fast enough. From any thread."""
         flow = self._flows.get(descriptor)
         return flow is not None and flow.speed >= _WORTH_WAITING
 
     def disconnect(self, descriptor: int, reason: Reason) -> None:
-        """Cuts a connection; ZeroMQ then reports it as disconnected."""
+        """Cuts a connection, which ZeroMQ then reports."""
         flow = self._flows.get(descriptor)
         if flow is not None and flow.cut is None:
             self._cut(descriptor, flow, reason)
 
     def end_all(self) -> int:
-        """Starts the orderly end of all connections, so that sent bytes arrive. Returns their number."""
+        """Ends all connections in order. Returns their number."""
         for descriptor, flow in self._flows.items():
             end_connection(descriptor, flow.remote)
         return len(self._flows)
 
     def sweep(self, now: float) -> None:
-        """Checks all connections, and cuts silent ones and those above a limit."""
+        """Checks all connections; cuts silent ones and those above a limit."""
         slept = 0.0 if self._swept is None else max(0.0, now - self._swept - self._pause - _LATE)
         self._swept = now
         emptied = self._emptied
         drained, self._emptied_before = emptied != self._emptied_before, emptied
         if drained:
             self._left = 0
-        # `copy` is atomic; the link's thread adds and removes flows meanwhile.
+        # `copy` is atomic; the link's thread changes flows.
         flows = [(descriptor, flow) for descriptor, flow in self._flows.copy().items() if flow.cut is None]
         for descriptor, flow in flows:
-            # Suspended time of this process or machine is not the peer's silence.
+            # Suspended time is not the peer's silence.
             flow.heard_at = min(now, flow.heard_at + slept)
             if (reason := self._judged(descriptor, flow, drained, now)) is not None:
                 self._cut(descriptor, flow, reason)
@@ -246,8 +245,7 @@ class InflowGuard:
         before, flow.read = flow.read, read
         flow.known = min(flow.known + got, flow.read)
         if drained:
-            # Bytes that ZeroMQ had read before it was empty, and that nobody got, are heartbeats and an incomplete
-            # message.
+            # Bytes read before ZeroMQ was empty, and not taken, are heartbeats and an incomplete message.
             kept = before - flow.known
             if kept > self._limits.message + _TRICKLE * (now - flow.since):
                 return "endless"
@@ -272,13 +270,13 @@ class InflowGuard:
         return messages > _EVIDENCE and flow.waiting * messages > self._limits.messages * taken
 
     def _cut(self, descriptor: int, flow: _Flow, reason: Reason) -> None:
-        flow.cut = reason  # set before the end, for the handler of that event
+        flow.cut = reason  # before the event of the end
         self._left += flow.waiting
         cut_connection(descriptor, flow.remote)
 
     def _run(self) -> None:
         while not self._closing.wait(self._pause):
-            # Processor time: a check delayed by other threads must not cause a long pause.
+            # Processor time, as delays by other threads must not lengthen the pause.
             began = time.thread_time()
             self.sweep(time.monotonic())
             self._pause = max(_SWEEP, _SHARE * (time.thread_time() - began))

@@ -47,7 +47,6 @@ class KeyPair:
 
     @classmethod
     def new(cls) -> Self:
-        """Creates a random pair."""
         public, secret = zmq.curve_keypair()
         return cls(public.decode("ascii"), secret.decode("ascii"))
 
@@ -68,7 +67,7 @@ class TrustedPeer:
 class DeviceKeys:
     """A device's own pair and the cloud's public key (Z85).
 
-    `local` is the folder of keys that this machine's daemons made by themselves, else None.
+    `local`: the folder of keys that this machine's daemons made, else None.
     """
 
     own: KeyPair
@@ -77,29 +76,28 @@ class DeviceKeys:
 
 
 def nobody(key: str) -> bool:
-    """Refuses every key: the default allow-list."""
+    """The default allow-list."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class CloudKeys:
-    """A cloud's own pair and its allow-list of public keys (Z85), called per handshake."""
+    """A cloud's own pair, and its allow-list of public keys (Z85) per handshake."""
 
     own: KeyPair
     allows: Callable[[str], bool] = nobody
 
 
 class KeyFolder:
-    """Keys of this machine's `role`. Methods raise `TransportError` with a sentence for the user."""
+    """Keys of this machine's `role`. Methods raise `TransportError`, a sentence for the user."""
 
     def __init__(self, path: Path, role: Side = "device", remedy: str | None = None) -> None:
         self.path = path
         self._role = role
-        # Remedy for a damaged pair.
         self._remedy = remedy or f"`dragon keys new --replace --role {role}` makes another"
 
     def new(self, replace: bool = False) -> KeyPair:
-        """Makes this machine's pair. Peers that trusted an older pair must trust the new one."""
+        """Makes this machine's pair. Peers must trust it anew."""
         if not replace and self._own.exists():
             raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
         pair = KeyPair.new()
@@ -107,14 +105,14 @@ class KeyFolder:
         return pair
 
     def own_or_new(self) -> KeyPair:
-        """Returns this machine's pair, made if missing. Concurrent callers get the same pair."""
+        """Returns this machine's pair, made if missing, one for all concurrent callers."""
         if not self._own.exists():
             pair = KeyPair.new()
             write_private(self._own, {"public": pair.public, "secret": pair.secret}, replace=False)
         return self.own()
 
     def complete(self, peer: str | None = None) -> bool:
-        """Whether there is a pair and a trusted peer (`peer`, if given)."""
+        """Whether there are a pair and a trusted peer (`peer`, if given)."""
         trusted = [each for each in self.trusted() if peer in (None, each.name)]
         return self.has_pair and bool(trusted)
 
@@ -123,7 +121,7 @@ class KeyFolder:
         return self._own.exists()
 
     def own(self) -> KeyPair:
-        """Returns this machine's pair; raises if other users can read it."""
+        """Returns this machine's pair. Refuses one that other users can read."""
         try:
             mode = self._own.stat().st_mode
             stored = json.loads(self._own.read_text("utf-8"))
@@ -144,7 +142,7 @@ class KeyFolder:
     def trust(self, name: str, key: str, replace: bool = False) -> TrustedPeer:
         """Trusts `key` (Z85) as `name`: letters, digits, dots, dashes and underscores.
 
-        A name has one key, and a key one name. A conflicting entry raises, or is forgotten with `replace`.
+        Names and keys are unique. A conflicting entry raises, or is replaced with `replace`.
         """
         self.check_trust(name, key, replace)
         peer = TrustedPeer(name, key)
@@ -170,11 +168,10 @@ class KeyFolder:
         return tuple(peer for peer in self.trusted() if (peer.name == name) != (peer.key == key))
 
     def named(self, name: str) -> tuple[TrustedPeer, ...]:
-        """Returns the trusted peers with this name or fingerprint."""
         return tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
 
     def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
-        """Stops trusting the peer of this name or fingerprint, from its next handshake."""
+        """Stops trusting a peer, by name or fingerprint, from its next handshake."""
         found = self.named(name)
         if not found:
             raise TransportError(
@@ -185,7 +182,7 @@ class KeyFolder:
         return found
 
     def trusted(self) -> tuple[TrustedPeer, ...]:
-        """Returns all trusted peers by name. Skips unreadable and renamed files, as a handshake does."""
+        """Returns the trusted peers by name, without unreadable and renamed files."""
         peers = []
         for path in (self.path / _TRUSTED).glob("*.json"):
             peer = _read_peer(path)
@@ -199,7 +196,7 @@ class KeyFolder:
         return peer is not None and peer.key == key
 
     def cloud_keys(self) -> CloudKeys:
-        """Returns a cloud's keys that accept exactly the trusted peers. Logs a warning if there is none."""
+        """Returns a cloud's keys that accept only trusted peers. Warns if there is none."""
         lines = QuietLog(_LOG)
 
         def tell_where_nobody_is_trusted() -> None:
@@ -217,7 +214,6 @@ class KeyFolder:
         return CloudKeys(own, allows)
 
     def device_keys(self, cloud: str = "cloud") -> DeviceKeys:
-        """Returns a device's keys for the trusted peer named `cloud`."""
         for peer in self.trusted():
             if peer.name == cloud:
                 return DeviceKeys(self.own(), peer.key)
@@ -234,21 +230,21 @@ class KeyFolder:
 
 
 def check_name(name: str) -> None:
-    """Raises `TransportError` if `name` can't name a peer."""
+    """Raises `TransportError` for an invalid peer name."""
     if not _NAME.fullmatch(name):
         raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
 
 
 def fingerprint(key: str) -> str:
-    """Returns eight groups of four hexadecimal digits (SHA-256) for people to compare."""
+    """Returns eight groups of four hexadecimal digits (SHA-256)."""
     digest = hashlib.sha256(key.encode("utf-8")).hexdigest()[:32]
     return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
 def z85_key(key: str) -> bytes:
-    """Returns `key` as bytes for ZeroMQ. Raises `TransportError` unless it is 32 bytes in Z85."""
+    """Returns `key` as bytes. Raises `TransportError` unless it is 32 bytes in Z85."""
     try:
-        # Re-encoding detects text that only looks like Z85: five characters may exceed 32 bits.
+        # Re-encoding refuses five characters above 32 bits.
         canonical = len(key) == 40 and z85.encode(z85.decode(key.encode("ascii"))) == key.encode("ascii")
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         canonical = False
@@ -272,8 +268,7 @@ def _read_peer(path: Path) -> TrustedPeer | None:
 def write_private(path: Path, content: Mapping[str, object], replace: bool = True) -> None:
     """Writes JSON to `path` atomically, with mode 0600.
 
-    A reader or a power cut never meets half a file. Without `replace`, an existing file stays. Raises
-    `TransportError`.
+    Without `replace`, an existing file stays. Raises `TransportError`.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -284,21 +279,20 @@ def write_private(path: Path, content: Mapping[str, object], replace: bool = Tru
 
 
 # --- key_text
-# Public keys as people copy them: 52 letters and digits, safe in shells and flags.
+# Public keys for people: 52 letters and digits, safe in shells and flags.
 #
-# Z85, ZeroMQ's own text form, contains characters such as & and < and may begin with a dash.
+# Z85 has characters such as & and < and may begin with a dash.
 
 LENGTH: Final = 52  # 32 bytes, five bits each
 _PADDING: Final = "===="
 
 
 def key_text(key: str) -> str:
-    """Returns the public `key` (Z85) as shown to people."""
     return base64.b32encode(z85.decode(key)).decode("ascii").rstrip("=").lower()
 
 
 def key_of(text: str) -> str:
-    """Returns the public key (Z85) that `text` shows, in any case. Raises `TransportError` if invalid."""
+    """Returns the public key (Z85) of `text`, in any case. Raises `TransportError`."""
     try:
         raw = base64.b32decode(text.upper() + _PADDING) if len(text) == LENGTH else b""
         key = z85.encode(raw).decode("ascii") if raw else ""
@@ -312,20 +306,19 @@ def key_of(text: str) -> str:
 
 
 # --- local_keys
-# Keys that daemons make by themselves for a link within the machine.
+# Keys that daemons make by themselves for links within the machine.
 #
-# All daemons of one user share one pair, in a folder that only this user can read. Other users and web pages have no
-# access.
+# All daemons of one user share one pair in a private folder. Other users and web pages have no access.
 
 
 def local_cloud_keys(folder: Path) -> CloudKeys:
-    """Returns the keys of a cloud for daemons that share `folder`. Raises `TransportError`."""
+    """Keys of a cloud for the daemons that share `folder`. Raises `TransportError`."""
     pair = local_pair(folder)
     return CloudKeys(pair, lambda key: key == pair.public)
 
 
 def local_device_keys(folder: Path) -> DeviceKeys:
-    """Returns the keys of a device for a cloud that shares `folder`. Raises `TransportError`."""
+    """Keys of a device for a cloud that shares `folder`. Raises `TransportError`."""
     pair = local_pair(folder)
     return DeviceKeys(pair, pair.public, folder)
 
@@ -333,7 +326,7 @@ def local_device_keys(folder: Path) -> DeviceKeys:
 def local_pair(folder: Path) -> KeyPair:
     """Returns the pair in `folder`, made once if missing, even by concurrent processes.
 
-    Raises `TransportError` if other users can enter the folder or own it.
+    Raises `TransportError` for a folder that other users can enter or own.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -40,19 +40,19 @@ from proto.framing import decode, encode, wire_size
 from proto.messages import Error, Message, Probe, ProbeReply
 
 # --- turns
-# A thread that polls sockets, repeats the same steps, and survives their exceptions.
+# A polling thread that survives its steps' exceptions.
 
 _LOG = logging.getLogger(__name__)
-_FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row, so that failures don't spin
+_FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row
 _LAST_PAUSE: Final = 0.1
-_LOOK: Final = 1.0  # seconds between checks whether the awaited thread has ended
-_MOST: Final = 100  # failed turns in a row, about ten seconds, before the thread gives up
+_LOOK: Final = 1.0  # seconds between checks for the awaited thread's end
+_MOST: Final = 100  # failed turns in a row, about ten seconds, that end the thread
 
 
 class Mishaps:
-    """Counts the exceptions that a thread survives, and logs them within a rate limit.
+    """Counts and logs the exceptions that a thread survives, within a rate limit.
 
-    Logs their types only: the texts may repeat a peer's message.
+    Logs types only: texts may quote a peer's message.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,6 @@ class Mishaps:
         self._lines = QuietLog(_LOG, clock)
 
     def note(self, where: str, error: Exception) -> None:
-        """Counts an exception, and logs it unless one was logged just before."""
         self.count += 1
         if self._lines.tell(logging.ERROR, "%s failed with %s", where, type(error).__name__):
             _LOG.debug("The failure was:", exc_info=error)
@@ -79,10 +78,10 @@ class PolledSockets(Protocol):
 
     @property
     def sending(self) -> Sequence[Callable[[], None]]:
-        """Steps that send, and maintain the rest. They run after the receiving steps of all parts."""
+        """Steps that send and maintain, after the receiving steps of all parts."""
 
     def deadline(self) -> float | None:
-        """Time of the next needed turn (`time.monotonic`), None if only after an event."""
+        """Time of the next needed turn (`time.monotonic`), None for only after events."""
 
     def end(self) -> None:
         """Closes the sockets after the last turn."""
@@ -91,7 +90,7 @@ class PolledSockets(Protocol):
 class Turns:
     """Runs its parts' steps in turns on a vital thread until closed.
 
-    Closing ends the parts. A step's exception does not stop the following steps. While turns fail, the pauses grow;
+    Closing ends the parts. An exception does not stop the following steps. Failing turns have growing pauses;
     finally the thread ends with the exception and calls `died`. The `signal` starts a turn.
     """
 
@@ -99,7 +98,7 @@ class Turns:
         self.mishaps = Mishaps()
         self.closing = threading.Event()
         self.signal = Signal()
-        self.readable: dict[Any, int] = {}  # sockets with events in this turn
+        self.readable: dict[Any, int] = {}  # with events in this turn
         self._parts: list[PolledSockets] = []
         self._asked: deque[Callable[[], None]] = deque()
         self._thread = vital_thread(self._run, name, died)
@@ -108,7 +107,7 @@ class Turns:
         self._thread.start()
 
     def add(self, part: PolledSockets) -> None:
-        """Adds a part. Before the start, or on the thread."""
+        """Before the start, or on the thread."""
         self._parts.append(part)
 
     def remove(self, part: PolledSockets) -> None:
@@ -118,12 +117,12 @@ class Turns:
         part.end()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the thread call `answer` at the end of a turn. From any thread."""
+        """Has the thread call `answer` after a turn. From any thread."""
         self._asked.append(answer)
         self.signal.give()
 
     def perform(self, task: Callable[[], None]) -> None:
-        """Runs `task` on the thread and waits for it, or for the thread's end. From any other thread."""
+        """Runs `task` on the thread, and waits for it or the thread's end. From other threads."""
         done = threading.Event()
 
         def do_it() -> None:
@@ -135,7 +134,7 @@ class Turns:
             pass
 
     def close(self) -> None:
-        """Stops and waits for the thread. Called on the thread itself, it stops after this turn."""
+        """Stops and waits for the thread; on the thread itself, stops after this turn."""
         self.closing.set()
         if self._thread.ident is None:
             self._end()
@@ -157,7 +156,6 @@ class Turns:
             self._end()
 
     def _turn(self) -> Exception | None:
-        """Returns the turn's last exception, or None."""
         parts = list(self._parts)
         failure = self._guarded([self._wait])
         failure = self._guarded([step for part in parts for step in part.receiving]) or failure
@@ -194,23 +192,23 @@ class Turns:
 
 
 # --- zap
-# Admission of connections: a ZAP server (ZeroMQ RFC 27), with and without keys.
+# Admission of connections: a ZAP server (ZeroMQ RFC 27).
 
 _ADDRESS: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"dragon"
-_REFUSALS: Final = (0.1, 3.0)  # logged refusals per second, and at once
-LATER: Final = 500  # status for a paused peer; RFC 27 means 300, but libzmq then neither answers nor closes
+_REFUSALS: Final = (0.1, 3.0)  # logged refusals per second, and in a burst
+LATER: Final = 500  # for a paused peer; RFC 27's 300 makes libzmq neither answer nor close
 _ZAP_BATCH: Final = 64  # requests answered before other steps run
 
 
 class ZapAuthenticator:
-    """Answers ZeroMQ's request at every handshake, on the link's thread. Any doubt is a refusal.
+    """Answers ZeroMQ's request at every handshake, on the link's thread. Doubts are refusals.
 
-    Create it before any socket of its context is bound or connected. `allows` decides on public keys (Z85). None
-    means a plaintext link open to everybody. A plaintext link asks as well: only then does libzmq refuse ZMTP 1 and
-    2, whose peers have no handshake and no metadata.
+    Create it before binding or connecting sockets of its context. `allows` decides on public keys (Z85); None:
+    plaintext, open to all. Plaintext links ask too: only then does libzmq refuse ZMTP 1 and 2, whose peers have no
+    handshake and no metadata.
 
-    An accepted peer's messages carry its key as User-Id. The holder of a `paused` key is told to return later.
+    Accepted messages carry the key as User-Id. The holder of a `paused` key must return later.
     """
 
     def __init__(
@@ -226,7 +224,7 @@ class ZapAuthenticator:
     def protect(self, socket: zmq.Socket[Any], secret: bytes | None = None) -> None:
         """Makes an unbound `socket` ask here; with `secret`, as a CURVE server.
 
-        A CURVE server without an answering ZAP server would accept any key, so ZeroMQ is set to refuse in that case.
+        Without an answer, ZeroMQ refuses: it would otherwise accept any key.
         """
         if secret is not None:
             socket.curve_server = True
@@ -235,7 +233,7 @@ class ZapAuthenticator:
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def answer(self) -> None:
-        """Answers pending requests. Call while `socket` is readable."""
+        """Answers requests while `socket` is readable."""
         with contextlib.suppress(zmq.Again):
             for _ in range(_ZAP_BATCH):
                 request = self.socket.recv_multipart(zmq.DONTWAIT)
@@ -245,7 +243,7 @@ class ZapAuthenticator:
         self.socket.close(0)
 
     def _verdict(self, request: Sequence[bytes]) -> list[bytes]:
-        # The identity is the asking socket's own, against RFC 27: libzmq does not pass on the peer's.
+        # The identity is the asking socket's own, against RFC 27.
         version, sequence, domain, _address, _identity, mechanism, *credentials = [*request, *[b""] * 6][
             : max(6, len(request))
         ]
@@ -271,25 +269,25 @@ class ZapAuthenticator:
             refused = "refused a connection: the key with the fingerprint %s is not trusted"
             self._lines.tell(logging.WARNING, refused, fingerprint(key))
             return None
-        except Exception as error:  # any failure of the allow-list is a refusal, and the thread survives
+        except Exception as error:  # any failure is a refusal
             self._lines.tell(logging.ERROR, "the allow-list failed with %s; the peer is refused", type(error).__name__)
             return None
 
 
 # --- loop
 
-_FRAMES: Final = 2  # frames read per message: one more than allowed, to detect the excess
+_FRAMES: Final = 2  # frames read per message: one more than allowed
 _BATCH: Final = 64  # messages received before sending
-_TURN: Final = 0.01  # seconds of receiving before sending, as a message may take long to read
-_LAST_WORDS: Final = 1.0  # longest delay in seconds of a loss report that holds up other traffic
-_SENDING: Final = 0.3  # seconds for the queue to arrive at the end; longer than most round trips
-_ENDING: Final = 0.5  # seconds for connections to end in order
+_TURN: Final = 0.01  # seconds of receiving before sending
+_LAST_WORDS: Final = 1.0  # longest delay in seconds of a loss report
+_SENDING: Final = 0.3  # seconds for the final queue to arrive; longer than most round trips
+_ENDING: Final = 0.5  # seconds for connections to end
 
 
 class SocketLoop(ABC):
-    """Polls one socket, its monitor and the outbox. Subclasses decide how connections begin and end.
+    """Polls one socket, its monitor and the outbox. Subclasses manage connections.
 
-    After the start, attributes with an underscore belong to the thread.
+    After the start, underscored attributes belong to the thread.
     """
 
     def __init__(
@@ -304,9 +302,9 @@ class SocketLoop(ABC):
         died: Died | None,
         beside: Turns | None = None,
     ) -> None:
-        """Uses the thread of `beside`, which must outlive this loop; None starts an own thread."""
+        """Uses the thread of `beside`, which must outlive this loop; None: an own thread."""
         self.limits = limits
-        self._addressed = addressed  # whether a routing id precedes each message
+        self._addressed = addressed  # a routing id precedes each message
         self._encrypted = encrypted
         self._handler = handler
         self._context: zmq.Context[Any] = zmq.Context()
@@ -322,12 +320,11 @@ class SocketLoop(ABC):
         self._connections: dict[int, ConnectionState] = {}
         self._delivery = Delivery(self._outbox, self._counters, self._connections, self._on_unreachable)
         self._last_connection = 0
-        self._clearing = False  # whether ZeroMQ still has input of a cut connection
+        self._clearing = False  # ZeroMQ still has input of a cut connection
         self._socket: zmq.Socket[Any] | None = None
         self._monitor: zmq.Socket[Any] | None = None
         self._closed = False
-        # Order matters: a connection's start event precedes its handshake, so watching between the handshake and the
-        # first message always sees it.
+        # A connection's event precedes its handshake, so watching before receiving always sees it.
         self.receiving = [self._authenticate, self._watch, self._receive]
         self.sending = [self._delivery.send, self._on_turn]
         if not self._guest:
@@ -341,7 +338,7 @@ class SocketLoop(ABC):
         self.close()
 
     def start(self) -> None:
-        """Starts the threads. Handler calls begin."""
+        """Starts the threads, and the calls of the handler."""
         self._guard.start()
         if self._guest:
             self._turns.perform(lambda: self._turns.add(self))
@@ -349,18 +346,18 @@ class SocketLoop(ABC):
             self._turns.start()
 
     def close(self) -> None:
-        """Stops and frees the socket. Briefly tries to send the queue, so that the peers end their sessions."""
+        """Stops and frees the socket. First sends the queue, for a moment, to end the peers' sessions."""
         if self._guest:
             self._turns.perform(lambda: self._turns.remove(self))
         else:
             self._turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the socket's thread call `answer` soon, to show that it works. From any thread."""
+        """Has the socket's thread call `answer`, as a sign of life. From any thread."""
         self._turns.ask(answer)
 
     def counters(self) -> LinkCounters:
-        """Returns the counts so far, from any thread."""
+        """From any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
@@ -370,39 +367,35 @@ class SocketLoop(ABC):
         outgoing = OutgoingMessage(connection, kind, frame, wire_size(frame))
         return outgoing.size if self._outbox.put(outgoing) else 0
 
-    # Decisions of the subclass.
-
     @abstractmethod
     def _on_event(self, event: int, value: int, now: float) -> None:
-        """Handles a monitor event. Only note an end: the connection's last messages are unread."""
+        """Handles a monitor event. Ends are only noted: last messages are unread."""
 
     @abstractmethod
     def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
-        """Returns the connection whose message starts with `first`, None for a stray to drop."""
+        """Returns the connection of the message with `first`, None for a stray."""
 
     @abstractmethod
     def _on_turn(self) -> None:
-        """Handles timers and ended connections, once per turn."""
+        """Handles timers and ended connections, each turn."""
 
     @abstractmethod
     def _deadline(self) -> float | None:
-        """Returns the time when `_on_turn` is needed next, None if only after an event."""
+        """Returns the time when `_on_turn` is needed, None for only after events."""
 
     @abstractmethod
     def _on_unreachable(self, connection: ConnectionState) -> None:
         """Handles a connection that ZeroMQ no longer knows."""
 
     def _is_over(self, first: zmq.Frame) -> bool:
-        """Whether `first` starts a message of an ended connection. Fast, as there may be millions."""
+        """Whether the message is of an ended connection. Fast, as there may be millions."""
         return False
 
     def _on_emptied(self) -> None:
-        """Called when nothing waits inside ZeroMQ."""
         self._clearing = False
         self._guard.emptied()
 
     def _paused(self, key: str) -> bool:
-        """Whether the holder of `key` is banned for a while."""
         return False
 
     def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
@@ -438,7 +431,7 @@ class SocketLoop(ABC):
             self._call(self._handler.on_gone, connection.peer)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """Counts a handler's exception and logs its type. Its text may quote a message."""
+        """Counts a handler's exception, logging its type: its text may quote a message."""
         try:
             function(*arguments)
         except Exception as error:
@@ -446,12 +439,11 @@ class SocketLoop(ABC):
             self._faults.note(getattr(function, "__name__", "handler"), error)
 
     def deadline(self) -> float | None:
-        """Returns the time of the next needed turn, None if only after an event."""
         times = [self._deadline(), None if (retry := self._delivery.retry) is None else time.monotonic() + retry]
         return min((each for each in times if each is not None), default=None)
 
     def _authenticate(self) -> None:
-        # A cut peer that returns, perhaps under another identity, must not meet its old input.
+        # A cut peer that returns, also under another identity, must not meet its old input.
         if not self._clearing and self._authenticator.socket in self._turns.readable:
             self._authenticator.answer()
 
@@ -502,7 +494,7 @@ class SocketLoop(ABC):
                 connection.cut = True
 
     def _drain(self) -> None:
-        """Receives a lost connection's last messages, within a time limit."""
+        """Receives a lost connection's last messages, for a limited time."""
         until = time.monotonic() + _LAST_WORDS
         while self._socket is not None and self._socket.poll(0) and (rest := until - time.monotonic()) > 0:
             self._receive(rest)
@@ -520,7 +512,7 @@ class SocketLoop(ABC):
         size = wire_size(frames[0])
         count_message(self._counters.received, type(message).__name__, size)
         if isinstance(message, Probe):
-            # Bypasses the queue: waiting in Python is not network delay.
+            # Bypasses the queue, as Python's delay is not the network's.
             self._delivery.reply(connection, reply_to_probe(message, time.monotonic_ns() // 1000))
         elif not (isinstance(message, ProbeReply) and connection.window.replied(message)):
             self._call(self._handler.on_message, connection.peer, message, size)
@@ -542,23 +534,23 @@ class SocketLoop(ABC):
             self._context.term()
 
     def _send_rest(self) -> None:
-        """Sends the queue and waits for confirmation: closing the socket loses ZeroMQ's buffers."""
+        """Sends the queue until confirmed: closing the socket loses ZeroMQ's buffers."""
         try:
             self._delivery.finish()
             until = time.monotonic() + _SENDING
             while self._unconfirmed() and self._socket is not None and (rest := until - time.monotonic()) > 0:
                 if self._socket.poll(int(1000 * rest)):
                     self._receive()
-                if self._delivery.retry is not None:  # there may be room now
+                if self._delivery.retry is not None:
                     self._delivery.finish()
-        except Exception as error:  # the shutdown continues in any case
+        except Exception as error:  # the shutdown continues
             self._turns.mishaps.note("sending the rest", error)
 
     def _unconfirmed(self) -> bool:
         return any(not connection.window.confirmed for connection in self._connections.values())
 
     def _end_connections(self) -> None:
-        """Connections end before the socket: closing the socket briefly stops their input."""
+        """Before the socket's end, which would stop their input."""
         left, until = self._guard.end_all(), time.monotonic() + _ENDING
         while left and self._monitor is not None and (rest := until - time.monotonic()) > 0:
             if self._monitor.poll(int(1000 * rest)):

@@ -3,8 +3,8 @@
     invite1_<body>9     from a cloud: its address, public key, a secret, and its name for the device
     reply1_<body>9      from a device: its public key, and a proof that it had the invitation
 
-The body is `tag (4) | key (32) | ...` in lower-case base32. Base32 has no 9, so the final 9 shows that nothing is
-cut off. The tag is the start of a SHA-256 over the content; it detects accidents, not attacks.
+The body is `tag (4) | key (32) | ...` in lower-case base32. The final 9, not in base32, shows that nothing is cut
+off. The tag is the start of the content's SHA-256; it detects accidents, not attacks.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reply:
 
 
 def invitation_code(invitation: Invitation) -> str:
-    """Returns the code of an invitation. Raises `TransportError` for an invalid address or name."""
+    """Raises `TransportError` for an invalid address or name."""
     check_address(invitation.address)
     if invitation.name:
         check_name(invitation.name)
@@ -70,7 +70,7 @@ def invitation_code(invitation: Invitation) -> str:
 
 
 def read_invitation(code: str) -> Invitation:
-    """Returns the invitation in `code`. Raises `TransportError`, one sentence for the user."""
+    """Raises `TransportError`, one sentence for the user."""
     content = _content("invite", code)
     secret, rest = content[_KEY:][:SECRET_BYTES], content[_KEY + SECRET_BYTES :]
     try:
@@ -87,12 +87,11 @@ def read_invitation(code: str) -> Invitation:
 
 
 def reply_code(reply: Reply) -> str:
-    """Returns the code of a reply."""
     return _code("reply", z85.decode(reply.key) + reply.proof)
 
 
 def read_reply(code: str) -> Reply:
-    """Returns the reply in `code`. Raises `TransportError`, one sentence for the user."""
+    """Raises `TransportError`, one sentence for the user."""
     content = _content("reply", code)
     if len(content) != _KEY + _PROOF:
         _refuse_damaged("reply")
@@ -106,7 +105,7 @@ def proof(secret: bytes, cloud: str, device: str) -> bytes:
 
 
 def check_address(address: str) -> None:
-    """Raises `TransportError` if a device can't connect to `address`."""
+    """Raises `TransportError` for an address that devices can't use."""
     host, port = split_address(address)
     if not port or not address.isprintable() or len(address.encode()) > LONGEST_ADDRESS:
         raise TransportError(
@@ -152,7 +151,7 @@ def _content(kind: _Kind, code: str) -> bytes:
     except ValueError:
         raw = b""
     content = raw[_TAG:]
-    # Re-encoding detects non-zero unused bits in the last letter.
+    # Re-encoding refuses non-zero unused bits.
     if len(content) < _KEY or _code(kind, content) != found[0]:
         _refuse_damaged(kind)
     return content
@@ -171,9 +170,9 @@ def _tag(kind: _Kind, content: bytes) -> bytes:
 
 
 # --- invitations
-# A cloud's unanswered invitations in `<keys>/invitations/<id>.json`, readable by the owner only.
+# A cloud's open invitations in `<keys>/invitations/<id>.json`, readable by the owner only.
 #
-# A reply proves knowledge of the invitation's secret. An invitation works once, within a day.
+# A reply proves knowledge of the secret. Each works once, within a day.
 
 LIFE: Final = 24 * 3600.0  # seconds
 _FOLDER = "invitations"
@@ -187,7 +186,7 @@ class _OpenInvitation:
 
 
 def invite(folder: KeyFolder, address: str, name: str = "") -> Invitation:
-    """Returns a new invitation to the cloud of these keys. Makes missing keys.
+    """Returns a new invitation to the cloud of these keys, made if missing.
 
     Args:
         address: the cloud's address for devices.
@@ -207,9 +206,9 @@ def invite(folder: KeyFolder, address: str, name: str = "") -> Invitation:
 
 
 def trust_cloud(folder: KeyFolder, invitation: Invitation, cloud: str, replace: bool = False) -> Reply:
-    """Trusts the key of an `invitation` as `cloud`. Returns the device's reply.
+    """Trusts an `invitation`'s key as `cloud`. Returns the device's reply.
 
-    Makes the device's keys if missing. Raises `TransportError`.
+    Makes missing keys. Raises `TransportError`.
     """
     folder.check_trust(cloud, invitation.key, replace)
     own = folder.own_or_new()
@@ -220,8 +219,7 @@ def trust_cloud(folder: KeyFolder, invitation: Invitation, cloud: str, replace: 
 def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool = False) -> TrustedPeer:
     """Trusts the device that sent `reply`, and deletes the invitation.
 
-    The device gets `name`, else the invitation's name. A repeated reply of a trusted device is accepted. Raises
-    `TransportError`.
+    The device gets `name`, else the invitation's. A trusted device may reply again. Raises `TransportError`.
     """
     own = folder.own()
     for peer in folder.trusted():
@@ -243,7 +241,7 @@ def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool 
 
 
 def _open(folder: KeyFolder) -> list[_OpenInvitation]:
-    """Returns the open invitations, and removes invalid and expired ones."""
+    """Removes invalid and expired invitations."""
     kept = []
     for path in sorted((folder.path / _FOLDER).glob("*.json")):
         try:

@@ -24,19 +24,18 @@ from proto.messages import SEQUENCES, Message, Probe, ProbeReply
 
 
 def reply_to_probe(probe: Probe, now: int) -> ProbeReply:
-    """Returns the reply to a probe that arrived at `now` (microseconds, replier's monotonic clock)."""
+    """`now`: the probe's arrival in microseconds of the replier's monotonic clock."""
     return ProbeReply(probe.sequence, probe.sent, now)
 
 
 # --- signal
-# Wakes a polling thread.
 
 
 class Signal:
     """Wakes the one thread that polls `fileno()`, from any thread.
 
-    No wake-up is lost. The giver queues its work before `give`, and the thread looks for work after `lower`. Either
-    the giver sees the lowered signal, or the thread sees the work.
+    No wake-up is lost: work is queued before `give`, and looked for after `lower`. Either the giver sees the lowered
+    signal, or the thread sees the work.
     """
 
     def __init__(self) -> None:
@@ -49,22 +48,22 @@ class Signal:
         return self._receiver.fileno()
 
     def give(self) -> None:
-        """Makes `fileno()` readable, unless the thread is awake."""
+        """Makes `fileno()` readable unless the thread is awake."""
         if not self._given:
             self._given = True
-            # A full buffer is already a signal; a closed socket has no reader.
+            # A full buffer is a signal already; a closed one has no reader.
             with contextlib.suppress(OSError):
                 self._sender.send(b"\0")
 
     def take(self, readable: bool) -> None:
-        """Starts a turn: nobody wakes the thread until `lower`. On the thread only."""
+        """Starts a turn, without wake-ups until `lower`. On the thread."""
         self._given = True
         if readable:
             with contextlib.suppress(BlockingIOError):
                 self._receiver.recv(4096)
 
     def lower(self) -> None:
-        """Lets givers wake the thread again. Called on the thread before its last look for work."""
+        """Allows wake-ups again, before the last look for work. On the thread."""
         self._given = False
 
     def close(self) -> None:
@@ -77,19 +76,16 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """An encoded message for one connection."""
-
     connection: int
     kind: str  # message type
     frame: bytes
-    size: int  # bytes on the wire, counted against the queue's limit
+    size: int  # on the wire, counted by the queue
 
 
 class Outbox:
-    """Queue with bounds per connection, so that a slow peer blocks nobody else.
+    """Queue bounded per connection, so that a slow peer blocks nobody else.
 
-    A message counts until `mark_sent`, which the link calls once ZeroMQ has taken the message. `put` gives the
-    `signal`.
+    A message counts until `mark_sent`, called once ZeroMQ has it. `put` gives the `signal`.
     """
 
     def __init__(self, messages: int, size: int, signal: Signal) -> None:
@@ -101,17 +97,16 @@ class Outbox:
         self.refused = 0
 
     def open(self, connection: int) -> None:
-        """Accepts messages for a connection."""
         with self._lock:
             self._pending[connection] = [0, 0]
 
     def shut(self, connection: int) -> None:
-        """Stops accepting messages for a connection. `take` still returns its queued messages; the link drops them."""
+        """Accepts no more messages. Queued ones are still taken; the link drops them."""
         with self._lock:
             self._pending.pop(connection, None)
 
     def put(self, message: OutgoingMessage) -> bool:
-        """Queues a message, from any thread. Returns False if the connection is gone or its share is full."""
+        """Queues a message, from any thread. Returns False for a lost connection or a full queue."""
         most, size = self._limits
         with self._lock:
             pending = self._pending.get(message.connection)
@@ -125,19 +120,19 @@ class Outbox:
         return True
 
     def pending(self, connection: int) -> int:
-        """Returns the bytes queued for `connection`, 0 if it is gone."""
+        """Returns the bytes queued, 0 for a lost connection."""
         with self._lock:
             return self._pending.get(connection, (0, 0))[1]
 
     def take(self) -> list[OutgoingMessage]:
-        """Returns everything queued, oldest first. Link thread only."""
+        """Returns all messages, oldest first. Link thread only."""
         with self._lock:
             taken = list(self._messages)
             self._messages.clear()
         return taken
 
     def mark_sent(self, message: OutgoingMessage) -> None:
-        """Stops counting a message that ZeroMQ has taken or that was dropped."""
+        """Stops counting a message that ZeroMQ has or that was dropped."""
         with self._lock:
             pending = self._pending.get(message.connection)
             if pending is not None:
@@ -155,7 +150,7 @@ class Outbox:
 
 @dataclass(slots=True)
 class Flow:
-    """Messages of one type in one direction, and the bytes of their frames."""
+    """Messages of one type in one direction, and their frames' bytes."""
 
     messages: int = 0
     bytes: int = 0
@@ -163,36 +158,35 @@ class Flow:
 
 @dataclass(slots=True)
 class LinkCounters:
-    """Counts of a link, changed by its thread only. Other threads read a `snapshot`.
+    """Counts of a link, changed by its thread only. Others read a `snapshot`.
 
-    `sent` and `received` map message type names to flows, e.g. `received["Draft"].bytes`.
+    `sent` and `received` have message type names as keys.
     """
 
     sent: dict[str, Flow] = field(default_factory=dict)
     received: dict[str, Flow] = field(default_factory=dict)
-    malformed: int = 0  # messages that the codec refused
-    over_quota: int = 0  # messages above a peer's rate or from a cut peer; not decoded
-    dropped: int = 0  # messages not sent: peer gone or queue full
-    strays: int = 0  # arrivals without a live, admitted connection
+    malformed: int = 0  # refused by the codec
+    over_quota: int = 0  # above a peer's rate or from a cut peer; not decoded
+    dropped: int = 0  # not sent: peer gone or queue full
+    strays: int = 0  # without a live, admitted connection
     faults: int = 0  # exceptions in the handler
     connects: int = 0
     reconnects: int = 0
     refused: int = 0  # failed handshakes
-    disconnected: int = 0  # connections cut for excess traffic, or above the limit of peers or strangers
-    mishaps: int = 0  # exceptions that the link's thread survived; each is a bug here
+    disconnected: int = 0  # connections cut for traffic, or above the limit of peers or strangers
+    mishaps: int = 0  # survived exceptions of the link's thread; each is a bug
 
     def snapshot(self, refused_sends: int, mishaps: int) -> LinkCounters:
-        """Returns the counts now, with `refused_sends` (messages that the queue refused) added to `dropped`."""
+        """Adds `refused_sends`, the messages that the queue refused, to `dropped`."""
         sent, received = _copied(self.sent), _copied(self.received)
         return replace(self, sent=sent, received=received, dropped=self.dropped + refused_sends, mishaps=mishaps)
 
 
 def _copied(flows: dict[str, Flow]) -> dict[str, Flow]:
-    return {kind: replace(flow) for kind, flow in flows.copy().items()}  # `copy` is atomic under the interpreter lock
+    return {kind: replace(flow) for kind, flow in flows.copy().items()}  # `copy` is atomic
 
 
 def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
-    """Counts a message in `flows`."""
     flow = flows.get(kind)
     if flow is None:
         flow = flows[kind] = Flow()
@@ -201,15 +195,14 @@ def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
 
 
 # --- interface
-# Interface between a link and the program.
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One connection of a peer. A reconnect is another `Peer`.
 
-    `connection` counts up within a link. `key` is the authenticated public key (Z85), or None without CURVE. Bind
-    sessions to the key, so that nobody else can continue them.
+    `connection` counts up within a link. `key` is the authenticated public key (Z85), None without CURVE. Sessions
+    must be bound to it.
     """
 
     connection: int
@@ -217,49 +210,47 @@ class Peer:
 
 
 def tenant_of(peer: Peer) -> str | int:
-    """Returns the device to charge: the key, so that extra connections gain nothing, else the connection."""
+    """Returns the key, so that extra connections gain nothing, else the connection."""
     return peer.connection if peer.key is None else peer.key
 
 
 class Handler(Protocol):
-    """Receives a link's events in order, on the link's thread. Must be quick: it delays all other traffic.
+    """Receives a link's events in order, on the link's thread. Must be quick.
 
-    Per peer: `on_connected`, then any number of `on_message` and `on_invalid`, then `on_gone`. No call follows
-    `close()`, so peers connected at that time get no `on_gone`.
+    Per peer: `on_connected`, any number of `on_message` and `on_invalid`, then `on_gone`. After `close()` there are
+    no calls, not even `on_gone`.
     """
 
     def on_connected(self, peer: Peer) -> None:
-        """Device: the handshake succeeded. Cloud: the peer's first message arrived and follows next."""
+        """Device: the handshake succeeded. Cloud: the first message follows."""
         ...
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
-        """Handles a valid message of `size` bytes on the wire. The link answers probes itself."""
+        """Handles a valid message of `size` wire bytes. The link answers probes itself."""
         ...
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        """Reports a message that the codec refused. The link has answered, within a rate limit."""
+        """The codec refused a message. The link has answered, within a rate limit."""
         ...
 
     def on_gone(self, peer: Peer) -> None:
-        """Reports a lost connection. Its queued messages are dropped."""
+        """The connection is lost, its queue dropped."""
         ...
 
 
 class LinkToDevices(Protocol):
-    """A cloud's link as its message handlers use it."""
+    """A cloud's link as its handlers use it."""
 
     def send(self, peer: Peer, message: Message) -> int:
-        """Queues a message, from any thread. Returns its bytes on the wire, 0 if dropped."""
+        """Queues a message, from any thread. Returns its wire bytes, 0 if dropped."""
         ...
 
-    def queued(self, peer: Peer) -> int:
-        """Returns the bytes queued for `peer`."""
-        ...
+    def queued(self, peer: Peer) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """State of a device's link. `detail` is a sentence for the user, empty when connected."""
+    """State of a device's link. `detail`: a sentence for the user, empty when connected."""
 
     state: Literal["connecting", "connected", "away", "refused", "closed"]
     detail: str
@@ -270,37 +261,37 @@ class LinkStatus:
 
 _RAW_TOKEN = 4  # bytes per token in codec `raw`
 _RAW_HEADER = 64  # bytes, upper bound
-_CURVE_OVERHEAD = 64  # bytes that encryption adds to a frame: command name, nonce, tag
+_CURVE_OVERHEAD = 64  # bytes added to a frame: command name, nonce, tag
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds per peer, except `peers`, `strangers` and the times. Units: seconds and bytes."""
+    """Bounds per peer, except `peers`, `strangers` and the times. In seconds and bytes."""
 
-    payload_bytes: int = PAYLOAD_LIMIT  # both sides must allow the other's payloads
-    queue_messages: int = 8192  # enough for a whole run-ahead of drafts
+    payload_bytes: int = PAYLOAD_LIMIT  # both sides must allow it
+    queue_messages: int = 8192  # a whole run-ahead of drafts
     queue_bytes: int = 2**23
-    window_bytes: int = 2**23  # in flight to a peer; a peer with twice as many in flight to this side is cut
-    high_water_mark: int = 256  # outgoing messages per peer inside ZeroMQ; the rest waits in the outbox
+    window_bytes: int = 2**23  # in flight to a peer; twice as many from a peer cut it
+    high_water_mark: int = 256  # messages per peer inside ZeroMQ
     messages_per_second: float = 5000.0
     messages_burst: float = 10000.0
-    bytes_per_second: float = 2.0**28  # for sending; receiving allows twice as much
+    bytes_per_second: float = 2.0**28  # sent; twice as many may arrive
     bytes_burst: float = 2.0**27
-    refused_per_second: float = 100.0  # messages dropped above the rates; above this one the peer is cut
+    refused_per_second: float = 100.0  # above the rates, and dropped; above this rate the peer is cut
     refused_burst: float = 2000.0
     errors_per_second: float = 5.0  # replies to malformed messages
-    work_per_second: float = 0.5  # seconds of the cloud's link thread for one device's messages
+    work_per_second: float = 0.5  # seconds of the cloud's link thread per device
     work_burst: float = 1.0
     peers: int = 1024
-    strangers: int = 512  # connections without a first message; above the limit the oldest is cut
+    strangers: int = 512  # connections without a message; above it the oldest is cut
     heartbeat_interval: float = 1.0
-    heartbeat_timeout: float = 3.0  # without a byte, on top of the handshake's duration
-    connect_timeout: float = 5.0  # without a byte at the first attempt; doubled after each failure
-    connect_timeout_last: float = 20.0  # longer would find a returning peer late: TCP retries ever more rarely
+    heartbeat_timeout: float = 3.0  # without a byte, plus the handshake's duration
+    connect_timeout: float = 5.0  # without a byte, first attempt; doubled after failures
+    connect_timeout_last: float = 20.0  # longer would find a returning peer late, as TCP retries rarely
     handshake_timeout: float = 60.0  # in total
     backoff_first: float = 0.02
     backoff_last: float = 2.0
-    pause_first: float = 1.0  # for a peer cut for excess traffic; doubled each time
+    pause_first: float = 1.0  # of a cut peer; doubled each time
     pause_last: float = 60.0
 
     def __post_init__(self) -> None:
@@ -312,7 +303,7 @@ class Limits:
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of the longest accepted frame. ZeroMQ disconnects a peer that sends a longer one."""
+        """Longest accepted frame; longer ones disconnect the peer."""
         return HEADER_LIMIT + self.payload_bytes + _CURVE_OVERHEAD
 
 
@@ -320,27 +311,27 @@ DEFAULT_LIMITS = Limits()
 
 
 def largest_payload(vocabulary: int) -> int:
-    """Returns the payload limit in bytes for a vocabulary size: a whole distribution in codec `raw`."""
+    """Bytes of a whole distribution in codec `raw`."""
     return max(PAYLOAD_LIMIT, min(_RAW_TOKEN * vocabulary + _RAW_HEADER, LARGEST_PAYLOAD))
 
 
 class Quota:
-    """A peer's allowed rates of messages and bytes, and of forgiven excess."""
+    """A peer's allowed rates, and the forgiven excess."""
 
     __slots__ = ("_bytes", "_messages", "_refused")
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._messages = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
-        # Doubled: traffic sent at the allowed rate may arrive at once after a network stall.
+        # Doubled, as a stalled network may deliver at once.
         self._bytes = TokenBucket(2 * limits.bytes_per_second, 2 * limits.bytes_burst, now)
         self._refused = TokenBucket(limits.refused_per_second, limits.refused_burst, now)
 
     def take(self, now: float, size: int) -> bool:
-        """Takes one message of `size` bytes. Returns whether it is allowed."""
+        """Whether a message of `size` bytes is allowed; counts it."""
         return self._bytes.allows(now, size) and self._messages.take(now) and self._bytes.take(now, size)
 
     def forgives(self, now: float) -> bool:
-        """Returns whether a refused message is forgiven; False means that the peer must be cut."""
+        """Whether a refused message is forgiven. False: cut the peer."""
         return self._refused.take(now)
 
     def full(self, now: float) -> bool:
@@ -349,7 +340,7 @@ class Quota:
 
 
 class Pauses:
-    """Temporary bans by name. Each repetition doubles the time, until all is forgiven."""
+    """Temporary bans by name, doubled by repetition until forgiven."""
 
     def __init__(self, first: float, last: float) -> None:
         self._first = first
@@ -357,7 +348,7 @@ class Pauses:
         self._pauses: dict[str, tuple[float, float]] = {}  # name -> start and length in seconds
 
     def begin(self, name: str, now: float) -> float:
-        """Starts a pause and returns its length in seconds."""
+        """Returns the pause's seconds."""
         self._pauses = {each: pause for each, pause in self._pauses.items() if not self._forgiven(pause, now)}
         before = self._pauses.get(name)
         seconds = self._first if before is None else min(2 * before[1], self._last)
@@ -374,17 +365,17 @@ class Pauses:
 
 
 # --- window
-# Flow control: a sender waits until the receiver has taken in most of the earlier bytes.
+# Flow control: a sender waits until most earlier bytes were taken in.
 #
-# ZeroMQ reads its input without limit, so TCP never holds back a sender, and a slow receiver's memory would fill. The
-# receiver's link answers a probe after taking in everything before it.
+# ZeroMQ reads without limit, so TCP never holds back a sender, and a slow receiver's memory would fill. A receiver
+# answers a probe after everything before it.
 
 _PROBES: Final = 8  # per window
-PATIENCE: Final = 1.0  # seconds until an unanswered probe is repeated; it may be lost
+PATIENCE: Final = 1.0  # seconds until a probe is repeated; it may be lost
 
 
 class SendWindow:
-    """Send window of one connection. Times are seconds of the caller's monotonic clock."""
+    """One connection's window. Times are monotonic seconds of the caller."""
 
     __slots__ = ("_confirmed", "_limit", "_pace", "_probed", "_probed_at", "_sent", "_sequence", "_waiting")
 
@@ -392,33 +383,31 @@ class SendWindow:
         self._limit = limits.window_bytes
         self._pace = TokenBucket(limits.bytes_per_second, limits.bytes_burst, now)
         self._sent = 0  # bytes
-        self._confirmed = 0  # bytes that the peer has taken in
-        self._probed = 0  # bytes sent before the latest probe
+        self._confirmed = 0  # taken in by the peer
+        self._probed = 0  # sent before the latest probe
         self._probed_at = now
         self._sequence = 0
-        self._waiting: deque[tuple[int, int]] = deque(maxlen=2 * _PROBES)  # probes, and the bytes sent before each
+        self._waiting: deque[tuple[int, int]] = deque(maxlen=2 * _PROBES)  # probes and the bytes before each
 
     def full(self, size: int) -> bool:
-        """Whether `size` more bytes must wait for a reply. One message may always be in flight."""
+        """Whether `size` more bytes must wait. One message may always be in flight."""
         under_way = self._sent - self._confirmed
         return under_way > 0 and under_way + size > self._limit
 
     def allows(self, size: int, now: float) -> bool:
-        """Whether `size` more bytes may be sent now."""
         return not self.full(size) and self._pace.allows(now, size)
 
     def note(self, size: int, now: float) -> None:
-        """Records that `size` bytes were sent."""
         self._pace.take(now, size)
         self._sent += size
 
     @property
     def confirmed(self) -> bool:
-        """Whether the peer has taken in everything sent."""
+        """Whether the peer has taken in everything."""
         return self._confirmed == self._sent
 
     def probe(self, now: float) -> Probe | None:
-        """Returns the probe to send now, or None."""
+        """Returns a probe to send now, or None."""
         under_way = self._sent - self._confirmed
         overdue = 2 * under_way > self._limit and now - self._probed_at >= PATIENCE
         if _PROBES * (self._sent - self._probed) < self._limit and not overdue:
@@ -426,14 +415,14 @@ class SendWindow:
         return self.last_probe(now)
 
     def last_probe(self, now: float) -> Probe:
-        """Returns a probe to send after everything else."""
+        """Returns a probe for after everything else."""
         self._sequence = (self._sequence + 1) % SEQUENCES
         self._probed, self._probed_at = self._sent, now
         self._waiting.append((SEQUENCES + self._sequence, self._sent))
         return Probe(SEQUENCES + self._sequence, int(1e6 * now))
 
     def replied(self, reply: ProbeReply) -> bool:
-        """Handles a probe reply. Returns False if it belongs to a measurement of the link."""
+        """Takes a probe's reply. Returns False for one that measures the link."""
         if reply.sequence < SEQUENCES:
             return False
         if any(sequence == reply.sequence for sequence, _ in self._waiting):
@@ -445,23 +434,22 @@ class SendWindow:
 
 
 # --- sockets
-# ZeroMQ sockets with the link's options, and the state of a connection.
+# ZeroMQ sockets with the link's options, and a connection's state.
 
-# Milliseconds until ZeroMQ reconnects by itself; the link replaces a lost socket long before. -1 (never) may block the
-# end of a context whose connection was just lost.
+# Milliseconds until ZeroMQ reconnects by itself: the link is faster. -1 (never) may block the context's end after a
+# loss.
 NEVER: Final = 3_600_000
-# Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
 HANDSHAKE_BROKEN: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-# No other events: without free descriptors, failed accepts alone would be 100,000 events per second.
+# No others: without descriptors, accepts fail 100,000 times per second.
 _EVENTS: Final = (
     zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )  # fmt: skip
-_NUMBERS: Final = itertools.count()  # of monitors; a name stays taken for a while after its socket closes
+_NUMBERS: Final = itertools.count()  # of monitors; closed names stay taken for a while
 _EVENT: Final = struct.Struct("=Hi")
-_ENCRYPTED: Final = 33  # bytes that CURVE adds to a frame: command name, nonce, tag, flags
+_ENCRYPTED: Final = 33  # bytes added by CURVE: command name, nonce, tag, flags
 
 
 class ConnectionState:
@@ -484,21 +472,21 @@ class ConnectionState:
         self, peer: Peer, routing: bytes, descriptor: int, quota: Quota, complaints: TokenBucket, window: SendWindow
     ) -> None:
         self.peer = peer
-        self.routing = routing  # frame before each message to the peer; empty for a DEALER
+        self.routing = routing  # first frame of messages to it; empty for a DEALER
         self.descriptor = descriptor
         self.watched = descriptor  # for the guard; -1 after the end, as numbers are reused
         self.quota = quota
         self.complaints = complaints
         self.window = window
-        self.backlog: deque[OutgoingMessage] = deque()  # messages that ZeroMQ has no room for
-        self.cut = False  # True: the rest of its input is ignored
+        self.backlog: deque[OutgoingMessage] = deque()  # ZeroMQ has no room for these
+        self.cut = False  # ignore the rest of its input
         self.tenant = peer.key or ""  # identity for shares when connections are too many
 
 
 def prepare_socket(
     context: zmq.Context[Any], kind: int, address: str, limits: Limits
 ) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
-    """Returns an unbound, unconnected socket for `address` with its limits, and its monitor."""
+    """Returns a socket for `address`, not bound or connected, and its monitor."""
     made = context.socket(kind)
     made.linger = 0
     made.ipv6 = not is_four(address)  # otherwise IPv4 peers show IPv6 addresses
@@ -507,22 +495,19 @@ def prepare_socket(
     made.rcvhwm = 0  # see `inflow`
     made.handshake_ivl = int(limits.handshake_timeout * 1000)
     made.heartbeat_ivl = int(limits.heartbeat_interval * 1000)
-    # ZeroMQ's timeout would cut a connection during a large message; the guard counts bytes instead.
+    # ZeroMQ's would end a connection during a large message; the guard counts bytes.
     made.heartbeat_timeout = 0 if MEASURED else int(limits.heartbeat_timeout * 1000)
     events = f"inproc://events-{next(_NUMBERS)}"
     made.monitor(events, _EVENTS)
     monitor = context.socket(zmq.PAIR)
     monitor.linger = 0
-    monitor.rcvhwm = 0  # a bound would let ZeroMQ's thread block on ours, and closing a socket on that
+    monitor.rcvhwm = 0  # a bound would block ZeroMQ's thread, and with it the close
     monitor.connect(events)
     return made, monitor
 
 
 def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
-    """Returns number and value of the monitor's next event.
-
-    Raises `zmq.Again` if there is none and `ValueError` for malformed data.
-    """
+    """Raises `zmq.Again` if there is no event and `ValueError` for malformed data."""
     event = monitor.recv_multipart(zmq.DONTWAIT)[0]
     if len(event) != _EVENT.size:
         raise ValueError(f"an event of {len(event)} bytes")
@@ -531,7 +516,7 @@ def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
 
 
 def metadata(frame: zmq.Frame, name: str) -> str | None:
-    """Returns the metadata `name` of the connection that sent `frame`, None if absent."""
+    """Returns ZeroMQ's metadata of the frame's connection, None if absent."""
     try:
         return str(frame.get(name))
     except zmq.ZMQError:
@@ -541,10 +526,9 @@ def metadata(frame: zmq.Frame, name: str) -> str | None:
 def read_frames(
     socket: zmq.Socket[Any], first: zmq.Frame, keep: bool, most: int, encrypted: bool
 ) -> tuple[list[bytes], int]:
-    """Reads the message that starts with `first`: at most `most` frames, and its bytes on the wire.
+    """Returns at most `most` frames of a message, and its bytes on the wire.
 
-    `first` is included in both if `keep`. Frames above `most` are dropped. Never blocks: ZeroMQ delivers whole
-    messages.
+    `first` counts if `keep`. Drops further frames. Never blocks: ZeroMQ delivers whole messages.
     """
     frames, more = [first.bytes] if keep else [], first.more
     size = _wire_size(len(first), encrypted) if keep else 0
@@ -558,27 +542,25 @@ def read_frames(
 
 
 def drop_rest(socket: zmq.Socket[Any], first: zmq.Frame) -> None:
-    """Drops the message that starts with `first`."""
     more = first.more
     while more:
         more = socket.recv(zmq.DONTWAIT, copy=False).more
 
 
 def _wire_size(length: int, encrypted: bool) -> int:
-    """Bytes of a frame on a ZMTP 3 connection."""
     if encrypted:
         length += _ENCRYPTED
     return length + (2 if length < 256 else 9)
 
 
 # --- delivery
-# Hands the outbox's messages to ZeroMQ. Messages without room wait per connection, in order.
+# Hands messages to ZeroMQ. Without room they wait per connection, in order.
 
-_RETRY: Final = 0.002  # seconds until a refused message is offered again
+_RETRY: Final = 0.002  # seconds between offers of a message
 
 
 class Delivery:
-    """Sends on the link's thread. Calls `unreachable` with connections that ZeroMQ no longer knows."""
+    """Sends on the link's thread. Calls `unreachable` for connections unknown to ZeroMQ."""
 
     def __init__(
         self,
@@ -592,8 +574,8 @@ class Delivery:
         self._counters = counters
         self._connections = connections
         self._unreachable = unreachable
-        self._stuck: dict[int, ConnectionState] = {}  # connections with a backlog
-        self._full: set[int] = set()  # stuck connections with a full window; they wait for a reply
+        self._stuck: dict[int, ConnectionState] = {}  # with a backlog
+        self._full: set[int] = set()  # of these: full window, waiting for a reply
 
     @property
     def retry(self) -> float | None:
@@ -603,7 +585,6 @@ class Delivery:
         return _RETRY if len(self._stuck) > len(self._full) else PATIENCE
 
     def forget(self, connection: ConnectionState) -> None:
-        """Drops the backlog of a lost connection."""
         self._stuck.pop(connection.peer.connection, None)
         self._full.discard(connection.peer.connection)
         self._counters.dropped += len(connection.backlog)
@@ -616,9 +597,9 @@ class Delivery:
             self._counters.dropped += 1
 
     def send(self) -> None:
-        """Sends the backlogs, then the outbox.
+        """Sends backlogs, then the outbox. One failing connection does not stop others.
 
-        One connection's failure does not stop the others. Raises the last failure at the end.
+        Raises the last failure.
         """
         failure: Exception | None = None
         for connection in list(self._stuck.values()):
@@ -635,7 +616,7 @@ class Delivery:
             raise failure
 
     def finish(self) -> None:
-        """Sends while there is room, then probes every connection with unconfirmed bytes."""
+        """Sends while there is room, and probes unconfirmed connections."""
         try:
             self.send()
         finally:
@@ -672,7 +653,6 @@ class Delivery:
         return room
 
     def _hand_over(self, connection: ConnectionState, outgoing: OutgoingMessage) -> bool:
-        """Returns False if ZeroMQ has no room for this peer now."""
         if self.socket is None:
             return False
         frames = [connection.routing, outgoing.frame] if connection.routing else [outgoing.frame]
@@ -684,9 +664,9 @@ class Delivery:
             if error.errno != zmq.EHOSTUNREACH:
                 self._unreachable(connection)
                 raise
-            if not connection.backlog:  # otherwise the message is in the backlog and counted with it
+            if not connection.backlog:  # otherwise the backlog has it
                 self._counters.dropped += 1
             self._unreachable(connection)
-            return True  # nothing to retry
+            return True
         count_message(self._counters.sent, outgoing.kind, outgoing.size)
         return True
