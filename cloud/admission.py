@@ -12,8 +12,8 @@ from proto.patterns import check_patterns
 
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
-UNKNOWN = 1.0  # assumed seconds of a session before any has ended
-OVERDUE = 0.1  # expected rest of an overdue session, relative to the typical duration
+UNKNOWN = 1.0  # seconds of a session before any has ended
+OVERDUE = 0.1  # expected rest of a session, in parts of the typical duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class SessionLimits:
     """Concurrent sessions that this cloud serves, and their total KV memory."""
 
     sessions: int
-    per_key: int  # per device, identified by its key, or by its connection on a link without keys
+    per_key: int  # per device: by its key, or by its connection without keys
     kv_bytes: int | None = None  # None: unlimited
 
 
@@ -47,14 +47,14 @@ def admit(
 ) -> Admission:
     """Decides about another session of `tenant` that needs `kv_bytes`.
 
-    `lasted` are the durations of recent sessions in seconds. A device may use everything that no other device
-    requests. With n devices that have or request sessions, a device's share is one n-th.
+    `lasted`: recent sessions' durations in seconds. A device may use everything that others leave. With n devices
+    that have or request sessions, a device's share is one n-th.
 
-    If everything is taken, a device within its share, this session included, need not wait: some other device then
-    exceeds its share. The youngest sessions of the largest device end until there is room. A device within its share
-    loses none.
+    If everything is taken, a device within its share, this session included, need not wait: some other device
+    exceeds its share. The largest device's youngest sessions end until there is room. Devices within their share
+    lose none.
 
-    A session too large even for an idle cloud is admitted: it fails on its own, and waiting would not help.
+    A session too large even for an idle cloud is admitted, and fails on its own: waiting would not help.
     """
     own = [place for place in taken if place.tenant == tenant]
     if len(own) >= places.per_key:
@@ -75,14 +75,12 @@ def admit(
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """An amount that sessions share."""
-
     limit: int
-    of: Callable[[OpenSession], int]  # a session's part of it
+    of: Callable[[OpenSession], int]  # a session's part
 
 
 def _lacking(places: SessionLimits, kv_bytes: int, taken: Sequence[OpenSession]) -> _Resource | None:
-    """Returns the resource that is short for another session, None if none is."""
+    """Returns the short resource, None if none is short."""
     if len(taken) >= places.sessions:
         return _Resource(places.sessions, lambda place: 1)
     if places.kv_bytes is not None and places.kv_bytes - _memory(taken) < kv_bytes <= places.kv_bytes:
@@ -91,7 +89,7 @@ def _lacking(places: SessionLimits, kv_bytes: int, taken: Sequence[OpenSession])
 
 
 def _surplus(left: Mapping[int, OpenSession], tenant: Hashable, lacking: _Resource, devices: int) -> int | None:
-    """The youngest session of the device with most, if that exceeds its share."""
+    """The youngest session of the largest device, if above its share."""
     held: dict[Hashable, int] = {}
     for place in left.values():
         if place.tenant != tenant:
@@ -112,14 +110,14 @@ def _memory(taken: Iterable[OpenSession]) -> int:
 
 
 def wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
-    """Returns the expected seconds until the first session ends."""
+    """Returns the expected seconds until a session ends."""
     typical = median(lasted) if lasted else UNKNOWN
     first = min(max(typical - age, OVERDUE * typical) for age in ages)
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
 
 
 def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> str | None:
-    """Returns a sentence why this cloud does not serve `request`, None if it does."""
+    """Returns a reason not to serve `request`, None if there is none."""
     if not request.question.strip():
         return "The question is empty."
     try:

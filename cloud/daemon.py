@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 # --- reception
 # Receives devices while the cloud starts.
 
-PERIOD: Final = 1.0  # seconds between two messages to a waiting device
+PERIOD: Final = 1.0  # seconds between messages to a device
 
 
 class Reception:
-    """Handler of a starting cloud's link. Reports the start's progress to devices that say hello."""
+    """Handler of a starting cloud's link: reports progress to devices that say hello."""
 
     def __init__(self, startup: Startup) -> None:
         self.link: LinkToDevices | None = None  # set before the link starts to deliver
@@ -77,8 +77,8 @@ class Reception:
 def receiving(settings: CloudSettings, keys: CloudKeys | None, startup: Startup, died: Died) -> Iterator[str]:
     """Listens during the block, and reports the progress of `startup` to devices.
 
-    The block gets the address, which stays reserved. The connections are closed after it, and devices reconnect.
-    Raises `TransportError` if the address can't be listened on.
+    Yields the address, which stays reserved. Devices reconnect after the block. Raises `TransportError` for an
+    unusable address.
     """
     reception = Reception(startup)
     ticker = Ticker(reception.tick, died)
@@ -96,20 +96,20 @@ def receiving(settings: CloudSettings, keys: CloudKeys | None, startup: Startup,
 
 log = logging.getLogger(__name__)
 
-DESCRIPTORS = 4096  # open files; enough for all peers and strangers of the link, and the daemon's own
+DESCRIPTORS = 4096  # open files: all peers and strangers of the link, and the daemon's own
 
 
 def run_cloud(settings: CloudSettings) -> None:
-    """Serves devices until told to stop. Does not return.
+    """Serves until told to stop. Does not return.
 
-    A failed start is one line on stderr and exit code 2.
+    A failed start is a line on stderr and exit code 2.
     """
     with serving("dragon cloud", settings) as (stack, manager):
         _serve(settings, stack, manager)
 
 
 def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -> None:
-    """Serves until `Stopped`. The `stack` then informs the devices, then ends the threads."""
+    """The `stack` ends serving: it informs devices, then ends the threads."""
     stay_alone(settings, stack)
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
@@ -121,7 +121,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
         startup.at("importing libraries")
-        with importing_models():  # torch takes seconds to import; a taken port must be reported at once
+        with importing_models():  # importing torch takes seconds; a taken port is reported before
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
             from common.daemon.start import Ticker
@@ -150,7 +150,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
 
 
 def _metered(address: str) -> MetricsServer:
-    """Reserves the address of a metrics server. Raises `TransportError`."""
+    """Reserves the address. Raises `TransportError`."""
     from common.metrics.server import MetricsServer
 
     if not is_loopback(address.rpartition(":")[0]):

@@ -63,15 +63,15 @@ from proto.messages import (
 )
 
 # --- inbox
-# Messages of open sessions, handled at once, or, if slow, in their device's turn.
+# Messages of open sessions: handled at once, or, if slow, in their device's turn.
 
 Key = tuple[Peer, int]  # peer, session
 
-CROWDED = 1.0  # seconds until a device with too many waiting messages may retry
+CROWDED = 1.0  # seconds until a refused device may retry
 
 
 class Inbox:
-    """Delivers messages without blocking the link's thread. An error ends only its session."""
+    """Delivers messages without blocking. An error ends only its session."""
 
     def __init__(
         self,
@@ -79,13 +79,12 @@ class Inbox:
         find: Callable[[Key], CloudHalf | None],
         fail: Callable[[Key, CloudHalf, Exception], object],
     ) -> None:
-        """`find` returns the open session, `fail` ends one."""
+        """`find` returns an open session, `fail` ends one."""
         self._thread = thread
         self._find = find
         self._fail = fail
 
     def deliver(self, key: Key, session: CloudHalf, message: Message, size: int) -> None:
-        """Delivers a message of `size` bytes to its session."""
         if not session.slow:
             self._guarded(key, session, partial(session.receive, message))
         elif self._guarded(key, session, partial(session.check, message)):
@@ -94,7 +93,7 @@ class Inbox:
     def later(self, key: Key, session: CloudHalf, size: int, run: Callable[[], object]) -> None:
         """Queues `run`, with `size` bytes, after its device's earlier work.
 
-        Drops it if the session ends before. A device with too much waiting gets `Busy`.
+        The session's end drops it. A device with too much waiting gets `Busy`.
         """
 
         def unless_over() -> None:
@@ -105,7 +104,6 @@ class Inbox:
             self._fail(key, session, NoPlace(CROWDED))
 
     def _guarded(self, key: Key, session: CloudHalf, run: Callable[[], object]) -> bool:
-        """Returns whether `run` succeeded."""
         try:
             run()
         except Exception as error:
@@ -115,11 +113,11 @@ class Inbox:
 
 
 # --- metrics
-# The cloud's metrics: sums over all devices.
+# Sums over all devices.
 
-FIRST = Draft | Target | Verdict | Decided | Generated  # messages that advance a device's answer
-REASONS: Final = ("closed", "cancelled", "gone")  # for the end of a session
-# Codes of this side's `Error` messages; others count as `OTHER`.
+FIRST = Draft | Target | Verdict | Decided | Generated  # advance an answer
+REASONS: Final = ("closed", "cancelled", "gone")  # for a session's end
+# This side's `Error` codes; others count as `OTHER`.
 KINDS: Final = (
     BUSY,
     "document",
@@ -139,11 +137,11 @@ KINDS: Final = (
 
 
 class CloudMetrics:
-    """Records each session once, at its end, and refusals; reads the rest on request. Thread-safe."""
+    """Records sessions at their end, and refusals; reads the rest on request. Thread-safe."""
 
     def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
-        """`sessions` and `peers` return current numbers; `process`: this daemon alone owns the process."""
-        self.link: Callable[[], LinkCounters] | None = None  # counts of the link, once there is one
+        """`sessions` and `peers` count; `process`: this daemon owns the process."""
+        self.link: Callable[[], LinkCounters] | None = None  # once there is a link
         self._registry = registry = exposition.make_registry(process)
         self._side = side
         self._sessions = sessions
@@ -155,11 +153,11 @@ class CloudMetrics:
         registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
+        """Returns metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def sent(self, message: Message) -> None:
-        """Records a refusal or failure sent to a device."""
+        """Records a refusal or failure."""
         if isinstance(message, Busy):
             self.answers.failed(BUSY)
         elif isinstance(message, Error) and message.code != STOPPING:
@@ -174,8 +172,6 @@ class CloudMetrics:
 
 
 class SessionNotes:
-    """Figures of one open session."""
-
     def __init__(self, metrics: CloudMetrics, request: Open | Fetch, settings: CloudSettings) -> None:
         self._answers = metrics.answers
         self._method = opened_by(request).name
@@ -186,11 +182,9 @@ class SessionNotes:
         self._failed = False
 
     def waited(self, seconds: float) -> None:
-        """Records a wait for KV memory."""
         self._answers.waited(seconds)
 
     def sent(self, message: Message) -> None:
-        """Inspects a message that the session sends; most are irrelevant."""
         if self._first and isinstance(message, FIRST):
             self._first = False
             self._answers.begun(time.monotonic() - self._began)
@@ -204,11 +198,11 @@ class SessionNotes:
             self._failed = True
 
     def closed(self, tokens: int) -> None:
-        """Records the tokens of the answer, as the device states them."""
+        """`tokens` as the device states them."""
         self._answers.generated(min(tokens, self._most_tokens))
 
     def ended(self, reason: str | None) -> None:
-        """Records the end of the session, None after a reported failure."""
+        """`reason`: None after a reported failure."""
         if reason is not None and not self._failed:
             self._answers.ended(reason, time.monotonic() - self._began, self._method, self._placement)
 
@@ -217,15 +211,15 @@ class SessionNotes:
 
 log = logging.getLogger(__name__)
 
-COMINGS = (1.0, 100.0)  # log lines about arriving and leaving devices and about ended answers, per second and at once
+COMINGS = (1.0, 100.0)  # log lines about devices and ended answers, per second and in a burst
 RECENT = 64  # ended sessions with recorded durations
 
 
 class Sessions:
-    """All open sessions of one cloud daemon. The link's thread calls the `on_...` methods."""
+    """All open sessions of one cloud. The link's thread calls the `on_...` methods."""
 
     def __init__(self, settings: CloudSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: this daemon alone owns the process, so its metrics include the process."""
+        """`process`: this daemon owns the process, and measures it."""
         self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
@@ -233,19 +227,19 @@ class Sessions:
         self._sessions: dict[Key, CloudHalf] = {}
         self._kv_bytes: dict[Key, int] = {}  # expected need
         self._notes: dict[Key, SessionNotes] = {}
-        self._lasted: deque[float] = deque(maxlen=RECENT)  # durations of the latest sessions in seconds
+        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds of the latest sessions
         self._comings = QuietLog(log, time.monotonic, *COMINGS)
         self._lines = QuietLog(log)  # about the devices' messages
         self._ends = QuietLog(log, time.monotonic, *COMINGS)
-        self._told: dict[Peer, str] = {}  # the library that each device knows; for the link's thread only
+        self._told: dict[Peer, str] = {}  # the library that devices know; link's thread only
         self._inbox = Inbox(side.messages, self._find, self._fail)
         self._closing = False
         self.metrics = CloudMetrics(side, lambda: len(self._sessions), lambda: len(self._peers), process)
-        self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, never the other way round
+        self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not vice versa
 
     @property
     def open(self) -> int:
-        """Number of sessions that occupy a slot."""
+        """Number of used slots."""
         return len(self._sessions)
 
     # --- link events
@@ -254,7 +248,7 @@ class Sessions:
         self._comings.tell(logging.INFO, "%s connected", _named(peer))
 
     def on_gone(self, peer: Peer) -> None:
-        """Ends a lost connection's sessions. The device returns as another peer and reopens them."""
+        """Ends the device's sessions. It returns as another peer and reopens them."""
         self._comings.tell(logging.INFO, "%s is gone", _named(peer))
         self._told.pop(peer, None)
         with self._lock:
@@ -285,7 +279,7 @@ class Sessions:
                 self._deliver(peer, message, size)
 
     def close(self) -> None:
-        """Ends all sessions, tells the devices, and refuses new ones."""
+        """Ends all sessions, tells the devices, and refuses more."""
         with self._lock:
             self._closing = True
             peers, keys = list(self._peers), list(self._sessions)
@@ -297,10 +291,7 @@ class Sessions:
     # --- from time to time
 
     def tick(self, now: float) -> bool:
-        """Ticks every session, and ends those of long-silent devices.
-
-        Returns whether there were any.
-        """
+        """Ticks every session, and ends silent devices' ones. Returns whether there were any."""
         with self._lock:
             sessions = list(self._sessions.items())
         for key, session in sessions:
@@ -347,20 +338,20 @@ class Sessions:
     def _admit(self, key: Key, request: Open | Fetch) -> None:
         try:
             if self._told.get(key[0]) != self._side.library.identity:
-                self._introduce(key[0], self._side.hello)  # the library has changed since the device's welcome
+                self._introduce(key[0], self._side.hello)  # the library has changed
             kv_bytes = self._side.kv_bytes(request)
-        except Exception as error:  # of the library, when counting passages
+        except Exception as error:  # from counting passages
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
             return
         try:
             notes = SessionNotes(self.metrics, request, self._settings)
             session = opened_by(request).cloud(request, self._context(key, notes))
-        except ValueError as error:  # before others make room for it
+        except ValueError as error:  # before others make room
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
         with self._lock:
             if self._closing:
-                return  # its device has been told
+                return  # the device knows
             admission, ending = self._place(key, kv_bytes)
             if admission.wait is None:
                 self._sessions[key] = session
@@ -372,17 +363,17 @@ class Sessions:
             session.begin()
 
     def _decodes_on(self) -> bool:
-        """Whether answers that wait for their devices may decode on: only few are running."""
+        """Whether answers may decode on while waiting: only few run."""
         return len(self._sessions) <= self._settings.eager
 
     def _reserve(self, key: Key, session: CloudHalf, kv_bytes: int) -> None:
-        """Updates a session's memory need from its documents. Raises `NoPlace` if there is no room.
+        """Updates a session's memory need. Raises `NoPlace` without room, as if never opened.
 
-        A session without room then counts as never opened. On the retrieval thread.
+        On the retrieval thread.
         """
         with self._lock:
             if self._sessions.get(key) is not session:
-                return  # it has ended meanwhile
+                return  # it has ended
             admission, ending = self._place(key, kv_bytes)
             if admission.wait is None:
                 self._kv_bytes[key] = kv_bytes
@@ -393,9 +384,9 @@ class Sessions:
             raise NoPlace(admission.wait)
 
     def _place(self, key: Key, kv_bytes: int) -> tuple[Admission, list[tuple[Key, CloudHalf]]]:
-        """Decides on admission, and removes the sessions that make room.
+        """Decides, and removes sessions that make room.
 
-        The caller holds the lock, and ends these sessions after releasing it.
+        The caller holds the lock, and ends them after releasing it.
         """
         now, settings = time.monotonic(), self._settings
         others = [(other, session) for other, session in self._sessions.items() if other != key]
@@ -411,7 +402,7 @@ class Sessions:
         return admission, ending
 
     def _end_for_others(self, ending: Sequence[tuple[Key, CloudHalf]]) -> None:
-        """Ends sessions of devices above their share, and tells these to retry."""
+        """Ends sessions of devices above their share, which may retry."""
         for (peer, number), session in ending:
             name = AnswerName.of(number)
             self._ends.tell(logging.INFO, "answer %s was ended: %s has more than its share", name, _named(peer))
@@ -471,7 +462,7 @@ class Sessions:
     def _free(self, key: Key, reason: str | None = None, only: CloudHalf | None = None) -> bool:
         """Ends a session for `reason`, None for a failure. Returns whether it was open.
 
-        With `only`, ends just this one: a later session may have its number.
+        `only`: just this one, as numbers may be reused.
         """
         with self._lock:
             session = self._sessions.get(key)
@@ -487,12 +478,10 @@ class Sessions:
         self._give_up(key, session, failure_message(key[1], failure))
 
     def _give_up(self, key: Key, session: CloudHalf, reason: Busy | Error) -> None:
-        """Ends a session and tells the device why, unless it is over already."""
         if self._free(key, only=session):
             self._send(key[0], reason)
 
     def _ended(self, key: Key, session: CloudHalf) -> None:
-        """Frees the slot of a session that ended by itself."""
         with self._lock:
             known = self._sessions.get(key) is session
             if known:
@@ -511,7 +500,7 @@ class Sessions:
         self._ends.tell(logging.INFO, text, AnswerName.of(key[1]), seconds, reason or "failed")
 
     def _forget(self, key: Key) -> SessionNotes:
-        """Removes a session from the tables and returns its notes. The caller holds the lock."""
+        """The caller holds the lock."""
         del self._sessions[key], self._kv_bytes[key]
         self._side.decoding.wake()  # others may decode on now
         return self._notes.pop(key)

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from common.configuration.settings import Address, Folder, Settings, is_loopback
 from proto.messages import MOST_DOCUMENTS
 
-LOCAL: Final = "local"  # a Ray cluster on this machine only, started and ended with the daemon
+LOCAL: Final = "local"  # a Ray cluster on this machine, started and ended with the daemon
 
 _PLACE = re.compile(r"(\[[^\]\s]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
@@ -80,7 +80,7 @@ class CloudSettings(Settings):
         return is_loopback(self.bind)
 
     def refusal(self) -> str | None:
-        """Returns one sentence about conflicting settings, None if there is no conflict."""
+        """Returns a sentence on conflicting settings, None without conflict."""
         if not is_loopback(self.bind) and self.curve == "off" and not self.insecure:
             return (
                 f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"

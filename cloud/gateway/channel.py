@@ -32,12 +32,12 @@ from common.transport.sending import (
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Busy, Cancel, Close, Error, Fetch, Message, Open
 
-MOST_BYTES: Final = 2**28  # waiting for one process, or not taken in by it
-_LEAST: Final = 2**12  # bytes that a note counts at least, for its own memory
-MOST_OF_ONE: Final = 2**25  # of MOST_BYTES, per device, before its droppable messages are dropped
-_TAKEN: Final = 2**18  # bytes taken in before the sender is told
+MOST_BYTES: Final = 2**28  # waiting for a process, or not taken in
+_LEAST: Final = 2**12  # least bytes counted per note, for its own memory
+MOST_OF_ONE: Final = 2**25  # per device, before droppable messages are dropped
+_TAKEN: Final = 2**18  # bytes between confirmations
 _BATCH: Final = 64  # messages received before sending
-_ENDING: Final = 200  # milliseconds for queued messages at the end
+_ENDING: Final = 200  # milliseconds for final messages
 # Events of a lost or failed connection.
 _LOST: Final = (
     zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -49,12 +49,12 @@ class Kind(IntEnum):
     """Purposes of frames."""
 
     READY = 1  # a worker serves; `value`: its vocabulary
-    ALIVE = 2  # the worker's threads work
-    MESSAGE = 3  # from or for the device `peer`: `frame`; `value`: the opening with it, or the last one taken in
-    GONE = 4  # the device's connection is lost, or its last session there has ended
-    PASSED = 5  # `value` bytes in total have left the queue for `peer`
-    METRICS = 6  # requests metrics; the answer's `frame` has them, in Prometheus' text format
-    TAKEN = 7  # `value` more notes were taken in
+    ALIVE = 2  # its threads work
+    MESSAGE = 3  # from or for the device `peer`: `frame`; `value`: its opening, or the last one taken in
+    GONE = 4  # the device, or its last session there, is gone
+    PASSED = 5  # `value` bytes in total left the queue for `peer`
+    METRICS = 6  # requests metrics, or has them in `frame` (Prometheus' text format)
+    TAKEN = 7  # `value` more notes taken in
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def pack_note(note: Note) -> bytes:
 
 
 def unpack_note(data: bytes) -> Note:
-    """Raises `ValueError` for a frame that no own process can have sent."""
+    """Raises `ValueError` for a foreign frame."""
     try:
         kind, connection, key, value, frame = msgpack.unpackb(data)
     except (TypeError, msgpack.UnpackException):
@@ -84,16 +84,16 @@ def unpack_note(data: bytes) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class _Outgoing(OutgoingMessage):
-    share: tuple[int, str | int] | None  # receiving process, and the device concerned
+    share: tuple[int, str | int] | None  # process and device
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelKeys:
-    """CURVE keys of one gateway's channel, renewed at each start. Its workers share a pair."""
+    """CURVE keys of one gateway's channel, new at each start. Its workers share a pair."""
 
     gateway: str  # its public key (Z85)
     worker: KeyPair
-    secret: str | None = field(default=None, repr=False)  # the gateway's own, which workers do not get
+    secret: str | None = field(default=None, repr=False)  # the gateway's own
 
     @classmethod
     def new(cls) -> Self:
@@ -104,9 +104,8 @@ class ChannelKeys:
 class Channel:
     """The thread that owns one socket: sends queued notes and delivers received ones.
 
-    One end listens for any number of named others. The others connect once, under their given names. A lost
-    connection is not replaced, its notes are lost, and `died` is called. Notes wait until the receiver has taken
-    them in.
+    One end listens for named others, which connect once. A lost connection loses its notes, is not replaced, and
+    calls `died`. Notes wait until the receiver has taken them in.
     """
 
     def __init__(
@@ -122,9 +121,8 @@ class Channel:
     ) -> None:
         """`take` gets the sender's number (0: the listener) and the note, on the thread.
 
-        `name` is this process's number, None for the listener. `keys` encrypt everything and admit only holders of
-        the workers' pair. `tick` is called every `period` seconds. Raises `ConfigurationError` if the address allows
-        no socket.
+        `name` is this process's number, None for the listener. `keys` encrypt, and admit only holders of the
+        workers' pair. `tick` is called every `period` seconds. Raises `ConfigurationError` for an unusable address.
         """
         self.turns = Turns("channel", died)
         self._take = take
@@ -135,13 +133,13 @@ class Channel:
         self._died = died
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER if self._listens else zmq.DEALER)
-        self._socket.set_hwm(0)  # the outbox has the limits
+        self._socket.set_hwm(0)  # the outbox has limits
         self._socket.tcp_keepalive = 1
         self._outbox = Outbox(MOST_BYTES // _LEAST, MOST_BYTES, self.turns.signal)
-        self._under_way: dict[int, deque[OutgoingMessage]] = {}  # notes in flight per process, without frames
+        self._under_way: dict[int, deque[OutgoingMessage]] = {}  # in flight per process, without frames
         self._shares: Counter[tuple[int, str | int]] = Counter()  # waiting bytes by process and device
         self._lock = threading.Lock()  # of these
-        self._taken = [0, 0]  # notes and bytes not yet confirmed to the listener
+        self._taken = [0, 0]  # notes and bytes not yet confirmed
         self.sockets: list[tuple[Any, int]] = [(self._socket, zmq.POLLIN)]
         self.receiving = [self._receive]
         self.sending = [self._send, self._tick_when_due]
@@ -171,20 +169,19 @@ class Channel:
         self.turns.start()
 
     def close(self) -> None:
-        """Briefly sends the waiting notes, then ends the thread."""
+        """Sends waiting notes for a moment, then ends the thread."""
         self.turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the thread call `answer` soon, to show that it works. From any thread."""
+        """Has the thread call `answer`, as a sign of life. From any thread."""
         self.turns.ask(answer)
 
     def open(self, number: int) -> None:
-        """Starts accepting notes for the process of this number."""
+        """Accepts notes for a process."""
         self._under_way[number] = deque()
         self._outbox.open(number)
 
     def shut(self, number: int) -> None:
-        """Stops sending to it."""
         self._outbox.shut(number)
         for outgoing in self._under_way.pop(number, ()):
             self._mark_taken(outgoing)
@@ -197,7 +194,7 @@ class Channel:
         return 2 * self._outbox.pending(number) > MOST_BYTES or self._shares[number, tenant_of(peer)] > MOST_OF_ONE
 
     def send(self, note: Note, number: int = 0) -> bool:
-        """Queues a note for a process, from any thread. Returns False if its queue is full."""
+        """Queues a note, from any thread. Returns False for a full queue."""
         data = pack_note(note)
         share = None if note.peer is None else (number, tenant_of(note.peer))
         outgoing = _Outgoing(number, note.kind.name, data, _size(data), share)
@@ -220,7 +217,7 @@ class Channel:
         self._count(outgoing.share, -outgoing.size)
 
     def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
-        """Returns an authenticator that admits only workers."""
+        """Admits only workers."""
         assert keys.secret is not None
         doorman = ZapAuthenticator(self._context, lambda key: key == keys.worker.public, lambda key: False)
         doorman.protect(self._socket, keys.secret.encode())
@@ -240,7 +237,6 @@ class Channel:
     # --- the thread
 
     def deadline(self) -> float | None:
-        """Returns the time of the next tick, None without ticks."""
         return None if self._period is None else self._next
 
     def _tick_when_due(self) -> None:
@@ -264,7 +260,6 @@ class Channel:
                 self._take_in(note, _size(data))
 
     def _take_in(self, note: Note, size: int) -> None:
-        """Delivers the listener's note, and confirms now and then."""
         self._taken = [self._taken[0] + 1, self._taken[1] + size]
         if self._taken[1] >= _TAKEN and self.send(Note(Kind.TAKEN, value=self._taken[0])):
             self._taken = [0, 0]
@@ -285,7 +280,6 @@ class Channel:
                 under_way.append(replace(outgoing, frame=b""))
 
     def _listen(self) -> None:
-        """Detects the loss of the connection."""
         assert self._monitor is not None
         with contextlib.suppress(zmq.Again):
             read_event(self._monitor)
@@ -294,7 +288,7 @@ class Channel:
             self.turns.closing.set()
 
     def end(self) -> None:
-        """Briefly sends the rest, then closes everything."""
+        """Sends the rest for a moment, then closes everything."""
         with contextlib.suppress(zmq.ZMQError):
             self._send()
         if self._monitor is not None:
@@ -316,16 +310,15 @@ def _routing(number: int) -> bytes:
 
 
 # --- worker_link
-# A worker's link: the devices behind the gateway, as the worker sees them.
+# The devices behind the gateway, as a worker sees them.
 
 _SIGN: Final = 20.0  # seconds between signs of life, at most
 
 
 class WorkerLink:
-    """Implements `LinkToDevices`, and calls a handler as the devices' own link would.
+    """Implements `LinkToDevices`, and calls a handler as the devices' link would.
 
-    Each device has the same share of this thread as on its own link. Implements `LivenessMonitor` for the gateway's
-    watchdog.
+    Devices have shares of this thread. Implements `LivenessMonitor` for the gateway.
     """
 
     def __init__(
@@ -339,9 +332,9 @@ class WorkerLink:
         silence: float = math.inf,
         died: Died | None = None,
     ) -> None:
-        """`metrics` returns this worker's metrics in Prometheus' text format.
+        """`metrics` returns this worker's, in Prometheus' text format.
 
-        After `silence` seconds without a sign of life the gateway kills the worker.
+        The gateway kills a worker after `silence` seconds without a sign of life.
         """
         self.watchdog = min(_SIGN, silence)
         self._handler = handler
@@ -350,8 +343,8 @@ class WorkerLink:
         self._complaints = Accounts(rate, max(1.0, rate))
         self._metrics = metrics
         self._sent: dict[Peer, int] = {}  # bytes
-        self._passed: dict[Peer, int] = {}  # bytes of these that have left all queues
-        self._openings: dict[Peer, int] = {}  # the latest taken in, which shows the gateway outdated messages
+        self._passed: dict[Peer, int] = {}  # of these, gone from all queues
+        self._openings: dict[Peer, int] = {}  # the latest taken in
         self._lock = threading.Lock()  # of all three
         self._channel = Channel(address, self._taken, name=number, keys=keys, died=died)
 
@@ -362,19 +355,17 @@ class WorkerLink:
         self._channel.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the link's thread call `answer` soon, to show that it works. From any thread."""
+        """Has the link's thread call `answer`, as a sign of life. From any thread."""
         self._channel.ask(answer)
 
     def ready(self, vocabulary: int) -> None:
-        """Tells the gateway that this worker serves."""
         self._channel.send(Note(Kind.READY, value=vocabulary))
 
     def alive(self) -> None:
-        """Tells the gateway that this worker's threads work."""
         self._channel.send(Note(Kind.ALIVE))
 
     def send(self, peer: Peer, message: Message) -> int:
-        """Queues `message` for `peer`, from any thread. Returns its bytes on the wire, 0 if dropped."""
+        """Queues `message`, from any thread. Returns its wire bytes, 0 if dropped."""
         frame = encode(message, LARGEST_PAYLOAD)
         with self._lock:
             if peer not in self._sent:
@@ -385,7 +376,7 @@ class WorkerLink:
         return wire_size(frame)
 
     def queued(self, peer: Peer) -> int:
-        """Returns the bytes that wait for `peer`, here or at the gateway."""
+        """Returns the bytes that wait here or at the gateway."""
         with self._lock:
             return self._sent.get(peer, 0) - self._passed.get(peer, 0)
 
@@ -401,8 +392,8 @@ class WorkerLink:
             case Kind.MESSAGE:
                 new = peer not in self._sent
                 if new and not note.value:
-                    return  # sent before the device was gone
-                if note.value:  # also set with each device's first message
+                    return  # the device is gone
+                if note.value:  # set with a device's first message, too
                     with self._lock:
                         self._sent.setdefault(peer, 0)
                         self._openings[peer] = note.value
@@ -424,7 +415,7 @@ class WorkerLink:
     def _hand_over(self, peer: Peer, frame: bytes, new: bool) -> None:
         """Charges the work to its device, and refuses work of an overdrawn one.
 
-        A device's first message, which introduces it, and ends of sessions are always taken in.
+        Always takes a device's first message, which introduces it, and ends of sessions.
         """
         begun, now = time.thread_time(), time.monotonic()
         account = self._accounts.of(tenant_of(peer), now)
@@ -440,7 +431,7 @@ class WorkerLink:
 
     def _refuse(self, peer: Peer, message: Message, wait: float, now: float) -> None:
         if isinstance(message, Open | Fetch):
-            self._handler.on_message(peer, Cancel(message.session), 0)  # the reply below frees it at the gateway
+            self._handler.on_message(peer, Cancel(message.session), 0)  # the reply frees it at the gateway
             self.send(peer, Busy(message.session, int(1e6 * wait)))
         elif self._complaints.of(tenant_of(peer), now).take(now):
             self.send(peer, Error(0, "quota", "This cloud does less work per second for one device; slow down."))

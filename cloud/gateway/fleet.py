@@ -1,4 +1,4 @@
-"""Keeps workers running: starts and watches them, and restarts those that end or hang."""
+"""Starts and watches workers, and restarts those that end or hang."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from common.transport.keys import CloudKeys
 from common.transport.sending import Limits, LinkCounters, Peer, largest_payload
 
 # --- processes
-# Worker processes: their interface anywhere, and the local ones.
+# Worker processes, anywhere and local.
 
 LOADS: Final = "it loads its models"
 
@@ -49,41 +49,41 @@ class WorkerProcess(Protocol):
     """A worker's process. For one thread."""
 
     def ended(self) -> str | None:
-        """Returns a description of its end for people, None while it runs."""
+        """Describes its end, None while it runs."""
 
     def misconfigured(self) -> bool:
-        """Whether its settings, shared by all workers, made it end."""
+        """Whether its settings, shared by all workers, ended it."""
 
     def leaving(self) -> bool:
         """Whether its machine is about to be taken away."""
 
     def awaited(self) -> str:
-        """Returns a sentence for people about a worker that does not serve yet."""
+        """Describes the wait for it."""
 
     def terminate(self) -> None:
-        """Asks it to end in order, soon."""
+        """Asks it to end in order."""
 
     def kill(self) -> None:
-        """Ends it at once, without waiting: the system may take long, or forever."""
+        """Ends it at once, without waiting, as the system may take forever."""
 
 
 class Launcher(Protocol):
-    """Starts worker processes. For one permanent thread."""
+    """Starts worker processes. For one lasting thread."""
 
-    address: str  # the gateway's listening address: ipc, or tcp with `*` for a port to be chosen
+    address: str  # for the gateway to listen: ipc, or tcp with `*` for a free port
     keys: ChannelKeys | None  # the workers' keys
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
-        """Starts worker `number`, which connects to `address`; `place` counts concurrent workers."""
+        """Starts worker `number`, for `address`; `place` counts concurrent workers."""
 
     def close(self) -> None:
-        """Frees the launcher's resources after the workers' end."""
+        """Frees resources after the workers' end."""
 
 
 def worker_command(number: int, place: int, address: str) -> list[str]:
-    """Returns the command of a worker. It reads its settings as JSON from stdin.
+    """Returns a worker's command. Its settings are JSON on stdin.
 
-    The worker ends with this process.
+    It ends with this process.
     """
     return child_command("cloud.gateway.worker", str(number), str(place), address)
 
@@ -91,9 +91,9 @@ def worker_command(number: int, place: int, address: str) -> list[str]:
 def given_to_worker(
     settings: Mapping[str, object], keys: ChannelKeys | None, *, snapshots: bool, workers: int = 0, gpus: float = 0.0
 ) -> bytes:
-    """Returns the JSON for a worker's stdin: settings, keys, snapshots, and its use of GPUs.
+    """Returns the JSON for a worker's stdin.
 
-    `snapshots`: it searches snapshots. `workers` share their machine's GPUs, or `gpus` are reserved for each.
+    `snapshots`: it searches them. `workers` share their machine's GPUs, or `gpus` are reserved for each.
     """
     parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
     given = {"settings": dict(settings), "keys": parts, "snapshots": snapshots, "workers": workers, "gpus": gpus}
@@ -101,35 +101,35 @@ def given_to_worker(
 
 
 def start_process(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
-    """Starts a process of this installation with `given` on its stdin."""
+    """Starts a process of this installation with `given` on stdin."""
     process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended, and its exit code says so
+    with suppress(BrokenPipeError):  # its exit code shows the end
         process.stdin.write(given)
         process.stdin.close()
     return process
 
 
 def describe_end(code: int, where: str = "") -> str:
-    """Describes a process's end from `subprocess`'s `code`; `where` is an optional phrase."""
+    """Describes an end with `subprocess`'s `code`; `where` is a phrase."""
     if code < 0:
         return f"was killed{where} (signal {-code})"
     return f"ended{where} (exit code {code})"
 
 
 class LocalLauncher:
-    """Starts `count` local workers with `settings`. They end with the starting thread."""
+    """Starts `count` local workers. They end with the starting thread."""
 
     def __init__(self, settings: Mapping[str, object], address: str, count: int) -> None:
         self.address = address
-        self.keys: ChannelKeys | None = None  # only this user can reach the socket
+        self.keys: ChannelKeys | None = None  # a private socket
         self._given = given_to_worker(settings, None, snapshots=False, workers=count)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
         return LocalProcess(start_process(worker_command(number, place, address), self._given))
 
     def close(self) -> None:
-        """Nothing to free but the processes."""
+        """No resources."""
 
 
 class LocalProcess:
@@ -144,7 +144,7 @@ class LocalProcess:
         return self._process.poll() == BAD_INPUT
 
     def leaving(self) -> bool:
-        return False  # the gateway would be, too
+        return False  # nor would the gateway stay
 
     def awaited(self) -> str:
         return LOADS
@@ -161,18 +161,16 @@ class LocalProcess:
 log = logging.getLogger(__name__)
 
 _TICK: Final = 0.02  # seconds
-_TURN: Final = 0.005  # seconds between checks for a worker's end
-_REMINDER: Final = 20.0  # seconds between log lines about a worker that does not serve yet
-_FIRST_PAUSE: Final = 1.0  # seconds until an ended worker is restarted, doubled each time
+_TURN: Final = 0.005  # seconds between checks
+_REMINDER: Final = 20.0  # seconds between log lines about a worker not serving yet
+_FIRST_PAUSE: Final = 1.0  # seconds until a restart, doubled each time
 _LAST_PAUSE: Final = 60.0
 _PROVEN: Final = 60.0  # seconds of service that reset the pause
-_ENOUGH: Final = 2  # ends per place, before any worker has served, after which the start fails
+_ENOUGH: Final = 2  # ends per place, before any service, that fail the start
 _ENDING: Final = 0.6  # seconds for workers to end
 
 
 class Serving(Protocol):
-    """The gateway, as the fleet informs it."""
-
     def joined(self, worker: int) -> None: ...
 
     def leaving(self, worker: int) -> None: ...
@@ -188,27 +186,27 @@ class Serving(Protocol):
 
 @dataclass(slots=True)
 class _Worker:
-    """The worker in one place. A replacement process has a new number."""
+    """The worker in one place. A replacement has a new number."""
 
     number: int
     process: WorkerProcess
     begun: float
     reminders: int = 0
-    ready: float | None = None  # time when it began to serve
-    heard: float = 0.0  # time of its last sign of life, by the fleet's clock
+    ready: float | None = None  # start of its service
+    heard: float = 0.0  # last sign of life, by the fleet's clock
     pause: float = _FIRST_PAUSE
 
 
 @dataclass(slots=True)
 class _Scrape:
-    """A running collection of all workers' metrics."""
+    """A collection of all workers' metrics."""
 
-    waiting: dict[int, int]  # places by number, without an answer so far
+    waiting: dict[int, int]  # unanswered places by number
     texts: dict[int, bytes] = field(default_factory=dict)  # by place
     done: threading.Event = field(default_factory=threading.Event)
 
     def came(self, number: int, text: bytes | None) -> None:
-        """Takes an answer, None if none will come."""
+        """`text`: None if no answer will come."""
         place = self.waiting.pop(number, None)
         if place is not None and text is not None:
             self.texts[place] = text
@@ -217,9 +215,9 @@ class _Scrape:
 
 
 class Fleet:
-    """Implements `Workers`. Works on the channel's permanent thread, as `Launcher` requires.
+    """Implements `Workers`, on the channel's lasting thread, as `Launcher` needs it.
 
-    A worker is killed after `silence` seconds without a sign of life.
+    Kills a worker after `silence` seconds without a sign of life.
     """
 
     def __init__(self, count: int, launcher: Launcher, silence: float, died: Died | None = None) -> None:
@@ -229,7 +227,7 @@ class Fleet:
         self._serving: Serving | None = None
         self._launcher = launcher
         self._silence = silence
-        self._clock = Stopwatch()  # of silence; stands still while this process sleeps, e.g. in a paused container
+        self._clock = Stopwatch()  # of silence; stops while this process sleeps, e.g. in a paused container
         self._channel = Channel(
             launcher.address, self._taken, keys=launcher.keys, died=died, tick=self._look, period=_TICK
         )
@@ -239,8 +237,8 @@ class Fleet:
         self._scrape: _Scrape | None = None
         self._closing = False
         self._places: list[_Worker | None] = [None] * count
-        self._leaving: list[_Worker] = []  # replaced, but with open sessions
-        self._killed: list[WorkerProcess] = []  # not ended yet: the system may take long, or forever
+        self._leaving: list[_Worker] = []  # replaced, with open sessions
+        self._killed: list[WorkerProcess] = []  # not ended yet; may take forever
         self._again: dict[int, tuple[float, float]] = dict.fromkeys(range(count), (0.0, _FIRST_PAUSE))
         self._closed = threading.Event()
 
@@ -248,12 +246,12 @@ class Fleet:
         self._channel.start()
 
     def until_one_serves(self) -> bool:
-        """Waits until a worker serves. Returns False if none can; they have reported why."""
+        """Waits for a serving worker. Returns False if none can serve; they have reported why."""
         self._begun.wait()
         return self.vocabulary > 0
 
     def serve(self, gateway: Serving) -> None:
-        """Informs `gateway` about workers from now on, first about ready ones."""
+        """Informs `gateway` about workers, first about ready ones."""
 
         def attach() -> None:
             self._serving = gateway
@@ -264,29 +262,28 @@ class Fleet:
         self.turns.perform(attach)
 
     def send(self, note: Note, number: int) -> bool:
-        """Queues a note for a worker, from any thread. Returns False if it is gone or its queue full."""
+        """Queues a note, from any thread. Returns False for a lost worker or a full queue."""
         return self._channel.send(note, number)
 
     def full(self, number: int, peer: Peer) -> bool:
-        """Whether a worker gets no more droppable notes, in total or of this device."""
+        """Whether a worker's queue takes no droppable notes, in total or of this device."""
         return self._channel.full(number, peer)
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the thread call `answer` soon, to show that it works. From any thread."""
+        """Has the thread call `answer`, as a sign of life. From any thread."""
         self._channel.ask(answer)
 
     @property
     def serving(self) -> int:
-        """Number of serving workers."""
         return sum(worker.ready is not None for worker in self._workers())
 
     @property
     def ends(self) -> tuple[tuple[str, int], ...]:
-        """Ends of workers so far: `ended` by themselves, or killed because `silent`."""
+        """Numbers of workers that `ended`, or were killed because `silent`."""
         return tuple(self._ends.items())
 
     def metrics(self, patience: float) -> dict[int, bytes]:
-        """Returns serving workers' metrics by place, within `patience` seconds. For one thread."""
+        """Returns workers' metrics by place, within `patience` seconds. For one thread."""
         scrapes: list[_Scrape] = []
         asked = threading.Event()
 
@@ -308,7 +305,7 @@ class Fleet:
         return dict(scrapes[0].texts)
 
     def close(self) -> None:
-        """Ends the workers, briefly in order, then the thread."""
+        """Ends the workers, in order for a moment, then the thread."""
         self._channel.ask(self._end)
         self._closed.wait(2 * _ENDING)
         self._channel.close()
@@ -321,8 +318,8 @@ class Fleet:
     def _taken(self, number: int, note: Note) -> None:
         worker = next((each for each in self._workers() if each.number == number), None)
         if worker is None:
-            return  # late note of a lost worker
-        if note.kind in (Kind.READY, Kind.ALIVE):  # other notes come from threads that may work while others hang
+            return
+        if note.kind in (Kind.READY, Kind.ALIVE):  # other threads may work while these hang
             worker.heard = self._clock.total
         if note.kind is Kind.READY:
             worker.ready = time.monotonic()
@@ -372,7 +369,7 @@ class Fleet:
             self._serving.tick()
 
     def _end_of(self, worker: _Worker, now: float) -> str | None:
-        """Describes the end of a worker, perhaps just killed for silence; None while it lives."""
+        """Describes a worker's end, perhaps for silence just now; None while it lives."""
         how = worker.process.ended()
         if how is not None:
             self._ends["ended"] += 1
@@ -384,7 +381,6 @@ class Fleet:
         return how
 
     def _replace(self, place: int, worker: _Worker, now: float) -> None:
-        """Starts a replacement elsewhere, and lets this worker finish its sessions."""
         log.info("worker %d leaves: its machine is taken away; another one is started", worker.number)
         self._places[place], self._again[place] = None, (now, _FIRST_PAUSE)
         self._leaving.append(worker)
@@ -411,7 +407,7 @@ class Fleet:
         self._channel.open(number)
         try:
             process = self._launcher.start(number, place, self._channel.address)
-        except (OSError, RuntimeError) as error:  # no process or thread available
+        except (OSError, RuntimeError) as error:
             log.warning("worker %d can't be started (%s); another one is tried in %.0f s", number, error, pause)
             self._channel.shut(number)
             self._again[place] = time.monotonic() + pause, min(2 * pause, _LAST_PAUSE)
@@ -422,16 +418,16 @@ class Fleet:
             self._places[place] = _Worker(number, process, time.monotonic(), pause=pause)
 
     def _again_at(self, place: int, worker: _Worker, now: float) -> None:
-        """Schedules a replacement of an ended worker, later each time."""
+        """Restarts an ended worker, later each time."""
         self._places[place] = None
         proven = worker.ready is not None and now - worker.ready > _PROVEN
         pause = _FIRST_PAUSE if proven else worker.pause
         self._again[place] = now + (0.0 if proven else pause), min(2 * pause, _LAST_PAUSE)
 
     def _is_in_vain(self, worker: _Worker) -> bool:
-        """Whether the start fails after losing this worker: by its settings, or with no other left.
+        """Whether the start fails now: by settings, or with no other worker left.
 
-        A killed worker or a lost machine says nothing about the others, unless it repeats.
+        Killed workers and lost machines count only when repeated.
         """
         lives = any(each is not None and each.process.ended() is None for each in self._places)
         return worker.process.misconfigured() or not lives or min(self._lost) >= _ENOUGH
@@ -459,21 +455,21 @@ class Fleet:
 
     @staticmethod
     def _await(processes: Sequence[WorkerProcess]) -> None:
-        """Waits briefly for the end of processes."""
+        """Waits for a moment."""
         until = time.monotonic() + _ENDING
         while any(process.ended() is None for process in processes) and time.monotonic() < until:
             time.sleep(_TURN)
 
 
 # --- librarian
-# The process that keeps the library of a cloud on several machines, restarted when it ends.
+# The process that keeps a distributed cloud's library.
 
 _PAUSE: Final = 10.0  # seconds until a restart
-_LIBRARIAN_ENDING: Final = 0.3  # seconds for its end
+_LIBRARIAN_ENDING: Final = 0.3  # for its end
 
 
 class Librarian:
-    """Keeps the process running until closed. Without it, answers use the latest snapshot."""
+    """Keeps the process running. Without it, answers use the latest snapshot."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = json.dumps(dict(settings), default=str).encode()
@@ -484,7 +480,7 @@ class Librarian:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the process, briefly in order."""
+        """Ends the process, in order for a moment."""
         with self._lock:
             self._closing.set()
             process = self._process
@@ -499,7 +495,7 @@ class Librarian:
         while not self._closing.is_set():
             try:
                 process = self._started()
-            except OSError as error:  # no process available
+            except OSError as error:
                 log.warning("the process that keeps the library can't be started (%s); it is tried again", error)
                 self._closing.wait(_PAUSE)
                 continue
@@ -520,16 +516,16 @@ class Librarian:
 
 
 # --- metrics
-# Metrics of a cloud with workers: the gateway's own, and each worker's labelled by place.
+# Metrics of a cloud with workers: the gateway's, and each worker's labelled by place.
 
-PATIENCE: Final = 2.0  # seconds for the workers' answers; Prometheus waits 10 by default
+PATIENCE: Final = 2.0  # seconds; Prometheus waits 10 by default
 
 
 class GatewayMetrics:
-    """Reads the gateway's and the workers' metrics on request."""
+    """Reads metrics of gateway and workers on request."""
 
     def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], LinkCounters]) -> None:
-        """`link` returns the counts of the link to devices."""
+        """`link` counts the exchange with devices."""
         self._gateway = gateway
         self._fleet = fleet
         self._link = link
@@ -537,7 +533,7 @@ class GatewayMetrics:
         self._registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """Returns all metrics in Prometheus' text format, without workers that answer too late."""
+        """Returns the metrics in Prometheus' text format, without late workers."""
         workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
         return exposition.merged(generate_latest(self._registry), workers, "worker")
 
@@ -555,9 +551,9 @@ class GatewayMetrics:
 
 
 # --- daemon
-# The cloud daemon as a gateway: keys, allow-list and address here, models and libraries in the workers.
+# The cloud daemon as a gateway with keys, allow-list and address.
 
-_LONGEST_PATH: Final = 90  # bytes of a socket's path; systems allow a little more
+_LONGEST_PATH: Final = 90  # bytes of a socket's path; systems allow more
 
 
 def serve_by_workers(
@@ -567,9 +563,9 @@ def serve_by_workers(
     manager: ServiceManager,
     scraped: MetricsServer | None,
 ) -> None:
-    """Serves devices with `settings.workers` processes until `Stopped`; the `stack` then ends them.
+    """Serves with `settings.workers` processes until `Stopped`; the `stack` ends them.
 
-    `scraped` serves the metrics. Raises `ConfigurationError` if no worker can serve.
+    `scraped` serves metrics. Raises `ConfigurationError` if no worker can serve.
     """
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
@@ -612,7 +608,7 @@ def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:
 
 
 def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
-    """Returns one worker's settings, with its part of the machine's cores and memory."""
+    """Returns a worker's settings, with its part of cores and memory."""
     values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
     count = settings.workers
     kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
@@ -623,7 +619,7 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
 
 
 def socket_folder(folder: Path) -> Path:
-    """Makes the private folder of the workers' socket. Raises `ConfigurationError` for a long path."""
+    """Makes the private folder of the workers' socket. Raises `ConfigurationError`."""
     if len(os.fsencode(folder)) > _LONGEST_PATH:
         raise ConfigurationError(f"data = {folder.parent}: the path is too long for the socket of workers; shorten it")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Passes messages between devices and workers: the only reachable process, with the keys."""
+"""Passes messages between devices and workers. The only reachable process, with the keys."""
 
 from __future__ import annotations
 
@@ -32,80 +32,74 @@ from proto.messages import (
 )
 
 # --- table
-# Sessions of devices and their workers. Pure: the gateway queries it and acts.
+# Sessions and their workers. Pure.
 
-Key = tuple[Peer, int]  # a device's connection, and its session's number
+Key = tuple[Peer, int]  # a device's connection and session
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
     worker: int
-    fetches: bool  # it only fetches documents
-    opening: int  # the table's count
+    fetches: bool  # only fetches documents
+    opening: int  # number
 
 
 @dataclass(slots=True)
 class _Device:
-    """A connection that said hello."""
-
     hello: bytes  # frame
-    home: int | None = None  # preferred worker of its sessions
-    introduced: dict[int, int] = field(default_factory=dict)  # workers that know it, and the opening since when
-    told: bytes = b""  # the latest welcome passed on
+    home: int | None = None  # its sessions' preferred worker
+    introduced: dict[int, int] = field(default_factory=dict)  # workers, and the openings that introduced it
+    told: bytes = b""  # the latest welcome
     sessions: dict[int, _Session] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The worker of a new session, and the device's hello if needed there."""
+    """A new session's worker, and the device's hello if needed there."""
 
-    number: int  # the table's count
+    number: int
     worker: int
     hello: bytes | None
 
 
 class Table:
-    """Devices, workers and the sessions between them. For one thread at a time.
+    """Devices, workers and sessions. For one thread at a time.
 
-    A session stays with its worker. A device's new sessions go to its home, which rereads known documents and
-    prompts fast. If another worker has `slack` sessions fewer, they go there. Workers are home to equally many
-    devices, except for devices that waited for the first worker.
+    A session stays with its worker. New ones go to the device's home, where known documents and prompts are reread
+    fast, unless another worker has `slack` sessions fewer. Workers are home to equally many devices, except those
+    that waited for the first worker.
 
-    Opening and freeing take constant time in the number of sessions.
+    Opening and freeing take no longer with more sessions.
     """
 
     def __init__(self, most_per_key: int, slack: int = 2) -> None:
         self._most_per_key = most_per_key
         self._slack = slack
         self._devices: dict[Peer, _Device] = {}
-        self._of_keys: Counter[str | int] = Counter()  # sessions per tenant
-        self._loads: dict[int, int] = {}  # sessions per serving worker
-        self._homes: Counter[int] = Counter()  # devices at home per worker
-        self._leaving: set[int] = set()  # serving workers that get no new sessions
-        self.openings = 0  # so far: sessions, and introductions of devices to workers
+        self._of_keys: Counter[str | int] = Counter()  # per tenant
+        self._loads: dict[int, int] = {}  # per serving worker
+        self._homes: Counter[int] = Counter()  # devices per worker
+        self._leaving: set[int] = set()  # serving, without new sessions
+        self.openings = 0  # so far: sessions, and introductions
 
     @property
     def workers(self) -> list[int]:
-        """Serving workers."""
         return sorted(self._loads)
 
     @property
     def devices(self) -> list[Peer]:
-        """Devices that said hello."""
         return list(self._devices)
 
     def load(self, worker: int) -> int:
-        """Returns the sessions of a worker."""
         return self._loads.get(worker, 0)
 
     # --- devices
 
     def knows(self, peer: Peer) -> bool:
-        """Whether a device has said hello."""
         return peer in self._devices
 
     def greeted(self, peer: Peer, hello: bytes) -> int | None:
-        """Notes a device's hello. Returns the worker to answer it, None if there is none."""
+        """Returns the worker that answers the hello, None if there is none."""
         device = self._devices.setdefault(peer, _Device(hello))
         device.hello = hello
         self._settle(device)
@@ -114,7 +108,7 @@ class Table:
         return device.home
 
     def welcomed(self, peer: Peer, welcome: bytes) -> bool:
-        """Whether a worker's welcome is new to the device and must be passed on."""
+        """Whether a worker's welcome is new to the device."""
         device = self._devices.get(peer)
         if device is None or device.told == welcome:
             return False
@@ -137,20 +131,19 @@ class Table:
         return knowing
 
     def known_to(self, peer: Peer) -> list[int]:
-        """Returns the workers that know a device."""
         device = self._devices.get(peer)
         return [] if device is None else sorted(device.introduced)
 
     def hears(self, worker: int, peer: Peer, opening: int) -> bool:
-        """Whether a worker's message still concerns a device; `opening` is the worker's latest.
+        """Whether a worker's message concerns a device; `opening` is the worker's latest.
 
-        Messages from before the worker forgot the device are outdated, even if it knows the device again.
+        Messages from before the worker forgot the device are outdated.
         """
         device = self._devices.get(peer)
         return device is not None and worker in device.introduced and device.introduced[worker] <= opening
 
     def forgotten(self, worker: int, peer: Peer) -> bool:
-        """Removes a device from a worker without its home or sessions. Returns whether to inform it."""
+        """Removes a device without home or sessions from a worker. Returns whether to inform it."""
         device = self._devices.get(peer)
         if device is None or device.home == worker or any(each.worker == worker for each in device.sessions.values()):
             return False
@@ -159,32 +152,31 @@ class Table:
     # --- sessions
 
     def find(self, key: Key) -> int | None:
-        """Returns the worker of a session, None if unknown."""
+        """Returns a session's worker, None if unknown."""
         session = self._session(key)
         return None if session is None else session.worker
 
     def begun(self, key: Key, worker: int, opening: int) -> bool:
-        """Whether the session is this worker's, and began with this opening or earlier."""
+        """Whether the session is this worker's, begun by this opening or earlier."""
         session = self._session(key)
         return session is not None and session.worker == worker and session.opening <= opening
 
     def fetches(self, key: Key) -> bool:
-        """Whether a session only fetches documents."""
         session = self._session(key)
         return session is not None and session.fetches
 
     def full(self, peer: Peer) -> bool:
-        """Whether a device has its maximum of sessions, over all workers."""
+        """Whether a device has its maximum of sessions."""
         return self._of_keys[tenant_of(peer)] >= self._most_per_key
 
     def opened(self, key: Key, fetches: bool = False) -> Opening | None:
-        """Places a session. Returns None without a serving worker or the device's hello."""
+        """Places a session. Returns None without a worker or the device's hello."""
         device, least = self._devices.get(key[0]), self._least()
         if device is None or least is None:
             return None
         self._settle(device)
         home = device.home
-        assert home is not None  # one serves
+        assert home is not None
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
         known = not self._introduce(device, worker)
         self.openings += 1
@@ -194,7 +186,6 @@ class Table:
         return Opening(self.openings, worker, None if known else device.hello)
 
     def free(self, key: Key) -> None:
-        """Notes the end of a session, if it is open."""
         session = self._session(key)
         if session is None:
             return
@@ -209,16 +200,15 @@ class Table:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """Adds a serving worker."""
         self._loads.setdefault(worker, 0)
 
     def leaving(self, worker: int) -> None:
-        """Stops new sessions of a worker if another can take them; its sessions continue."""
+        """Stops new sessions of a worker if another can take them."""
         if worker in self._loads:
             self._leaving.add(worker)
 
     def lost(self, worker: int) -> list[Key]:
-        """Removes a worker. Returns its sessions, which are freed."""
+        """Returns the lost worker's sessions, which are freed."""
         self._loads.pop(worker, None)
         self._homes.pop(worker, None)
         self._leaving.discard(worker)
@@ -241,7 +231,7 @@ class Table:
         return None if device is None else device.sessions.get(key[1])
 
     def _introduce(self, device: _Device, worker: int) -> bool:
-        """Notes that a worker learns of a device. Returns whether that is new."""
+        """Returns whether the device is new to the worker."""
         if worker in device.introduced:
             return False
         self.openings += 1
@@ -249,7 +239,7 @@ class Table:
         return True
 
     def _settle(self, device: _Device) -> None:
-        """Gives a device a home if needed; None without a serving worker."""
+        """Gives a device a home, unless no worker serves."""
         if self._takes(device.home):
             return
         if device.home is not None:
@@ -259,14 +249,13 @@ class Table:
             self._homes[device.home] += 1
 
     def _takes(self, worker: int | None) -> bool:
-        """Whether new sessions of the worker's devices go to it."""
         return worker in self._loads and worker not in self._leaving
 
     def _least(self) -> int | None:
         return min(self._taking(), key=lambda worker: (self._loads[worker], worker), default=None)
 
     def _taking(self) -> list[int]:
-        """Workers that get new sessions; leaving ones only if there is no other."""
+        """Workers for new sessions; leaving ones only without others."""
         return [worker for worker in self._loads if worker not in self._leaving] or list(self._loads)
 
 
@@ -274,55 +263,48 @@ class Table:
 
 log = logging.getLogger(__name__)
 
-CROWDED: Final = 1.0  # seconds until a device without a slot or a worker retries
-KNOWN: Final = 10.0  # seconds that a worker knows a device with another home, after its last session
-TOLD: Final = 2**16  # change in waiting bytes of a device that is reported to its workers
+CROWDED: Final = 1.0  # seconds until a refused device retries
+KNOWN: Final = 10.0  # seconds that a worker knows a device, after the last session away from home
+TOLD: Final = 2**16  # change of a device's waiting bytes to report to workers
 
 
 class ForwardingLink(LinkToDevices, Protocol):
-    """The link to the devices, as the gateway uses it."""
-
     def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
-        """Sends a message that a worker has encoded; `kind` is its type's name."""
+        """Like `send`, for an encoded message of type `kind`."""
         ...
 
 
 class Workers(Protocol):
-    """The connection to the workers."""
-
     def full(self, number: int, peer: Peer) -> bool: ...
 
     def send(self, note: Note, number: int) -> bool: ...
 
 
 class Gateway:
-    """Handler of the devices' link and of the workers' messages, which one thread brings.
+    """Handler of the devices' link and of the workers' messages, on one thread.
 
-    Validates the devices' messages. A lost worker's sessions end, and their devices reopen them, with their tokens,
-    on another worker.
+    Validates the devices' messages. Devices reopen a lost worker's sessions, with their tokens, on another worker.
     """
 
     def __init__(self, workers: Workers, most_per_key: int) -> None:
         self.link: ForwardingLink | None = None  # set before the link starts to deliver
-        self.busy = 0  # sessions so far without a slot or a worker
-        self.sessions_lost = 0  # sessions so far that were lost with their workers
+        self.busy = 0  # sessions without a slot or worker
+        self.sessions_lost = 0  # with their workers
         self._workers = workers
         self._table = Table(most_per_key)
         self._passed: dict[tuple[int, Peer], _Passed] = {}
-        self._left: dict[tuple[int, Peer], float] = {}  # end of a device's last session at a worker, in that order
+        self._left: dict[tuple[int, Peer], float] = {}  # ends of last sessions at a worker, in order
         self._lines = QuietLog(log)
         self._closing = False
         self._lock = threading.Lock()  # of the tables
 
     @property
     def sessions(self) -> dict[int, int]:
-        """Open sessions by worker."""
         with self._lock:
             return {worker: self._table.load(worker) for worker in self._table.workers}
 
     @property
     def devices(self) -> int:
-        """Number of devices after the handshake."""
         with self._lock:
             return len(self._table.devices)
 
@@ -354,7 +336,7 @@ class Gateway:
                 self._pass_on(peer, message)
 
     def close(self) -> None:
-        """Tells the devices that the cloud ends, and stops passing messages."""
+        """Announces the end to devices, and stops passing messages."""
         with self._lock:
             self._closing = True
             peers = self._table.devices
@@ -364,23 +346,21 @@ class Gateway:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """Adds a serving worker, and welcomes waiting devices."""
+        """Also welcomes waiting devices."""
         with self._lock:
             self._table.joined(worker)
         self._greet_anew()
 
     def leaving(self, worker: int) -> None:
-        """Stops new sessions of a worker, which leaves when it has none."""
+        """Stops new sessions of a worker."""
         with self._lock:
             self._table.leaving(worker)
 
     def load(self, worker: int) -> int:
-        """Returns the sessions of a worker."""
         with self._lock:
             return self._table.load(worker)
 
     def lost(self, worker: int) -> None:
-        """Removes a worker and its sessions."""
         with self._lock:
             ended = self._table.lost(worker)
             self.sessions_lost += len(ended)
@@ -391,7 +371,6 @@ class Gateway:
         self._greet_anew()
 
     def said(self, worker: int, note: Note) -> None:
-        """Passes a worker's message to a device."""
         peer, frame = note.peer, note.frame
         if peer is None or self.link is None or self._closing:
             return
@@ -408,7 +387,7 @@ class Gateway:
             self.link.forward(peer, type(message).__name__, frame)
 
     def tick(self) -> None:
-        """Tells workers about bytes that left the devices' queues, and about devices to forget."""
+        """Tells workers about bytes gone from the devices' queues, and devices to forget."""
         link = self.link
         if link is None:
             return
@@ -416,19 +395,18 @@ class Gateway:
         with self._lock:
             self._forget_those_that_left()
             for (worker, peer), passed in self._passed.items():
-                if passed.bytes == passed.told:  # nearly all devices, at any time
+                if passed.bytes == passed.told:  # usually
                     continue
                 gone = passed.bytes - link.queued(peer)
                 if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
                     news.append((worker, peer, passed, gone))
         for worker, peer, passed, gone in news:
-            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # retried if it fails
+            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # retried
                 passed.told = gone
 
     # --- inside
 
     def _ends(self, peer: Peer, message: Message) -> bool:
-        """Whether a worker's message is the last of its session."""
         if isinstance(message, Fetched):
             last = message.count == 0 or (message.index + 1, message.part + 1) == (message.count, message.parts)
             return last and self._table.fetches((peer, message.session))
@@ -441,7 +419,7 @@ class Gateway:
             self._send(peer, starting_message("waiting for a worker"))
 
     def _greet_anew(self) -> None:
-        """Introduces devices without an answering worker to one."""
+        """Introduces unanswered devices."""
         with self._lock:
             waiting = [] if self._closing else self._table.ungreeted
             unmet = [peer for peer, hello in waiting if not self._introduce(peer, hello)]
@@ -449,9 +427,9 @@ class Gateway:
             self._send(peer, starting_message("waiting for a worker"))
 
     def _introduce(self, peer: Peer, hello: bytes, repeated: bool = False) -> bool:
-        """Introduces a device to a worker. Returns False if there is none.
+        """Introduces a device to a worker. Returns False without one.
 
-        The caller holds the lock, so that a device's end follows this.
+        The caller holds the lock, so that a device's end follows.
         """
         worker = self._table.greeted(peer, hello)
         if worker is not None and not (repeated and self._workers.full(worker, peer)):
@@ -467,13 +445,13 @@ class Gateway:
         if not known:
             self._send(peer, no_handshake(message))
         elif worker is not None:
-            self._forward(peer, message, worker)  # the worker has it already
+            self._forward(peer, message, worker)  # it has the session
         elif opening is None or not self._begin(peer, message, opening):
             self.busy += 1
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
 
     def _begin(self, peer: Peer, message: Open | Fetch, opening: Opening) -> bool:
-        """Starts a session on a worker. Returns False if the worker's queue is full."""
+        """Returns False for a full queue."""
         if opening.hello is not None:
             self._workers.send(Note(Kind.MESSAGE, peer, opening.number, opening.hello), opening.worker)
         begun = self._forward(peer, message, opening.worker, opening.number)
@@ -497,18 +475,18 @@ class Gateway:
             self._forward(peer, message, worker)
 
     def _forward(self, peer: Peer, message: Message, worker: int, opening: int = 0) -> bool:
-        """Queues a device's message for a worker. Returns False if the queue is full."""
+        """Returns False for a full queue."""
         note = Note(Kind.MESSAGE, peer, opening, encode(message))
         return not self._workers.full(worker, peer) and self._workers.send(note, worker)
 
     def _free(self, key: Key, worker: int) -> None:
         """The caller holds the lock."""
         self._table.free(key)
-        self._left.pop((worker, key[0]), None)  # re-inserted as the last
+        self._left.pop((worker, key[0]), None)  # moves it to the end
         self._left[worker, key[0]] = time.monotonic()
 
     def _forget_those_that_left(self) -> None:
-        """Makes workers forget devices with other homes, to stop their probes. The caller holds the lock."""
+        """Stops workers' probes of devices with other homes. The caller holds the lock."""
         until = time.monotonic() - KNOWN
         while self._left and next(iter(self._left.values())) <= until:
             worker, peer = next(iter(self._left))
@@ -527,15 +505,12 @@ class Gateway:
 
 
 def session_of(message: Message) -> int:
-    """Returns the session of a message, 0 if none."""
     return int(getattr(message, "session", 0))
 
 
 class _Passed:
-    """Bytes that a worker had for a device."""
-
     __slots__ = ("bytes", "told")
 
     def __init__(self) -> None:
         self.bytes = 0  # in total
-        self.told = 0  # bytes reported as gone
+        self.told = 0  # reported as gone

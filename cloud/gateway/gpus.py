@@ -7,15 +7,14 @@ from typing import Final
 
 import torch
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # lists the GPUs that a process may use; CUDA reads it once
-_SLICE: Final = "MIG-"  # name prefix of a part of a GPU; CUDA shows a process only the first listed part
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # read once by CUDA
+_SLICE: Final = "MIG-"  # part of a GPU; CUDA uses only the first one listed
 
 
 def take_gpu(place: int, workers: int) -> float:
-    """Chooses the GPU of the worker at `place`. Returns its share of that GPU's memory.
+    """Chooses a worker's GPU. Returns its share of that GPU's memory.
 
-    Call before CUDA is used in this process. `workers` on this machine take the GPUs in turn. Slices of a GPU count
-    as GPUs.
+    Call before using CUDA. The machine's `workers` take GPUs, or slices, in turn.
     """
     visible = os.environ.get(VISIBLE)
     gpus = 0 if torch.version.hip else torch.cuda.device_count()
@@ -32,11 +31,11 @@ def gpu_at(index: int, visible: str | None) -> str:
 
 
 def workers_on(place: int, workers: int, gpus: int) -> int:
-    """Returns the number of workers on the GPU of the worker at `place`."""
+    """Returns the number of workers on a worker's GPU."""
     return workers if gpus == 0 else len(range(place % gpus, workers, gpus))
 
 
 def keep_to(share: float) -> None:
-    """Limits this process to its share of the GPU's total memory."""
+    """Limits this process's GPU memory."""
     if share < 1.0 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)

@@ -1,7 +1,7 @@
 """`python -m cloud.gateway.ray_driver`: talks to Ray for the gateway.
 
-It gets lines of JSON on stdin, first the data shared by all workers, and reports about workers on stdout. Failures
-of the cluster or of Ray's threads stay in this process: the gateway with the keys survives.
+It gets JSON lines on stdin, first with data for all workers, and reports on stdout. Failures of the cluster or of
+Ray's threads do not reach the gateway with the keys.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from common.process.version import VERSION
 
 log = logging.getLogger(__name__)
 
-_STORE: Final = 80 * 2**20  # bytes of an own cluster's object store, which stays unused
+_STORE: Final = 80 * 2**20  # bytes of an own cluster's unused object store
 _LOOK: Final = 2.0  # seconds between checks for drained machines
 
 
 class WorkerStarter:
-    """Starts and ends workers. Calls to Ray return at once; Ray's threads report results."""
+    """Starts and ends workers. Calls return at once; Ray's threads report results."""
 
     def __init__(self, ray: Any, wanted: dict[str, Any], out: IO[str]) -> None:
         from cloud.gateway.ray_worker import CONCURRENCY, WorkerActor
 
         self._ray = ray
         self._given = wanted["given"].encode()
-        # No restarts by Ray: the gateway restarts workers of every kind, under new numbers.
+        # No restarts: the gateway does them, with new numbers.
         needs = {"num_cpus": wanted["cpus"], "num_gpus": wanted["gpus"], "max_restarts": 0, "max_task_retries": 0}
         self._actor = ray.remote(WorkerActor).options(**needs, max_concurrency=CONCURRENCY)
         self._seats: dict[int, Any] = {}
@@ -41,7 +41,7 @@ class WorkerStarter:
         self._lock = threading.Lock()  # of the stream and the tables
 
     def start(self, number: int, place: int, address: str) -> None:
-        """Has Ray find a machine for a worker, and wait for one if needed."""
+        """Has Ray find a machine, or wait for one."""
         seat = self._actor.remote()
         with self._lock:
             self._seats[number] = seat
@@ -64,18 +64,16 @@ class WorkerStarter:
         seat.serve.remote(VERSION, number, place, address, self._given).future().add_done_callback(ended)
 
     def terminate(self, number: int) -> None:
-        """Ends a worker in order."""
-        if (seat := self._seats.get(number)) is not None:  # another thread removes it
+        if (seat := self._seats.get(number)) is not None:  # other threads remove it
             seat.terminate.remote()
 
     def kill(self, number: int) -> None:
-        """Ends a worker at once."""
         if (seat := self._seats.get(number)) is not None:
             self._ray.kill(seat)
 
     def watch(self) -> None:
-        """Reports workers on drained machines, repeatedly."""
-        from ray._private.state import state  # as Ray Serve does: there is no public interface
+        """Reports drained machines."""
+        from ray._private.state import state  # as Ray Serve does; not public
 
         while True:
             time.sleep(_LOOK)
@@ -90,15 +88,13 @@ class WorkerStarter:
                 self.tell(leaving=leaving)
 
     def tell(self, **value: Any) -> None:
-        """Writes a line for the gateway."""
         with self._lock:
             self._out.write(json.dumps(value) + "\n")
             self._out.flush()
 
 
 def main() -> None:
-    """Starts and ends workers as told, until stdin ends."""
-    # Keeps the prints of Ray and its libraries out of the gateway's stream.
+    # Ray and its libraries print.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     wanted = json.loads(sys.stdin.readline())
@@ -125,7 +121,6 @@ def main() -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the first line of an error's text, else its type."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
 

@@ -1,4 +1,4 @@
-"""Starts workers on a Ray cluster. Ray chooses machines, but passes no answers' messages."""
+"""Starts workers on a Ray cluster. Ray chooses machines, but passes no messages."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from common.process.machine import child_command, python_environment
 
 log = logging.getLogger(__name__)
 
-# Seconds for the Ray process to end. The workers have ended before, and all must fit `common.process.lifetime.LONGEST`.
-# Ray's orderly end takes longer; its processes end with this one.
+# Seconds for the Ray process, whose workers have ended, within `common.process.lifetime.LONGEST`. Ray's orderly end is
+# slower; its processes end with this one.
 _ENDING: Final = 0.2
-_REMOVAL: Final = 0.2  # seconds in which killed processes may still write to Ray's folder
-_LONGEST_TEMPORARY: Final = 18  # characters of a parent folder that keeps Ray's socket paths short enough
+_REMOVAL: Final = 0.2  # seconds in which killed processes may still write
+_LONGEST_TEMPORARY: Final = 18  # characters of a parent folder for Ray's sockets
 
 
 class RayLauncher:
-    """Starts workers through a process that talks to Ray, restarted when it has ended.
+    """Starts workers through a process that talks to Ray, restarted when needed.
 
     Workers connect over encrypted TCP, with new keys each time.
     """
 
     def __init__(self, cluster: str, settings: Mapping[str, object], count: int, cpus: int, gpus: float) -> None:
-        """`cluster` is HOST:PORT of its head, or `LOCAL`. Each worker reserves `cpus` and `gpus`.
+        """`cluster`: its head's HOST:PORT, or `LOCAL`. Each worker reserves `cpus` and `gpus`.
 
         Raises `ConfigurationError`.
         """
@@ -66,7 +66,7 @@ class RayLauncher:
         return self._driver.start(number, place, address)
 
     def close(self) -> None:
-        """Ends the process, and deletes the files of a cluster started here."""
+        """Ends the process, and deletes the files of an own cluster."""
         if self._driver is not None:
             self._driver.close()
         until = time.monotonic() + _REMOVAL
@@ -75,7 +75,7 @@ class RayLauncher:
 
 
 class _Driver:
-    """The process that talks to Ray, and its reports."""
+    """The process that talks to Ray."""
 
     def __init__(self, wanted: Mapping[str, Any]) -> None:
         self.ended = False
@@ -100,14 +100,14 @@ class _Driver:
         return worker
 
     def tell(self, value: Mapping[str, Any]) -> None:
-        """Sends a line, which an ended process ignores."""
+        """Sends a line, unless the process has ended."""
         assert self._process.stdin is not None
-        with suppress(OSError, ValueError):  # the reading thread sees the end
+        with suppress(OSError, ValueError):  # noticed by the reader
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ends the process and its children, briefly in order."""
+        """Ends the process and its children, in order for a moment."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.close()
@@ -149,7 +149,7 @@ class _Driver:
 class _RayProcess:
     def __init__(self, driver: _Driver, number: int) -> None:
         self.how: str | None = None
-        self.code: int | None = None  # exit code, if it exited
+        self.code: int | None = None  # if it exited
         self.leaves = False
         self.placed = False
         self._driver = driver
@@ -175,21 +175,20 @@ class _RayProcess:
 
 
 def own_folder() -> Path:
-    """Makes a folder for a cluster started here."""
     temporary = tempfile.gettempdir()
     above = temporary if len(temporary) <= _LONGEST_TEMPORARY else "/tmp"
     return Path(tempfile.mkdtemp(prefix="dragon-ray-", dir=above))
 
 
 def own_address(cluster: str) -> str:
-    """Returns this machine's address for the cluster's machines. Raises `ConfigurationError`."""
+    """Returns this machine's address for the cluster. Raises `ConfigurationError`."""
     if cluster == LOCAL:
         return "127.0.0.1"
     host, _, port = cluster.rpartition(":")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)  # sends nothing; the system chooses the route
+            probe.connect(place)  # sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
         raise ConfigurationError(f"ray = {cluster!r}: {host} can't be found ({error.strerror})") from None

@@ -46,7 +46,7 @@ class FinishedAnswer:
 
     @property
     def held_back(self) -> str:
-        """The end of the text that no token carried."""
+        """The end of the text without a token."""
         shown = "".join(self.pieces)
         return self.finished.text[len(shown) :] if self.finished.text.startswith(shown) else ""
 
@@ -54,29 +54,27 @@ class FinishedAnswer:
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
     place: float  # seconds until a request without a slot is refused
-    unread: int | None  # events that the reader may lag behind; None: no limit
+    unread: int | None  # unread events allowed; None: no limit
 
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """State of one answer on the event loop."""
-
     request: Request
     place: AnswerSlot
     silent: bool  # only space was read so far
     starting: bool = False
     generation: Generation | None = None
     over: bool = False  # the engine reported its end
-    closed: bool = False  # further events are ignored
+    closed: bool = False  # ignore further events
     unread: int = 0  # events
     last: AnswerEvent | ApiError | None = None  # event
 
 
 class Answers:
-    """Events of all answers with their index. All methods belong to the event loop; one task reads.
+    """Events of all answers with their index. For the event loop; one task reads.
 
-    The engine hands events over without waiting. An answer with too many unread events is cancelled. A `continued`
-    answer keeps its leading space; any other begins with a word.
+    The engine never waits: an answer with too many unread events is cancelled. A `continued` answer keeps its
+    leading space; others begin with a word.
     """
 
     def __init__(
@@ -91,9 +89,9 @@ class Answers:
         continued: bool,
         closed: Callable[[Answers], None],
     ) -> None:
-        """`starting` provides the threads on which the engine starts answers, as this takes time.
+        """The engine starts answers on the threads of `starting`, as this takes time.
 
-        `number` is that of the request and of its first answer. `closed` is called when nobody reads any more.
+        `number` is the request's and its first answer's. `closed` is called when reading ends.
         """
         self._engine = engine
         self._closed = closed
@@ -113,7 +111,7 @@ class Answers:
         return len(self._answers)
 
     async def begun(self) -> None:
-        """Waits until the engine accepts the first request. Raises `ApiError` on refusal."""
+        """Waits until the engine accepts the first request. Raises `ApiError`."""
         await asyncio.shield(self._begun)
 
     async def next(self, patience: float | None = None) -> tuple[int, AnswerEvent] | None:
@@ -130,7 +128,7 @@ class Answers:
             return None
 
     async def whole(self) -> list[FinishedAnswer]:
-        """Returns all finished answers. Raises `ApiError` if one fails."""
+        """Returns all finished answers. Raises `ApiError`."""
         tokens: list[list[TokenEvent]] = [[] for _ in self._answers]
         told: dict[int, FinishedAnswer] = {}
         while len(told) < self.count:
@@ -144,7 +142,7 @@ class Answers:
         return [told[index] for index in range(self.count)]
 
     def cancel(self, reason: ApiError) -> None:
-        """Ends all answers at once. The reader gets `reason` in place of unread events."""
+        """Ends all answers. The reader gets `reason` in place of unread events."""
         for index, answer in enumerate(self._answers):
             if answer.starting:
                 self._cancel(index, reason)
@@ -152,7 +150,7 @@ class Answers:
                 answer.place.refuse(reason)
 
     def close(self) -> None:
-        """Ends all answers and their reading at once."""
+        """Ends all answers and their reading."""
         self.cancel(stopping())
         for task in self._tasks:
             task.cancel()
@@ -175,7 +173,7 @@ class Answers:
         future.add_done_callback(partial(self._on_started, index))
 
     async def _in_turn(self, place: AnswerSlot) -> None:
-        """The patience applies to the first slot only; the other turns are then certain."""
+        """The patience is for the first slot; other turns are then certain."""
         try:
             async with asyncio.timeout(self._patience.place if place is self._answers[0].place else None):
                 await place.reached()
@@ -203,7 +201,7 @@ class Answers:
     # --- events
 
     def _hand_over(self, index: int, event: AnswerEvent | Exception) -> None:
-        """Takes an event from any engine thread. After the loop's end nobody reads it."""
+        """From any thread. Ignores events after the loop's end."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_event, index, event)
 
@@ -223,7 +221,7 @@ class Answers:
 
     def _keep(self, index: int, event: AnswerEvent) -> None:
         answer = self._answers[index]
-        self._on_begun()  # events may arrive before the start returns
+        self._on_begun()  # may precede the start's return
         if answer.unread and isinstance(answer.last, Provisional):
             self._events.remove((index, answer.last))  # superseded by this event
             answer.unread -= 1
@@ -269,7 +267,7 @@ class Answers:
         answer.closed = True
         if not self._begun.done():
             self._begun.set_exception(failure)
-            self._begun.exception()  # mark as retrieved: the request may never ask
+            self._begun.exception()  # retrieved: the request may never ask
         self._put(index, failure)
 
     def _refusal(self, error: BaseException) -> ApiError:
@@ -279,14 +277,14 @@ class Answers:
             return ApiError(400, str(error), param=error.field, code="invalid_value")
         if isinstance(error, AnswerFailed):
             return answer_failed(str(error))
-        # The place, never the text: it can quote a prompt or a document.
+        # Never the text, which can quote a prompt or document.
         name, where = AnswerName.of(self._number), CodePlace.of(error)
         logger.error("request %s: the engine raised %s%s", name, type(error).__name__, where)
         return engine_failed()
 
 
 # --- rendering
-# Renders answers as JSON, with one implementation per OpenAI format.
+# Answers as JSON, with one implementation per OpenAI format.
 
 DONE = b"data: [DONE]\n\n"
 _LINE_ENDINGS = "\x85\u2028\u2029"  # JSON leaves these unescaped
@@ -296,39 +294,39 @@ Aside = Provisional | Waiting | Unmatched
 
 
 class Rendering(Protocol):
-    """Renders one request's answers as JSON, whole or as server-sent events."""
+    """One request's answers as JSON, whole or as server-sent events."""
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
-        """Returns the response without `stream`."""
+        """The response without `stream`."""
         ...
 
     def opening(self) -> Iterable[bytes]:
-        """Yields the events before the first token."""
+        """Events before the first token."""
         ...
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """Yields the events of final text in the answer `index`, and of its tokens."""
+        """Events of final text and its tokens."""
         ...
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """Yields the events of an aside; the next piece or the end of the answer revokes it."""
+        """Events of an aside, revoked by the next piece or the end."""
         ...
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """Yields the events after the last token of the answer `index`."""
+        """Events after an answer's last token."""
         ...
 
     def closing(self) -> Iterable[bytes]:
-        """Yields the events after all answers."""
+        """Events after all answers."""
         ...
 
     def failed(self, failure: ApiError) -> Iterable[bytes]:
-        """Yields the last events of a failed stream."""
+        """Last events of a failed stream."""
         ...
 
 
 def aside_json(told: Aside) -> dict[str, Any]:
-    """Returns the extra field `dragon` of an event without text."""
+    """Returns the field `dragon` of an event without text."""
     match told:
         case Provisional(text):
             return {"provisional": text}
@@ -341,7 +339,7 @@ def aside_json(told: Aside) -> dict[str, Any]:
 def event(value: dict[str, Any], name: str | None = None) -> bytes:
     """Returns a server-sent event on one line.
 
-    Escapes U+0085, U+2028 and U+2029, which end a line for some clients, such as Python's.
+    Escapes U+0085, U+2028 and U+2029, which end lines for some clients, e.g. Python's.
     """
     head = "" if name is None else f"event: {name}\n"
     data = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -352,7 +350,7 @@ def event(value: dict[str, Any], name: str | None = None) -> bytes:
 
 
 def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any]]:
-    """Returns an entry per token with its `count` most probable alternatives."""
+    """Returns an entry per token, with `count` alternatives."""
     return [
         _entry(event.chances[0]) | {"top_logprobs": [_entry(chance) for chance in event.chances[1 : count + 1]]}
         for event in events
@@ -361,7 +359,7 @@ def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any
 
 
 def completion_lists(events: Sequence[TokenEvent], count: int, offset: int) -> dict[str, Any]:
-    """Returns lists with an item per token; `offset` is the first token's character in the answer."""
+    """Returns lists with an item per token; `offset` is the first one's character."""
     told = [event for event in events if event.chances]
     offsets = []
     for event in events:
@@ -387,14 +385,12 @@ def _entry(chance: TokenChance) -> dict[str, Any]:
 
 
 # --- reply
-# The response that carries answers. A client's disconnect cancels them.
+# Responses that carry answers. A client's disconnect cancels them.
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class WholeReply(Response):
-    """Waits for the answers and sends one JSON object."""
-
     def __init__(self, answers: Answers, rendering: Rendering, headers: dict[str, str]) -> None:
         self._answers = answers
         self._rendering = rendering
@@ -410,10 +406,10 @@ class WholeReply(Response):
 
 
 class StreamedReply(Response):
-    """Streams text as it becomes final, and asides. A late failure is an error event.
+    """Streams final text and asides. A late failure is an error event.
 
-    `keep_alive`: seconds of silence before a comment. `stall_limit`: seconds that one write may wait for the reader
-    before the answers are cancelled.
+    `keep_alive`: seconds of silence before a comment. `stall_limit`: seconds that a write may wait before the
+    answers are cancelled.
     """
 
     def __init__(
@@ -443,7 +439,7 @@ class StreamedReply(Response):
         except ApiError as failure:
             await self._send(send, self._rendering.failed(failure))
         except TimeoutError:
-            # A client that doesn't read gets no error: the server drops the connection.
+            # The client does not read errors either: the server drops it.
             self._answers.cancel(reader_too_slow())
             return
         await self._send(send, [b""], more=False)
@@ -451,7 +447,7 @@ class StreamedReply(Response):
     async def _events(self, send: Send) -> None:
         count = self._answers.count
         tokens: list[list[TokenEvent]] = [[] for _ in range(count)]
-        sent = [0] * count  # number of sent tokens
+        sent = [0] * count  # tokens
         await self._send(send, self._rendering.opening())
         open_answers = count
         while open_answers:
@@ -484,7 +480,7 @@ class StreamedReply(Response):
 
 
 async def _while_connected(writing: Any, receive: Receive, answers: Answers) -> None:
-    """Runs `writing` until its end or the client's disconnect, then closes the answers."""
+    """Closes the answers at the end or at the client's disconnect."""
     work = asyncio.create_task(writing)
     gone = asyncio.create_task(_disconnected(receive))
     try:

@@ -1,5 +1,3 @@
-"""Reads the bytes of a request's body."""
-
 from __future__ import annotations
 
 import asyncio
@@ -18,9 +16,9 @@ Room = Callable[[], Awaitable[int]]
 
 
 async def json_body(http: HttpRequest, options: HttpOptions, room: Room | None = None) -> bytes:
-    """Returns a body declared as JSON, which browsers never send across sites without asking.
+    """Returns a body declared as JSON, which browsers can't send across sites unasked.
 
-    `room` is awaited for a larger body, and returns the larger limit. Raises `ApiError`.
+    `room` is awaited for a larger body, and returns its limit. Raises `ApiError`.
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
@@ -28,13 +26,13 @@ async def json_body(http: HttpRequest, options: HttpOptions, room: Room | None =
 
 
 def declared(http: HttpRequest) -> int:
-    """Returns the declared bytes of the body, 0 if undeclared."""
+    """Returns the declared bytes, 0 if undeclared."""
     told = http.headers.get("content-length", "0")
     return int(told) if told.isdecimal() else 0
 
 
 async def file_body(http: HttpRequest, options: HttpOptions, limit: int) -> bytes:
-    """Returns a body declared as octet-stream, for the same reason. Raises `ApiError`."""
+    """Returns a body declared as octet-stream, for that reason. Raises `ApiError`."""
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/octet-stream":
         raise ApiError(415, "The Content-Type must be application/octet-stream.", code="unsupported_media_type")
     return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
@@ -45,9 +43,9 @@ def body_too_large(limit: int) -> ApiError:
 
 
 async def body_of(http: HttpRequest, limit: int, patience: float, room: Room | None = None) -> bytes:
-    """Returns the body, of at most `limit` bytes and within `patience` seconds.
+    """Returns a body of at most `limit` bytes, within `patience` seconds.
 
-    For a larger body, `room` returns a new limit, and the time grows with it. Raises `ApiError`.
+    For a larger body, `room` returns a new limit, and the time grows. Raises `ApiError`.
     """
     body = bytearray()
     try:

@@ -1,4 +1,4 @@
-"""Recognises tool calls in the text of an answer as it arrives."""
+"""Recognises tool calls in an arriving text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from common.processors.calls import CallShape
 from device.interface import TokenEvent
 
-_HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # with the spaces of the answer's format
+_HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # with the format's spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    number: int  # index among the answer's calls
+    number: int  # among the answer's calls
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of a call's arguments (JSON text)."""
+    """A piece of a call's arguments (JSON)."""
 
     number: int
     text: str
@@ -46,15 +46,15 @@ class MadeCall:
 
 @dataclass(slots=True)
 class CallReader:
-    """Separates the calls of one answer in the format `shape` from its other text."""
+    """Separates an answer's calls, in the format `shape`, from other text."""
 
     shape: CallShape
-    formed: bool  # the other text has a format: no calls follow it, and it may quote their trigger
+    formed: bool  # other text has a format: it may quote the trigger, and no calls follow it
     calls: list[MadeCall] = field(default_factory=list)
     text: str = ""  # outside calls
     _held: str = ""
-    _calling: bool = False  # the text has ended; calls and their delimiters follow
-    _depth: int = 0  # of brackets in arguments
+    _calling: bool = False  # the text is over: only calls and delimiters follow
+    _depth: int = 0  # of brackets
     _quoted: bool = False
     _escaped: bool = False
 
@@ -70,13 +70,12 @@ class CallReader:
         return [*self._feed(text)]
 
     def finish(self) -> list[CallPiece]:
-        """Returns the held part at the answer's end."""
+        """Returns the held text at the end."""
         held, self._held = self._held, ""
         return [] if self._calling or not held else [self._said(held)]
 
     @property
     def complete(self) -> bool:
-        """Whether there are calls and the last one is complete."""
         return bool(self.calls) and self.calls[-1].whole
 
     def _feed(self, text: str) -> Iterator[CallPiece]:
@@ -95,7 +94,7 @@ class CallReader:
                 yield self._argued()
 
     def _before_calls(self) -> Iterator[CallPiece]:
-        """Yields text before calls. Holds back a possible trigger and the space before it."""
+        """Holds back a possible trigger, and the space before it."""
         trigger = self.shape.trigger
         begun = self._held.find(trigger) if isinstance(trigger, str) and trigger else -1
         if trigger == "" and not self.text and self._held.lstrip()[:1] == "{":
@@ -122,7 +121,6 @@ class CallReader:
         return TextPiece(text)
 
     def _argued(self) -> ArgumentsPiece:
-        """Takes the held arguments, up to their end."""
         call, end = self.calls[-1], len(self._held)
         for at, character in enumerate(self._held):
             if self._in_text(character):
@@ -136,7 +134,7 @@ class CallReader:
         return ArgumentsPiece(len(self.calls) - 1, text)
 
     def _in_text(self, character: str) -> bool:
-        """Whether the next character is part of a JSON string, quotes included."""
+        """Whether the character is part of a JSON string, with its quotes."""
         before = self._quoted
         if self._escaped:
             self._escaped = False
@@ -148,5 +146,5 @@ class CallReader:
 
 
 def _overlap(text: str, trigger: str) -> int:
-    """Length of the longest suffix of `text` that is a proper prefix of `trigger`."""
+    """Longest suffix of `text` that is a proper prefix of `trigger`."""
     return next((n for n in range(min(len(text), len(trigger) - 1), 0, -1) if text.endswith(trigger[:n])), 0)

@@ -18,11 +18,11 @@ from device.http.tokens import LONGEST_TEXT, check_length
 from device.interface import Engine
 
 MOST_TEXTS = 2048
-_AT_ONCE = 8  # texts, `LONGEST_TEXT` together; a new question waits for them, up to a quarter of a second
+_AT_ONCE = 8  # texts, `LONGEST_TEXT` together; a question waits for a quarter of a second
 
 
 def _texts(value: object) -> object:
-    """Refuses token ids: they may be of the client's tokenizer, so their text is unknown."""
+    """Refuses token ids, which may be of another tokenizer."""
     if isinstance(value, list) and value and isinstance(value[0], int | list):
         raise ValueError("token ids can't be embedded, because they may be of another tokenizer; send the text")
     return [value] if isinstance(value, str) else value
@@ -43,9 +43,9 @@ class EmbeddingsBody(Body):
 async def embeddings(
     body: EmbeddingsBody, engine: Engine, notes: tuple[str, ...], wanted: Callable[[], Awaitable[None]]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the response, and `notes` extended by notes about the texts. Raises `ApiError`.
+    """Returns the response, and `notes` with those on the texts. Raises `ApiError`.
 
-    The engine gets a few texts at a time. `wanted` raises once nobody needs the rest.
+    `wanted` raises once nobody needs the rest.
     """
     for index, text in enumerate(body.input):
         check_length(text, f"input[{index}]")

@@ -12,7 +12,7 @@ SERVER_ERROR = "server_error"
 
 
 class ApiError(Exception):
-    """A refusal sent to the client: an HTTP status and OpenAI's four error fields."""
+    """A refusal: an HTTP status and OpenAI's four error fields."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ApiError(Exception):
 
 
 def busy() -> ApiError:
-    """All slots, active and waiting, are taken, or the wait was too long."""
+    """All slots are taken, or the wait was too long."""
     return ApiError(
         429,
         "As many answers are being generated and waiting as there may be; try again when one is finished.",
@@ -60,7 +60,6 @@ def wrong_key() -> ApiError:
 
 
 def keys_unreadable() -> ApiError:
-    """No API key can be checked."""
     said = "The daemon can't read its API keys, and lets nobody in; its log says what to do."
     return _unavailable(said, code="api_keys_unreadable")
 
@@ -70,7 +69,7 @@ def unknown(param: str) -> ApiError:
 
 
 def too_many_answers(wanted: int, most: int) -> ApiError:
-    """The request asks for more answers than there are slots, waiting ones included."""
+    """More answers than slots, waiting ones included."""
     said = f"The request asks for {wanted} answers; this device takes {most} at a time."
     return ApiError(400, said, param="n", code="invalid_value")
 
@@ -81,7 +80,7 @@ def text_too_long(param: str, size: int, most: int) -> ApiError:
 
 
 def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> ApiError:
-    """A prompt too long for every method; `conversation` if the question itself may be short."""
+    """`conversation`: the question itself may be short."""
     said = f"The question is longer than {most} bytes."
     if conversation:
         said = f"The conversation is longer than {most} bytes: begin a new one."
@@ -89,7 +88,7 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
 
 
 def too_long(sentence: str, param: str) -> ApiError:
-    """Refuses a request that does not fit. The code tells clients to shorten it."""
+    """Clients recognise by the code that they must shorten."""
     return ApiError(400, sentence, param=param, code="context_length_exceeded")
 
 
@@ -105,7 +104,6 @@ def unknown_model(name: str) -> ApiError:
 
 
 def too_many_connections(open_now: int) -> ApiError:
-    """All connections are busy with requests."""
     said = f"{open_now} connections are open already; try again when one is closed."
     return _unavailable(said, code="too_many_connections")
 
@@ -115,23 +113,21 @@ def stopping() -> ApiError:
 
 
 def starting(doing: str) -> ApiError:
-    """`doing` describes the current step of the start."""
+    """`doing`: the start's current step."""
     return _unavailable(f"The device daemon is starting: {doing}.", code="starting", headers={"retry-after": "1"})
 
 
 def diagnosis_late(seconds: float) -> ApiError:
-    """The diagnosis waits too long for the network."""
     said = f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again."
     return _unavailable(said, code="diagnosis_late")
 
 
 def answer_failed(sentence: str) -> ApiError:
-    """The engine can't complete the answer; `sentence` says why."""
     return _unavailable(sentence, code="answer_failed")
 
 
 def engine_failed() -> ApiError:
-    """The engine raised an unexpected exception. Its text may be private and is not sent."""
+    """The exception's text may be private."""
     said = "The engine failed while answering; the daemon's log says where."
     return ApiError(500, said, kind=SERVER_ERROR, code="engine")
 

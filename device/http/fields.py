@@ -9,8 +9,7 @@ from typing import Any
 
 from device.http.errors import ApiError, unknown
 
-# Fields that ask for an unsupported answer, with their harmless values (null always is). Bodies that know a field are
-# exempt.
+# Fields that ask for an unsupported answer, with harmless values (null always is), for bodies without use for them.
 REFUSED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -22,13 +21,13 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "audio": (),
     "web_search_options": (),
-    # of /v1/responses only, which stores nothing
+    # of /v1/responses, which stores nothing
     "previous_response_id": (),
     "conversation": (),
     "background": (False,),
 }
 
-# Ignored fields, with a note unless the value is harmless.
+# Ignored, with a note unless harmless.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "top_k": (0, -1),
     "min_p": (0, 0.0),
@@ -46,7 +45,7 @@ MOST_FIELDS = 256  # per body
 # For operators of many users; they change no answer.
 WITHOUT_EFFECT = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "max_tool_calls"})
 
-# A misspelling of one of these would send or use more than was asked for.
+# Misspelt, these would send or use more than wanted.
 _PROTECTED = ("privacy", "sources", "device_documents", "cloud_documents")
 _LIKENESS = 0.8
 
@@ -55,9 +54,9 @@ _MOST_NAMED = 8
 
 
 def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the `known` fields of `body` without nulls, and the ignored names to note.
+    """Returns the `known` fields without nulls, and ignored names to note.
 
-    Raises `ApiError` (400) for an unsupported field, and for a likely misspelling of a privacy limit.
+    Raises `ApiError` (400) for an unsupported field, and for a likely misspelt privacy limit.
     """
     if len(body) > MOST_FIELDS:
         raise ApiError(400, f"The body has more than {MOST_FIELDS} fields.", code="invalid_value")
@@ -81,9 +80,9 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
 
 
 def find_foreign_options(fields: Mapping[str, Any], options: Collection[str], method: str) -> tuple[str, ...]:
-    """Returns the `fields` that are options of other methods, to note as ignored.
+    """Returns other methods' options among the `fields`, to note as ignored.
 
-    Raises `ApiError` (400) for one that clients of other daemons don't send.
+    Raises `ApiError` (400) for one unknown to other daemons' clients.
     """
     others = [name for name in fields if name not in options]
     for name in others:
@@ -95,7 +94,7 @@ def find_foreign_options(fields: Mapping[str, Any], options: Collection[str], me
 
 
 def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
-    """Returns one sentence about the ignored fields, empty if none."""
+    """Returns a sentence on the ignored fields, empty if none."""
     names = list(dict.fromkeys(ignored))
     if not names:
         return ()
@@ -105,5 +104,5 @@ def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_one_of(value: object, values: tuple[object, ...]) -> bool:
-    # By type too: `False == 0` in Python, but `"logprobs": 0` asks for log probabilities.
+    # By type too: `False == 0`, but `"logprobs": 0` asks for log probabilities.
     return any(type(value) is type(other) and value == other for other in values)

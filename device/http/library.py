@@ -58,7 +58,7 @@ def passage_json(chunk: StoredChunk) -> dict[str, Any]:
 
 
 def parse_query(query: QueryParams) -> tuple[str, int]:
-    """Returns a search's text and number of passages. Raises `ApiError`."""
+    """Raises `ApiError`."""
     text = parameter(query, "query")
     check_length(text, "query")
     count = query.get("count", str(USUAL_HITS))
@@ -68,7 +68,7 @@ def parse_query(query: QueryParams) -> tuple[str, int]:
 
 
 def parameter(query: QueryParams, name: str) -> str:
-    """Returns an address parameter that must occur once. Raises `ApiError`."""
+    """Returns a parameter that must occur once. Raises `ApiError`."""
     given = query.getlist(name)
     if len(given) != 1 or not given[0].strip():
         raise _invalid(name, "must be in the address, once")
@@ -76,14 +76,14 @@ def parameter(query: QueryParams, name: str) -> str:
 
 
 def parse_number(text: str, name: str) -> int:
-    """Returns a number in a path. Raises `ApiError`."""
+    """Raises `ApiError`."""
     if not _DECIMAL.fullmatch(text):
         raise _invalid(name, "must be a number")
     return int(text)
 
 
 async def run_in_thread(work: Callable[[], Result]) -> Result:
-    """Returns the result of `work` from a thread. Turns the library's errors into `ApiError`."""
+    """Turns the library's errors into `ApiError`."""
     try:
         return await asyncio.to_thread(work)
     except AnswerFailed as error:

@@ -1,4 +1,4 @@
-"""`GET /openapi.json`, generated from the endpoints and the bodies' validating schemas."""
+"""`GET /openapi.json`, from the endpoints and the bodies' validating schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from device.http.fields import REFUSED
 from device.http.library import MOST_DIGITS, MOST_HITS, USUAL_HITS
 from device.http.schema import OPTIONS, GenerationBody
 
-# Numeric parameters of an address.
+# Numbers in an address.
 _NUMBERS = {
     "chunk": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
     "document": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
@@ -112,10 +112,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Schema that also allows null for an omitted field."""
+    """Null omits a field."""
     return schema if None in schema.get("enum", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 
 def _refused() -> dict[str, Any]:
-    """OpenAI's fields that are accepted with harmless values only."""
     return {name: {"enum": [None, *values]} for name, values in REFUSED.items()}

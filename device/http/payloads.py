@@ -23,21 +23,21 @@ CHAT_CHUNK = "chat.completion.chunk"
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts shared by one request's answers in every format."""
+    """Facts shared by a request's answers."""
 
     identity: str  # without OpenAI's prefix
     created: int  # Unix time, seconds
     model: str
-    fingerprint: str  # equal fingerprints mean equal computation
-    notes: tuple[str, ...] = ()  # sentences about the request
-    per_prompt: int = 1  # consecutive answers per prompt
+    fingerprint: str  # equal ones compute alike
+    notes: tuple[str, ...] = ()  # about the request
+    per_prompt: int = 1  # adjacent answers
 
     def report(self, told: FinishedAnswer) -> dict[str, Any]:
-        """Returns the field `dragon` of one answer."""
+        """The field `dragon`."""
         return report_json(told.finished.report, told.pieces, self.notes)
 
     def usage(self, answers: Sequence[FinishedAnswer]) -> dict[str, int]:
-        """Returns OpenAI's token counts. A prompt with several answers counts once."""
+        """Returns OpenAI's counts. A prompt with several answers counts once."""
         read = sum(told.finished.report.prompt_tokens for told in answers[:: self.per_prompt])
         written = sum(told.finished.report.tokens for told in answers)
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -47,34 +47,33 @@ class RequestFacts:
 class Completions:
     """Implements `Rendering` for both kinds of completions.
 
-    A single answer's report is the response's field `dragon`; of several answers, each choice has its own.
+    A single answer's report is in the response; several choices have their own.
     """
 
     served: RequestFacts
     chat: bool
     count: int = 1
     include_usage: bool = False  # of a stream
-    logprobs: int | None = None  # alternatives per token; None: no log-probabilities
+    logprobs: int | None = None  # alternatives; None: no log-probabilities
     shape: CallShape | None = None  # of a chat's tool calls
-    formed: bool = False  # the text in place of calls has a format
+    formed: bool = False  # other text has a format
     _readers: dict[int, CallReader] = field(default_factory=dict)  # of a stream's calls, by index
     _told: dict[int, FinishedAnswer] = field(default_factory=dict)  # of a stream, by index
     _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
-        """Returns the response without `stream`."""
         choices = [self._choice(index, told) for index, told in enumerate(answers)]
         value = self._object("chat.completion", choices) | {"usage": self.served.usage(answers)}
         return value | {"dragon": self.served.report(answers[0])} if self.count == 1 else value
 
     def opening(self) -> Iterable[bytes]:
-        """Yields a chunk with the role for each answer of a chat."""
+        """A chunk with the role for each answer of a chat."""
         if self.chat:
             for index in range(self.count):
                 yield event(self._chunk(index, {"role": "assistant", "content": ""}))
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """Yields the chunk of final text, or one per part if calls are possible."""
+        """A chunk of text, or one per part if calls are possible."""
         logprobs = self._logprobs(tokens, self._shown.get(index, 0))
         self._shown[index] = self._shown.get(index, 0) + len(text)
         if self.shape is None:
@@ -90,11 +89,11 @@ class Completions:
             yield event(chunk)
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """Yields a chunk without content; the extra field `dragon` carries the aside."""
+        """A chunk without content; `dragon` has the aside."""
         yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": aside_json(told)})
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """Yields the chunk with the reason. It carries the report unless a usage chunk does."""
+        """The chunk with the reason, and the report unless a usage chunk has it."""
         self._told[index] = told
         reader = self._readers.get(index)
         for part in reader.finish() if reader is not None else ():
@@ -107,7 +106,7 @@ class Completions:
         yield event(chunk)
 
     def closing(self) -> Iterable[bytes]:
-        """Yields the chunk with the usage, if requested."""
+        """The chunk with the usage, if requested."""
         if self.include_usage:
             answers = [self._told[index] for index in range(self.count)]
             chunk = self._object(CHAT_CHUNK, []) | {"usage": self.served.usage(answers)}
@@ -115,7 +114,7 @@ class Completions:
         yield DONE
 
     def failed(self, failure: ApiError) -> Iterable[bytes]:
-        """Yields the error in place of a chunk."""
+        """The error in place of a chunk."""
         yield event(failure.body())
 
     def _choice(self, index: int, told: FinishedAnswer) -> dict[str, Any]:
@@ -172,7 +171,7 @@ class Completions:
 
 
 def read_calls(reader: CallReader, told: FinishedAnswer) -> CallReader:
-    """Returns the `reader` after reading a finished answer."""
+    """Reads a finished answer."""
     shown = "".join(told.pieces)
     for token in told.tokens:
         reader.read(token.text, [token])
@@ -184,14 +183,13 @@ def read_calls(reader: CallReader, told: FinishedAnswer) -> CallReader:
 def _reason(told: FinishedAnswer, reader: CallReader | None) -> str:
     if reader is None or not reader.calls or told.finished.reason != "stop":
         return told.finished.reason
-    return "tool_calls" if reader.complete else "length"  # ended early, e.g. for repetition
+    return "tool_calls" if reader.complete else "length"  # ended early, as for repetition
 
 
 def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the report, each side's acceptance, and `pieces` (token texts, parallel to `attribution`).
+    """Returns the report with acceptances and `pieces` (token texts, parallel to `attribution`).
 
-    `notes` about the request precede the report's. A non-finite number (e.g. latency without a second token) becomes
-    null.
+    `notes` precede the report's. Non-finite numbers (latency without a second token) become null.
     """
     value: dict[str, Any] = _finite(asdict(report))
     value |= {"sent_bytes": report.sent_bytes, "sent_in_words": sent_in_words(report.sent)}
@@ -200,8 +198,8 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     found = citations(report.attribution, pieces, report.passages)
-    del value["passages"]  # `citations` quotes them
-    # None if the cloud's are unknown: an empty list means that no document supports the answer.
+    del value["passages"]
+    # None: the cloud's are unknown. Empty: no document supports the answer.
     unknown = report.sources and (found is None or (not found and report.unattributed))
     value["citations"] = None if unknown else [asdict(citation) for citation in found or ()]
     value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
@@ -211,7 +209,7 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
 
 
 def _source(source: Source) -> dict[str, Any]:
-    """Adds the location for a passage of this device's library."""
+    """Locates passages of this device's library."""
     value: dict[str, Any] = {"side": source.side, "title": source.title}
     return value if source.origin is None else value | asdict(source.origin)
 
@@ -222,7 +220,7 @@ def status_json(status: EngineStatus) -> dict[str, Any]:
 
 
 def model_json(model: str, created: int) -> dict[str, Any]:
-    """Returns one entry of `GET /v1/models`; `created` is the daemon's start."""
+    """`created`: the daemon's start."""
     return {"id": model, "object": "model", "created": created, "owned_by": "dragon"}
 
 

@@ -1,4 +1,4 @@
-"""Slots for answers: some run, some wait, and the rest are refused."""
+"""Slots for answers: some run, some wait, the rest are refused."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from device.http.errors import ApiError, busy, too_many_answers
 
 
 class AnswerSlot:
-    """One answer's slot, waiting until `reached`. All methods belong to the event loop."""
+    """One answer's slot. For the event loop."""
 
     def __init__(self, left: Callable[[AnswerSlot], None]) -> None:
         self._left = left
         self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def reached(self) -> None:
-        """Waits for the turn. Raises the reason given to `refuse`."""
+        """Waits for its turn. Raises the reason of `refuse`."""
         await asyncio.shield(self._turn)
 
     def call(self) -> None:
-        """Starts its turn."""
         if not self._turn.done():
             self._turn.set_result(None)
 
     def refuse(self, reason: ApiError) -> None:
-        """Cancels its turn."""
         if not self._turn.done():
             self._turn.set_exception(reason)
-            self._turn.exception()  # mark as retrieved: the request may never ask
+            self._turn.exception()  # retrieved: the request may never ask
         self.leave()
 
     def leave(self) -> None:
-        """Frees the slot; repetition does nothing."""
+        """Frees the slot. Idempotent."""
         self._left(self)
 
 
@@ -43,20 +41,19 @@ class AnswerSlots:
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active
         self._most = most_active + most_waiting
-        self._line: list[AnswerSlot] = []  # in order of arrival; the first ones have their turn
+        self._line: list[AnswerSlot] = []  # in order of arrival; the first have their turn
 
     @property
     def waiting(self) -> int:
-        """Number of slots without their turn."""
         return max(0, len(self._line) - self._most_active)
 
     def check(self, count: int) -> None:
-        """Raises `ApiError` (400) if there are never so many slots."""
+        """Raises `ApiError` (400) if never possible."""
         if count > self._most:
             raise too_many_answers(count, self._most)
 
     def take(self, count: int) -> tuple[AnswerSlot, ...]:
-        """Returns slots for one request's `count` answers. Raises `ApiError`: 429, or 400 if never possible."""
+        """Returns a request's slots. Raises `ApiError`: 429, or 400 if never possible."""
         self.check(count)
         if len(self._line) + count > self._most:
             raise busy()
@@ -67,7 +64,7 @@ class AnswerSlots:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Runs a block in its own slot, after waiting for the turn. Raises `ApiError`."""
+        """Runs a block in a slot of its own. Raises `ApiError`."""
         (place,) = self.take(1)
         try:
             await place.reached()

@@ -20,33 +20,33 @@ from device.http.tools import Toolbox
 from device.interface import Engine
 from proto.messages import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
 
-FOLLOWED = 2  # earlier questions that the last one may follow up on
+FOLLOWED = 2  # earlier questions to follow up on
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBatch:
-    """The requests of one body (a prompt's answers adjacent) and notes for its client."""
+    """The requests of one body, a prompt's answers adjacent, and notes."""
 
     requests: tuple[Request, ...]
     notes: tuple[str, ...]
     per_prompt: int = 1
-    continued: bool = False  # the answer continues a client's text, including the space between them
+    continued: bool = False  # the answer continues a client's text, space included
     shape: CallShape | None = None  # of possible tool calls
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question for the libraries, and the model's query with it."""
+    """A question for libraries, and the query for the model."""
 
     text: str
     query: Query
-    earlier: str = ""  # earlier questions that it may follow up on
-    history: int = 0  # bytes of the query from earlier turns
+    earlier: str = ""  # to follow up on
+    history: int = 0  # bytes from earlier turns
 
 
 def read_completion_request(body: CompletionBody, options: HttpOptions, engine: Engine) -> RequestBatch:
-    """Returns requests whose prompts go unchanged to the model and to the libraries."""
+    """Returns requests whose prompts go unchanged to model and libraries."""
     queries = [_prompt(prompt, engine) for prompt in body.prompt]
     return _asked(queries, body.options, options, body.n, continued=True)
 
@@ -62,7 +62,7 @@ def read_chat_request(
 ) -> RequestBatch:
     """Returns requests whose question is the last user message; the rest is history.
 
-    Their answers may call `tools`. `given` is the messages' field.
+    Answers may call `tools`. `given` is the messages' field.
     """
     conversation = read_conversation(messages, given)
     notes: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def read_chat_request(
         shape, notes = told.shape, () if told.trained else (UNTRAINED,)
         conversation = replace(conversation, tools=tools.told)
         fields = fields | {"calls": tools.calls(shape)}
-    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # a character is at least a byte
+    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # a byte each, at least
         raise prompt_too_long(given, LONGEST_QUESTION, conversation=len(conversation.turns) > 1)
     last = max(place for place, turn in enumerate(conversation.turns) if turn.role == "user")
     try:
@@ -104,8 +104,8 @@ def _texts(conversation: Conversation) -> Iterator[str]:
 def read_conversation(messages: Sequence[ChatMessage], given: str = "messages") -> Conversation:
     """Returns system and developer messages as instructions, and the turns.
 
-    Consecutive messages of one role are one turn, except tool calls and their results. A last assistant turn begins
-    the answer. Raises `ApiError` (400) without a question.
+    Consecutive messages of a role are one turn, except tool calls and results. A last assistant turn begins the
+    answer. Raises `ApiError` (400) without a question.
     """
     turns = _turns(messages)
     if turns and turns[-1].calls and turns[-1].role == "assistant":
@@ -155,18 +155,18 @@ def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
 def make_request(
     fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "", history: int = 0
 ) -> Request:
-    """Returns a request of the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
+    """Uses the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
     texts |= {"prompt": query.text, "controls": query.controls}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     if fields.get("privacy") == "strict":
-        shared["placement"] = "device"  # the only one that strict privacy allows
+        shared["placement"] = "device"  # strict privacy allows no other
     return validated(method.request, shared | fields | texts)
 
 
 def named_method(fields: dict[str, Any], defaults: Request) -> Method:
-    """Returns the method in `fields` or `defaults`. Raises `ApiError` (400)."""
+    """Raises `ApiError` (400)."""
     name = fields.get("method", defaults.method)
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
@@ -176,12 +176,11 @@ def named_method(fields: dict[str, Any], defaults: Request) -> Method:
 
 
 def _shared(name: str, kind: type[Request]) -> bool:
-    """Whether all methods share the option's default."""
     return bool(kind.model_fields[name].default == Request.model_fields[name].default)
 
 
 def derived_seed(seed: int, index: int) -> int:
-    """Returns the seed of a prompt's answer `index`; index 0 has the seed itself."""
+    """Index 0 has the seed itself."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % DRAWN_SEEDS
@@ -216,7 +215,7 @@ def _numbered(request: Request, index: int) -> Request:
 
 
 def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Makes the seed non-negative and limits the tokens, with a note about the latter."""
+    """Makes the seed non-negative and limits the tokens, with a note on these."""
     changed: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     seed, limit = fields.get("seed"), fields.get("max_tokens")
@@ -229,7 +228,7 @@ def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[s
 
 
 def _prompt(prompt: str | list[int], engine: Engine) -> _Question:
-    """Keeps token ids if their text encodes to other ids."""
+    """Keeps token ids that their text would not encode to."""
     if isinstance(prompt, str):
         text, query = prompt, Query(prompt)
     else:

@@ -1,4 +1,4 @@
-"""Middleware around every HTTP request: id, checks of Host, Origin and key, log line, last catch."""
+"""Middleware of every request: id, Host, Origin and key checks, log line, last catch."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from device.settings import DEFAULT_PORTS
 logger = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths) | PAGE.keys()
-OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own action
-# Other paths are the client's text, and not logged.
+OWN_FETCHES = frozenset({"same-origin", "none"})  # "none": the user's own action
+# Other paths are the client's text.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
-# The page, `dragon up`, Prometheus and health checks request these every few seconds.
+# Requested every few seconds by the page, `dragon up`, Prometheus and health checks.
 _POLLED: Final = frozenset({"/health", "/v1/health", "/status", "/library", "/metrics"}) | PAGE.keys()
-_USUAL: Final = frozenset({200, 304, 503})  # answers to a poll; 503 while starting or stopping
-_LONGEST_METHOD: Final = 8  # characters of a client's method name
-NUMBER: Final = "dragon.number"  # the request's number in its scope, shared by its first answer
-OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, if the client's is echoed
-# A client's id is echoed but not logged, as it is the client's text.
+_USUAL: Final = frozenset({200, 304, 503})  # 503 while starting or stopping
+_LONGEST_METHOD: Final = 8  # characters
+NUMBER: Final = "dragon.number"  # in the scope; also the first answer's
+OWN_ID: Final = "x-dragon-request"  # header with this daemon's id, next to a client's
+# Echoed, but not logged, as it is the client's text.
 _GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ABSOLUTE: Final = re.compile(r"https?://([^/?#]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 _SLASHES: Final = re.compile("/{2,}")
 _REPEATED: Final = re.compile(r"^(?:/v1)+(?=/)")
-EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # headers readable for a page of an allowed origin
+EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # readable for allowed origins' pages
 
 
 class RequestGuard:
-    """ASGI middleware around the application that catches every exception.
+    """ASGI middleware that catches every exception.
 
-    The server's own handler would log an exception's text, which can quote a prompt.
+    The server's handler would log an exception's text, which can quote a prompt.
     """
 
     def __init__(self, app: ASGIApp, options: HttpOptions, answered: Callable[[int | None], object]) -> None:
-        """`answered` is called with every response's status, None if there was none."""
+        """`answered` gets every status, None without a response."""
         self._app = app
         self._answered = answered
         self._admission = options.admission
@@ -96,11 +96,10 @@ class RequestGuard:
             self._tell(scope, exchange, time.monotonic() - started)
 
     def close(self) -> None:
-        """Logs the remaining counts."""
         self._tally.tell()
 
     def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
-        """Logs a request. Only an admitted user can add unlimited lines."""
+        """Only admitted users can add unlimited lines."""
         self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
         polled = path in _POLLED and exchange.status in _USUAL
@@ -114,13 +113,11 @@ class RequestGuard:
         tell(level, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
-        """The page's origin if the settings allow it, else None."""
         origins = headers.getlist("origin")
         return origins[0] if len(origins) == 1 and origins[0] in self._allowed else None
 
     def _check_host(self, headers: Headers) -> None:
-        # A page whose site was rebound to 127.0.0.1 still sends its own name. A local proxy may pass on its name, if
-        # `allow_origins` has it.
+        # A site rebound to 127.0.0.1 sends its own name. So may a local proxy, if `allow_origins` has it.
         host = headers.get("host", "")
         if self._local and not (_names_this_machine(host) or any(_serves(host, each) for each in self._allowed)):
             raise ApiError(
@@ -130,7 +127,7 @@ class RequestGuard:
             )
 
     def _check_page(self, headers: Headers, allowed: str | None) -> None:
-        # Browsers name the page. Other clients don't, and one that can lie needs no browser.
+        # Browsers name the page; a client that can lie needs no browser.
         if allowed is None and not _asked_by_itself(headers):
             raise ApiError(
                 403,
@@ -148,18 +145,18 @@ class RequestGuard:
 
 
 class _Exchange:
-    """Adds id and server header to one response, and remembers its status.
+    """Adds id and server header to a response, and remembers its status.
 
-    A page of the origin `allowed` may read it.
+    Pages of the origin `allowed` may read it.
     """
 
     def __init__(self, send: Send, allowed: str | None, number: int, given: str | None) -> None:
-        """`given` is the client's own id, if it may be echoed."""
+        """`given` is the client's id, if it may be echoed."""
         self._allowed = allowed
         self.identity = AnswerName.of(number)
         self._given = given
         self.status: int | None = None
-        self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # the checks passed so far
+        self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # checks passed so far
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -179,12 +176,12 @@ class _Exchange:
 
 
 def _aim(scope: Scope, headers: Headers) -> None:
-    """Normalises the path. Raises `ApiError` if the target names another host."""
+    """Normalises the path. Raises `ApiError` for another host."""
     if (whole := _ABSOLUTE.fullmatch(scope["path"])) is not None:  # as sent to a proxy
         if whole[1].lower() != headers.get("host", "").lower():
             raise ApiError(400, "The target and the Host header name different hosts.", code="host_mismatch")
         scope["path"] = whole[2] or "/"
-    # For base URLs with a final slash, or with `/v1` in a client that adds it.
+    # Base URLs may end with a slash, or repeat `/v1`.
     plain = _REPEATED.sub("/v1", _SLASHES.sub("/", scope["path"])).removesuffix("/") or "/"
     if plain in LOGGED_PATHS:
         scope["path"] = plain
@@ -202,20 +199,20 @@ def _preflight(headers: Headers) -> Response:
 
 
 def _asked_by_itself(headers: Headers) -> bool:
-    """Whether no page, or this server's own, sent the request. Another port is another origin."""
+    """Whether no page, or this server's own, asks. Other ports are other origins."""
     if not OWN_FETCHES.issuperset(headers.getlist("sec-fetch-site")):
         return False
     return all(_serves(headers.get("host", ""), origin) for origin in headers.getlist("origin"))
 
 
 def _serves(host: str, origin: str) -> bool:
-    """Whether the origin's pages come from this host, by the Host header."""
+    """By the Host header."""
     place = _place(origin)
     return place is not None and place == _place(f"{origin.partition('://')[0]}://{host}")
 
 
 def _place(origin: str) -> tuple[str, int] | None:
-    """Host and port of an origin, None if it has none, like `null`."""
+    """None without host, as for `null`."""
     try:
         parts = urlsplit(origin)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -16,12 +16,12 @@ from device.http.errors import ApiError, unknown
 from device.http.fields import notes_of, sift
 from device.http.tools import CallBody, Choice, GivenChoice, ToolBody, Toolbox, toolbox
 
-MOST_CHOICES = 128  # answers per prompt, and prompts per request
+MOST_CHOICES = 128  # answers per prompt, and prompts
 MOST_MESSAGES = 1024
 MOST_IDS = 2**17  # token ids per prompt
-TAG = "<"  # prefix of the tags of alternatives
+TAG = "<"  # begins the tags of alternatives
 
-# A client's options of all methods; the texts come from its prompt or messages.
+# Options that clients may give; the texts come from prompt or messages.
 OPTIONS = frozenset(name for method in METHODS.values() for name in method.request.model_fields) - {
     "question",
     "prompt",
@@ -48,7 +48,7 @@ class StreamOptions(Lenient):
     """`stream_options`. What they ask for, a whole answer has in any case."""
 
     include_usage: bool = False
-    include_obfuscation: bool = False  # accepted but not done, as the daemon is local
+    include_obfuscation: bool = False  # never done, as the daemon is local
 
 
 class Body(Lenient):
@@ -62,7 +62,7 @@ class Body(Lenient):
         return dict(self.model_extra or {})
 
     def ignored(self) -> Iterator[str]:
-        """Yields the paths of ignored fields below the body's own."""
+        """Paths of ignored fields below the body's own."""
         return iter(())
 
 
@@ -72,9 +72,9 @@ class GenerationBody(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     metadata: dict[str, Any] | None = None
-    store: bool | None = None  # nothing is stored
+    store: bool | None = None  # always ignored
     service_tier: str | None = None
-    parallel_tool_calls: bool | None = None  # for chats and responses only
+    parallel_tool_calls: bool | None = None  # for chats and responses
 
     @property
     def include_usage(self) -> bool:
@@ -86,7 +86,6 @@ class GenerationBody(Body):
 
 
 def _prompts(value: Any) -> Any:
-    """Returns one or several prompts, text or token ids, as a list."""
     listed = [value] if isinstance(value, str) or _are_ids(value) else value
     few = isinstance(listed, list) and 0 < len(listed) <= MOST_CHOICES
     if not few or not (all(isinstance(each, str) for each in listed) or all(map(_are_ids, listed))):
@@ -122,7 +121,7 @@ class ChatMessage(Lenient):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str = ""
-    name: str | None = None  # for several speakers; ignored
+    name: str | None = None  # ignored
     tool_calls: list[CallBody] = Field(default_factory=list, max_length=MOST_TOOLS)
     tool_call_id: Annotated[str, Field(max_length=256)] | None = None
 
@@ -163,7 +162,7 @@ class ChatBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """The functions that the answer may call, None if none."""
+        """None: no functions."""
         return toolbox([tool.function for tool in self.tools], self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
@@ -191,7 +190,7 @@ class ChatBody(GenerationBody):
 
 
 def joined_text(content: object, kinds: tuple[str, ...]) -> object:
-    """Joins the texts of content parts; returns other `content` unchanged.
+    """Joins texts of content parts; returns other `content` unchanged.
 
     Raises `ValueError` for other parts.
     """
@@ -208,16 +207,16 @@ def joined_text(content: object, kinds: tuple[str, ...]) -> object:
 
 
 def parse(kind: type[Model], body: bytes) -> tuple[Model, tuple[str, ...]]:
-    """Returns the body and notes about ignored fields. Raises `ApiError` (400) naming the field."""
+    """Returns the body and notes on ignored fields. Raises `ApiError` (400) naming the field."""
     options = OPTIONS if issubclass(kind, GenerationBody) else frozenset[str]()
     kept, ignored = sift(json_object(body), options | kind.model_fields.keys())
     parsed = validated(kind, kept)
-    # The method decides about the ignored options.
+    # The method decides about options.
     return parsed, notes_of([*(name for name in ignored if name not in options), *parsed.ignored()])
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Returns the JSON object in `body`. Raises `ApiError` (400)."""
+    """Raises `ApiError` (400)."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -230,7 +229,6 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: object) -> bool:
-    """Whether all numbers fit a float."""
     values = [value]
     for each in values:
         if isinstance(each, dict):
@@ -246,7 +244,7 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def validated(kind: type[AnyModel], fields: dict[str, Any]) -> AnyModel:
-    """Validates `fields`. Raises `ApiError` (400) with the first violation, without its value."""
+    """Raises `ApiError` (400) with the first violation, without its value."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -267,7 +265,7 @@ def _refusal(error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """The field at a location, without the tags of alternatives."""
+    """Without the tags of alternatives."""
     path = ""
     for part in location:
         if isinstance(part, str) and part.startswith(TAG):

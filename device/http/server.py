@@ -1,4 +1,4 @@
-"""The HTTP interface's thread, its listening socket, and limits on connections."""
+"""The HTTP interface's thread, its socket, and limits on connections."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from device.http.errors import ApiError, too_many_connections
 from device.http.options import HttpOptions
 from device.interface import Engine
 
-# An active client has begun its request by then, and keeps its connection.
+# Active clients have asked by then, and keep their connection.
 _SETTLING = 0.25  # seconds
 
 
 class ConnectionLog(logging.LoggerAdapter[logging.Logger]):
-    """The server's log about connections, limited because every client can cause lines.
+    """The server's log on connections, limited because every client can cause lines.
 
-    Without tracebacks: an exception's text can quote a request.
+    Without tracebacks, which can quote a request.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.getLogger("uvicorn.error"))
-        self.level = self.logger.level  # the server reads it
+        self.level = self.logger.level  # for the server
         self._quiet = QuietLog(self.logger)
 
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
-        """Logs a line, within the limit."""
         self._quiet.tell(level, str(msg).rstrip("\n."), *args)
 
 
 class Connection(H11Protocol):
     """A client's connection. Ends when the client neither asks nor reads; see `check`.
 
-    At the limit, a new connection replaces the one that has waited longest for a request, so silent clients block
-    nobody. If all are busy, the new one gets 503.
+    At the limit, a new connection replaces the longest idle one, so silent clients block nobody. If all are busy, it
+    gets 503.
     """
 
     def __init__(
@@ -57,14 +56,14 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(*arguments, **more)
         self.logger = log  # type: ignore[assignment]  # the methods of a logger that are used
-        self._settled = settled  # called with a new connection's descriptor, after its handshake
+        self._settled = settled  # gets a connection's descriptor after its handshake
         self._options = options
         self._refused = False
         self._waiting_since = self._moved = self.loop.time()
-        self._unsent = 0  # bytes at the last check
+        self._unsent = 0  # at the last check
 
     def check(self, now: float) -> None:
-        """Ends a too slow client's connection. Called a few times per second with the loop's time."""
+        """Ends a slow client's connection. Called a few times per second with the loop's time."""
         if not self._busy and now - self._waiting_since > self._options.head_patience:
             self.transport.close()
         unsent = self.transport.get_write_buffer_size()
@@ -72,7 +71,7 @@ class Connection(H11Protocol):
             self._moved = now
         self._unsent = unsent
         if now - self._moved > self._options.stall_limit:
-            self.transport.abort()  # closing would wait for the client to read the rest
+            self.transport.abort()  # closing would wait for the client
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._settled(transport.get_extra_info("socket").fileno())
@@ -88,7 +87,7 @@ class Connection(H11Protocol):
             super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Restarts the wait for a request, as a quick answer fits between two checks."""
+        """Quick answers fit between two checks."""
         self._waiting_since = self.loop.time()
         super().on_response_complete()
 
@@ -98,7 +97,7 @@ class Connection(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is unanswered. Its body and answer have their own limits."""
+        """Body and answer have their own limits."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> bool:
@@ -106,7 +105,7 @@ class Connection(H11Protocol):
         longest = min(idle, key=lambda other: other._waiting_since, default=None)
         if longest is None or self.loop.time() - longest._waiting_since < _SETTLING:
             return False
-        self.connections.discard(longest)  # now, as the loop reports the loss later
+        self.connections.discard(longest)  # the loop reports the loss later
         longest.transport.abort()
         return True
 
@@ -118,7 +117,7 @@ def _raw(refusal: ApiError) -> bytes:
 
 
 # --- listening
-# The listening socket, with limits on the number and time of TLS handshakes.
+# The listening socket, with limits on TLS handshakes.
 
 BACKLOG: Final = 128
 MOST_HANDSHAKES: Final = 64
@@ -126,10 +125,9 @@ HANDSHAKE_PATIENCE: Final = 10.0  # seconds
 
 
 class Listener(socket.socket):
-    """Bound to an address. A new handshake above the limit replaces the oldest one.
+    """Bound to an address. Above the limit, a new handshake replaces the oldest.
 
-    The HTTP server's limits begin after a handshake. Without these limits, silent clients would take descriptors
-    that the engine needs. Raises OSError.
+    The server's own limits begin after the handshake: silent clients could take all descriptors. Raises OSError.
     """
 
     def __init__(self, host: str, port: int, handshakes: bool = False) -> None:
@@ -147,7 +145,7 @@ class Listener(socket.socket):
             raise
 
     def open(self) -> None:
-        """Starts taking connections. Raises OSError."""
+        """Raises OSError."""
         try:
             self.listen(BACKLOG)
         except OSError:
@@ -164,20 +162,19 @@ class Listener(socket.socket):
         return connection, address
 
     def settled(self, descriptor: int) -> None:
-        """Notes the end of this connection's handshake."""
         self._under_way = [each for each in self._under_way if each.fileno() not in (-1, descriptor)]
 
     @staticmethod
     def _drop(connection: socket.socket) -> None:
-        with suppress(OSError):  # the client has gone
-            connection.shutdown(socket.SHUT_RDWR)  # the event loop then closes it
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # the event loop closes it
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """The interface's event loop; limits handshakes to `HANDSHAKE_PATIENCE`."""
+    """Limits handshakes to `HANDSHAKE_PATIENCE`."""
 
     def close(self) -> None:
-        """Also closes the remaining connections: only the loop knows the refused ones."""
+        """Closes refused connections, which only the loop knows."""
         if not self.is_closed():
             for transport in list(getattr(self, "_transports", {}).values()):
                 transport.abort()
@@ -185,7 +182,7 @@ class Loop(asyncio.SelectorEventLoop):
         super().close()
 
     async def create_server(self, *arguments: Any, **more: Any) -> asyncio.Server:
-        """Shortens asyncio's patience of a minute."""
+        """asyncio waits a minute for a handshake."""
         if more.get("ssl") is not None:
             more.setdefault("ssl_handshake_timeout", HANDSHAKE_PATIENCE)
         return await super().create_server(*arguments, **more)
@@ -193,29 +190,29 @@ class Loop(asyncio.SelectorEventLoop):
 
 # --- server
 
-GRACE = 0.5  # seconds for connections to finish after the cancellation
-REST = 0.2  # seconds for the thread to end then; it may be blocked
+GRACE = 0.5  # seconds for connections to finish
+REST = 0.2  # seconds for the thread to end; it may be blocked
 
 
 class HttpServer:
-    """Serves an engine over HTTP from a thread. A context manager; `stop` is repeatable.
+    """Serves an engine over HTTP from a thread. A context manager; `stop` is idempotent.
 
-    Before `serve`, clients get the progress of `startup`. The constructor raises OSError if the address can't be
-    bound, and `TlsError` for unusable TLS files.
+    Before `serve`, clients get the progress of `startup`. The constructor raises OSError for an unusable address,
+    and `TlsError` for unusable files.
     """
 
     def __init__(self, options: HttpOptions, startup: Startup | None = None, died: Died | None = None) -> None:
-        # Its lines contain the client's path and query; no logging configuration re-enables it.
+        # Contains clients' paths and queries, whatever the logging configuration.
         logging.getLogger("uvicorn.access").disabled = True
         self.listener = Listener(options.host, options.port, handshakes=options.tls is not None)
         if options.admission is not None:
-            # After binding, so that no running daemon loses its key. No client has the old key yet.
+            # The address is ours now, so no running daemon loses its key.
             options.admission.open_locally()
         self.listener.open()
         self._options = options
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(options, startup)
-        # Called with keywords, like the class that it replaces.
+        # Called with keywords, like a class.
         protocol: Any = partial(Connection, options, self.listener.settled, ConnectionLog())
         config = uvicorn.Config(
             self._api.application,
@@ -230,7 +227,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The bound address, e.g. `http://127.0.0.1:8600`."""
+        """E.g. `http://127.0.0.1:8600`."""
         host, port = self._address
         scheme = "http" if self._options.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -245,17 +242,17 @@ class HttpServer:
         return self
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Has the server's loop call `answer` soon, to show that it works; after `start`. Any thread."""
+        """Has the loop call `answer`, as a sign of life, after `start`. From any thread."""
         if self._server.loop is not None:
             self._server.loop.call_soon_threadsafe(answer)
 
     def start(self) -> None:
-        """Starts the thread; returns when it takes connections."""
+        """Returns when connections are taken."""
         self._thread.start()
         self._server.ready.wait()
 
     def stop(self) -> None:
-        """Cancels answers, closes connections and ends the thread, within `GRACE` and `REST`."""
+        """Cancels answers and ends the thread, within `GRACE` and `REST`."""
         loop = self._server.loop
         if loop is not None and self._thread.is_alive():
             loop.call_soon_threadsafe(self._api.stop)
@@ -285,7 +282,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Reports its start and its loop, and checks for slow clients."""
+    """Reports its start and loop; checks slow clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""The tools of a body: the functions that the answer may call, and earlier calls."""
+"""Tools of a body: callable functions, and earlier calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Function(_Part):
 
     @property
     def told(self) -> str:
-        """The function's JSON for the model."""
+        """JSON for the model."""
         value = {"name": self.name, "description": self.description, "parameters": self.parameters or {}}
         return json.dumps({name: item for name, item in value.items() if item is not None}, ensure_ascii=False)
 
@@ -58,7 +58,7 @@ class FlatToolBody(Function):
     @model_validator(mode="before")
     @classmethod
     def _function(cls, value: object) -> object:
-        """Refuses other tools before their missing names are reported."""
+        """Refuses other tools before missing names."""
         if isinstance(value, dict) and value.get("type") != "function":
             raise ValueError("a tool is of type 'function': this daemon has none of its own")
         return value
@@ -113,25 +113,24 @@ def _given(flat: bool) -> BeforeValidator:
 
 
 GivenChoice = Annotated[Choice, _given(flat=False)]
-FlatChoice = Annotated[Choice, _given(flat=True)]  # of a response, with the function's name beside its type
+FlatChoice = Annotated[Choice, _given(flat=True)]  # with the name beside the type
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The functions that an answer may call, or `must`."""
+    """Functions that an answer may call, or `must`."""
 
     functions: tuple[Function, ...]
     must: bool = False
     named: str | None = None  # the one that it must call
-    parallel: bool = True  # several calls are allowed
+    parallel: bool = True  # several calls
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The functions' JSON for the model."""
+        """JSON for the model."""
         return tuple(function.told for function in self.functions)
 
     def calls(self, shape: CallShape) -> Calls:
-        """Returns the calls in a model's `shape`."""
         several = self.parallel and self.named is None and shape.between is not None
         tools = [
             Tool(name=function.name, parameters=lean(function.parameters or {}))
@@ -142,9 +141,9 @@ class Toolbox:
 
 
 def toolbox(functions: Sequence[Function], choice: Choice, parallel: bool | None) -> Toolbox | None:
-    """Combines `tools`, `tool_choice` and `parallel_tool_calls`; returns None for no calls.
+    """Combines `tools`, `tool_choice` and `parallel_tool_calls`; None: no calls.
 
-    Raises `ValueError` if they conflict.
+    Raises `ValueError` for a conflict.
     """
     names = [function.name for function in functions]
     if len(set(names)) < len(names):

@@ -16,32 +16,31 @@ Event = tuple[str, Fields]  # type and fields, valid until the next event is tak
 
 @dataclass(slots=True)
 class Output:
-    """Builds the items of one answer from its pieces, and their events.
+    """Builds one answer's items from its pieces, with their events.
 
-    Without calls (`reader` is None) the message begins before the text. Else it begins with the text, as there may
-    be none.
+    Without calls (`reader` is None) the message begins before the text, else with it.
     """
 
     identity: str
     reader: CallReader | None  # of the answer's calls
     alternatives: int  # per token's log-probability
     items: list[Fields] = field(default_factory=list)
-    complete: bool = False  # the answer ended by itself with complete calls
-    _unsaid: list[TokenEvent] = field(default_factory=list)  # tokens whose text is held back
+    complete: bool = False  # ended by itself, with complete calls
+    _unsaid: list[TokenEvent] = field(default_factory=list)  # text held back
 
     def begin(self) -> Iterator[Event]:
-        """Yields the events before the first piece."""
+        """Events before the first piece."""
         if self.reader is None:
             yield from self._begin_message()
 
     def read(self, text: str, tokens: Sequence[TokenEvent]) -> Iterator[Event]:
-        """Yields the events of final text and its tokens."""
+        """Events of final text and its tokens."""
         self._unsaid += tokens
         for part in [TextPiece(text)] if self.reader is None else self.reader.read(text, tokens):
             yield from self._tell(part)
 
     def finish(self, told: FinishedAnswer) -> Iterator[Event]:
-        """Yields the events after the last piece."""
+        """Events after the last piece."""
         for part in () if self.reader is None else self.reader.finish():
             yield from self._tell(part)
         if not self.items:
@@ -53,7 +52,6 @@ class Output:
         yield from self._end("completed" if self.complete else "incomplete")
 
     def whole(self, told: FinishedAnswer) -> None:
-        """Reads a finished answer."""
         for text, tokens in [*((token.text, [token]) for token in told.tokens), (told.held_back, [])]:
             for _ in self.read(text, tokens):
                 pass
@@ -62,7 +60,6 @@ class Output:
 
     @property
     def _part(self) -> Fields:
-        """The message's text part."""
         part: Fields = self.items[0]["content"][0]
         return part
 

@@ -1,4 +1,4 @@
-"""JSON of `/v1/responses`: the response object and a stream's typed events."""
+"""JSON of `/v1/responses`: the response and a stream's events."""
 
 from __future__ import annotations
 
@@ -38,30 +38,27 @@ class Responses:
         self._output = Output(self.served.identity, reader, self.request.top_logprobs or 0)
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
-        """Returns the finished response object."""
         (told,) = answers
         self._output.whole(told)
         return self._finished(told)
 
     def opening(self) -> Iterable[bytes]:
-        """Begins the response, and its message unless there may be none."""
+        """Begins the response, and its message if certain."""
         response = self._resource("in_progress")
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
         yield from self._events(self._output.begin())
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """Yields the events of final text or of a piece of a call."""
         yield from self._events(self._output.read(text, tokens))
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """Repeats the response in progress. The format has no event for provisional text."""
+        """Repeats the response. The format has no provisional text."""
         if not isinstance(told, Provisional):
             response = self._resource("in_progress") | {"dragon": aside_json(told)}
             yield self._event("response.in_progress", response=response)
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """Ends the last item and the response."""
         yield from self._events(self._output.finish(told))
         response = self._finished(told)
         yield self._event(f"response.{response['status']}", response=response)
@@ -70,7 +67,6 @@ class Responses:
         yield DONE
 
     def failed(self, failure: ApiError) -> Iterable[bytes]:
-        """Ends the response with the error."""
         error = {"code": failure.code or failure.kind, "message": failure.message}
         yield self._event("response.failed", response=self._resource("failed") | {"error": error})
 
@@ -98,7 +94,7 @@ class Responses:
         }
 
     def _resource(self, status: str) -> dict[str, Any]:
-        """The response object without an answer."""
+        """Without an answer."""
         return {
             "id": f"resp_{self.served.identity}",
             "object": "response",

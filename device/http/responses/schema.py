@@ -42,7 +42,7 @@ class MessageItem(ChatMessage):
             return value
         if value.get("role") == "tool" or value.get("tool_calls"):
             raise ValueError("calls are items of type 'function_call', and what they return 'function_call_output'")
-        # Own fields of an answer's items, which return in the history, are dropped.
+        # Drops fields of the answer's items, which return in the history.
         kept = {key: item for key, item in value.items() if key not in ("type", "id", "status", "phase")}
         if "content" in kept:
             kept["content"] = joined_text(kept["content"], ("input_text", "output_text", "text"))
@@ -133,12 +133,12 @@ class ResponsesBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """The functions that the answer may call, None if none."""
+        """None: no functions."""
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
     def format(self) -> Any:
-        """The answer's format, also under its name in chats."""
+        """Also under the chats' name."""
         if self.text.format is not None:
             return self.text.format
         return super().options.get("response_format", {"type": "text"})
@@ -155,7 +155,7 @@ class ResponsesBody(GenerationBody):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """Instructions and input as chat messages; one answer's calls and text form one message."""
+        """Chat messages; one answer's calls and text are one message."""
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         for item in self.input:
             if isinstance(item, CallItem):
