@@ -51,7 +51,7 @@ FEWEST_CYCLES: Final = 4
 
 
 class ShownAnswer:
-    """Tells events: at most `max_tokens` of them, and one per wait.
+    """Tells events: at most `max_tokens`, and one per wait.
 
     From any thread, but one token at a time.
     """
@@ -65,25 +65,23 @@ class ShownAnswer:
         self._stream = tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._recent: deque[int] = deque(maxlen=RECENT)
-        # Repetition can be data in a format, and a cut would break the format.
+        # Repetition in a format can be data, and a cut would break it.
         bound = request.response_format is not None or (request.calls is not None and request.calls.must)
         self._repetition = Repetition() if request.end_repetition and not bound else None
         self._tell = tell
 
     @property
     def repeats(self) -> bool:
-        """Whether the answer was ended for repetition."""
         return self._repetition is not None and self._repetition.ended
 
     @property
     def text(self) -> str:
-        """The text shown so far."""
         return "".join(self._text)
 
     def committed(self, commit: Commit, alone: bool) -> bool:
         """Shows a final token. Returns whether the answer continues.
 
-        `alone`: the whole answer is the device's.
+        `alone`: without the cloud.
         """
         self._recent.append(commit.token)
         if commit.token in self._eos:
@@ -103,11 +101,11 @@ class ShownAnswer:
         return not stopped
 
     def unmatched(self, closest: float) -> None:
-        """Shows that no document is close to the question, before the first token."""
+        """Before the first token."""
         self._tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
 
     def refuse(self, commit: Commit) -> None:
-        """Shows the refusal in place of all tokens: no document is close to the question."""
+        """Shows the refusal in place of all tokens."""
         self.reason = "stop"
         self._text.append(REFUSAL)
         self._tell(TokenEvent(REFUSAL, commit.token, commit.position, commit.degraded))
@@ -131,7 +129,7 @@ class ShownAnswer:
         self._tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
 
     def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
-        """Requested log-probabilities. None for an end-of-sequence token, which is no text."""
+        """Empty for an end-of-sequence token, which is no text."""
         wanted = self._request.top_logprobs
         if commit.logprobs is None or wanted is None or commit.token in self._eos:
             return ()
@@ -144,18 +142,15 @@ class ShownAnswer:
 
 
 class Repetition:
-    """Detects repetition at the end of an answer, token by token."""
+    """Detects repetition at the end of an answer."""
 
     def __init__(self) -> None:
         self.ended = False  # the end is one repeated cycle
         self._tokens: list[int] = []
-        self._runs = [0] * (LONGEST_CYCLE + 1)  # by cycle length: tokens at the end that equal those a cycle before
+        self._runs = [0] * (LONGEST_CYCLE + 1)  # by cycle: tokens at the end equal to those a cycle before
 
     def push(self, token: int) -> bool:
-        """Takes the next token. Returns whether the end is one repeated cycle.
-
-        It needs at least `FEWEST_CYCLES` repetitions and `SHORTEST_RUN` tokens.
-        """
+        """Returns whether the end repeats a cycle often and long enough."""
         self._tokens.append(token)
         place = len(self._tokens) - 1
         for cycle in range(1, LONGEST_CYCLE + 1):
@@ -172,8 +167,8 @@ class Repetition:
 
 log = logging.getLogger(__name__)
 
-SOONEST_REOPENING = 0.5  # seconds between reopenings, for a cloud that keeps forgetting an answer
-BUSY_PATIENCE = 2.0  # seconds that a first token waits for a slot on the cloud, limited by the setting `patience`
+SOONEST_REOPENING = 0.5  # seconds between reopenings, for a forgetful cloud
+BUSY_PATIENCE = 2.0  # seconds of a first token's wait for a slot, within the setting `patience`
 BUSY = "it serves as many answers as it can."
 NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
 REPEATS = "The answer was ended: it had begun to say the same again and again."
@@ -204,7 +199,7 @@ class ActiveRequest:
         again: Callable[[ActiveRequest], object],
         match_from: float,
         scope: Scope,
-        came: float,  # arrival of the request, before its files were read
+        came: float,  # before its files were read
     ) -> None:
         """Raises `RequestError`, or `AnswerFailed` if a needed cloud is missing."""
         self.request = request
@@ -216,25 +211,25 @@ class ActiveRequest:
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
-        self.retry_at: float | None = None  # time to ask a busy cloud again
+        self.retry_at: float | None = None  # a busy cloud
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._metrics = metrics
         self._released = released
-        self._again = again  # answers the request again without documents
-        self._anew = False  # True after that: no document is close to the question
-        self._successor: ActiveRequest | None = None  # the answer without documents
+        self._again = again  # answers without documents
+        self._anew = False  # it is so answered: no document is close
+        self._successor: ActiveRequest | None = None  # that answers so
         self._cancelled = False
-        self._match_from = match_from  # minimum cosine of a close document
+        self._match_from = match_from  # cosine of close documents
         self._clock = Stopwatch()
-        self._absent: str | None = None  # reason for the cloud's absence at the start
-        self._absences: set[str] = set()  # notes with reasons for tokens decided without the cloud
-        self._refusal: str | None = None  # the latest refusal, by or of the cloud
+        self._absent: str | None = None  # the cloud's, at the start
+        self._absences: set[str] = set()  # notes on tokens without the cloud
+        self._refusal: str | None = None  # the latest, by or of the cloud
         self._reopened = -SOONEST_REOPENING
-        self._reading: float | None = None  # start of the cloud's reading of its prompt, as far as known
-        self._told_tokens = -1  # number of tokens at the latest `Waiting`
+        self._reading: float | None = None  # start of the cloud's reading, as far as known
+        self._told_tokens = -1  # tokens at the latest `Waiting`
         self._tokens: list[int] = []
         self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
-        self._order = threading.Lock()  # orders messages to the cloud and their count: no opening after the end
+        self._order = threading.Lock()  # orders messages and their count: no opening after the end
         self.half: DeviceHalf = method.device(self)
 
     # --- Generation
@@ -254,19 +249,19 @@ class ActiveRequest:
     # --- from the engine
 
     def start(self) -> None:
-        """Starts the answer. Raises `AnswerFailed` if the request waits for an unusable cloud."""
+        """Raises `AnswerFailed` if the request waits for an unusable cloud."""
         if self.opening.aggregation == "blocks" and self.side.decoder.rotation is None:
             self.note(NOT_MOVED)
         absence = self._absence()
         if self.request.wait and self.phase.open and absence is not None:
             if self.cloud.refusal is not None:
                 raise AnswerFailed(absence)
-            absence = None  # the cloud is asked once it connects
+            absence = None  # it may come later
         self._absent = absence
         self.half.start(absence)
 
     def follow(self, former: ActiveRequest) -> None:
-        """Replaces an answer that began with documents, none of them close to the question."""
+        """Replaces an answer that began with distant documents."""
         with former._order:
             former._successor, cancelled = self, former._cancelled
         record, begun = self.record, former.record
@@ -280,14 +275,13 @@ class ActiveRequest:
             self.cancel()
 
     def fail(self, error: Exception) -> None:
-        """Ends an answer whose replacement failed."""
         self._finish(as_failure(error, session=self.opening.session))
 
     def heard(self, message: Message, size: int) -> None:
-        """Handles the cloud's message of `size` bytes for this answer."""
+        """Handles the cloud's message."""
         if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
-        quoted = isinstance(message, Fetched) and self._ending.at is not None  # a text for the report
+        quoted = isinstance(message, Fetched) and self._ending.at is not None  # for the report
         if isinstance(message, Fetched):
             self.record.fetched_bytes += 0 if quoted else size
         elif not isinstance(message, LIFECYCLE):
@@ -295,7 +289,7 @@ class ActiveRequest:
         match message:
             case Ready():
                 self.phase.join()
-                # It takes part after all; an absence in between is noted at the end.
+                # An absence in between is noted at the end.
                 self.record.notes[:] = [note for note in self.record.notes if note != self._absent]
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
@@ -313,15 +307,15 @@ class ActiveRequest:
                 if self._ending.at is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
-                self.end(RequestError(message.text, "long_document"))  # nothing to answer from
+                self.end(RequestError(message.text, "long_document"))  # no source
             case Error(code=code) if (
                 code == QUESTION_TOO_LONG and self.request.sources == "cloud" and (not self.record.token_times)
             ):
-                self.end(TooLong(message.text))  # its model's context may be shorter
+                self.end(TooLong(message.text))  # its context may be shorter
             case Error(code=code) if (
                 code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
             ):
-                self.end(RequestError(message.text, "cloud_documents"))  # nothing to answer from
+                self.end(RequestError(message.text, "cloud_documents"))  # no source
             case Error():
                 self._without_cloud(message.text)
             case Busy():
@@ -330,22 +324,22 @@ class ActiveRequest:
                 self._deliver(message)
 
     def reopen(self) -> None:
-        """Opens the answer on a (re)connected cloud that does not know it."""
+        """Opens the answer on a (re)connected cloud."""
         if self._ending.at is not None:
-            self._ending.close(None)  # it has nothing to report
+            self._ending.close(None)  # no report
         elif self.phase.open:
             self._reopened = time.monotonic()
             self.half.reconnected()
 
     def refused(self, reason: str) -> None:
-        """Notes that a reconnected cloud can't be used."""
+        """Notes that a reconnected cloud is unusable."""
         if not self.phase.open or self._ending.at is not None or reason == self._refusal:
             return
         self._refusal = reason
         self._go_on(reason)
 
     def tick(self, now: float, settings: DeviceSettings) -> None:
-        """Handles timeouts. `settings` limits a first token's wait for a busy cloud."""
+        """Handles timeouts. `settings` limit a first token's wait for a busy cloud."""
         self._clock.look(now, len(self.record.token_times))
         if self._ending.at is not None:
             cloud, reads = self.cloud.connected and self.phase.open, self.opening.aggregation != "output"
@@ -365,13 +359,13 @@ class ActiveRequest:
             self.reopen()
 
     def end(self, failure: Exception | None) -> None:
-        """Ends the answer early. The reader gets `failure`, if any."""
+        """Ends early. The reader gets `failure`, if any."""
         self.half.end(failure)
         if failure is not None:
-            self._ending.close(None)  # if it was already over, nobody waits for the cloud's part of the report
+            self._ending.close(None)  # nobody waits for the cloud's part any more
 
     def _wait(self, settings: DeviceSettings) -> None:
-        """Tells the reader about the wait, and ends an answer that waits too long."""
+        """Tells the reader about the wait, and ends a too long one."""
         tokens = len(self.record.token_times)
         if self._clock.since > settings.wait_seconds:
             self.end(AnswerFailed(NO_WORD.format(settings.wait_seconds)))
@@ -394,7 +388,7 @@ class ActiveRequest:
             self._without_cloud(MALFORMED)
 
     def _busy(self, seconds: float) -> None:
-        """Asks the busy cloud again after `seconds`, unless tokens are decided already."""
+        """Asks again after `seconds`, unless tokens are decided."""
         if self.record.token_times and not self.request.wait:
             self._without_cloud(BUSY)
         else:
@@ -402,7 +396,7 @@ class ActiveRequest:
             self.retry_at = time.monotonic() + seconds
 
     def _without_cloud(self, reason: str) -> None:
-        """Continues without the cloud, which has ended its session; `reason` is a sentence."""
+        """Continues without the cloud, whose session has ended; `reason` is a sentence."""
         if self._ending.at is not None:
             self._ending.close(None)
             return
@@ -411,7 +405,7 @@ class ActiveRequest:
         self._go_on(reason)
 
     def _go_on(self, reason: str) -> None:
-        """Continues without the cloud, or fails if the request requires it."""
+        """Continues, or fails if the request requires the cloud."""
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
         if self.request.wait:
@@ -432,7 +426,7 @@ class ActiveRequest:
         if self._tracing is not None and isinstance(message, Open):
             self._tracing.recorder.message("send", message)
         with self._order:
-            late = isinstance(message, Open) and self._ending.at is not None  # the cloud already got the end
+            late = isinstance(message, Open) and self._ending.at is not None  # the cloud got the end
             size = self.cloud.send(message) if self.phase.open and not late else 0
             if size:
                 self.record.sent.count(message, size, self.request.history, self.opening.sampler)
@@ -469,10 +463,10 @@ class ActiveRequest:
             self._reading = None
 
     def _refuses(self, commit: Commit) -> bool:
-        """Judges the documents' closeness. Returns whether the answer, or its use of documents, ends."""
+        """Judges closeness. Returns whether the answer, or its use of documents, ends."""
         record, request, wanted = self.record, self.request, self.request.unmatched
         if record.unmatched:
-            return False  # already judged, and answered without documents
+            return False
         asked = request.privacy != "offline" and self.cloud.connection is not None
         record.closest = found = _closest(request, record, commit.degraded or not asked)
         if found is None or found >= self._match_from or wanted == "answer":
@@ -506,7 +500,6 @@ class ActiveRequest:
             self.send(Cancel(self.opening.session))
             self._again(self)
             return
-        # Ask for the cloud's part of the report, or do without.
         wanted = failure is None and self._shown.reason != "cancelled"
         self._ending.begin(self._tokens if wanted and not self.record.refused else (), failure is not None)
         asked, session = wanted and self.phase.joined and not self.half.away, self.opening.session
@@ -519,13 +512,13 @@ class ActiveRequest:
     # --- the end
 
     def _make_report(self, closed: Closed | None, ended: float) -> None:
-        """Makes the report and the last event. `closed` is the cloud's part, or None."""
+        """`closed`: the cloud's part, or None."""
         try:
             part = self.half.report(closed)
-            shown = len(self.record.token_times)  # tokens after a stop string may be decided too
+            shown = len(self.record.token_times)  # more may be decided after a stop string
             part = replace(part, degraded=tuple(position for position in part.degraded if position < shown))
             self._note_absence(part.degraded)
-            if self._shown.reason != "cancelled":  # otherwise nobody waited for it
+            if self._shown.reason != "cancelled":
                 if part.unattributed:
                     self.note(untold(part.unattributed, shown))
                 if self._ending.unread:
@@ -542,13 +535,13 @@ class ActiveRequest:
             self._finish(finished)
             return
 
-        def merge() -> None:  # takes milliseconds: too long for the engine's and the link's threads
+        def merge() -> None:  # too slow for the engine's and the link's threads
             self._finish(replace(finished, report=replace(report, trace=tracing.merged())))
 
         self.side.on_retrieval_thread(merge, self._finish)
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
-        """Notes the cloud's absence in the middle, unless a reason for it is noted."""
+        """Notes an absence in the middle, unless a reason is noted."""
         if degraded and self._absences.isdisjoint(self.record.notes):
             away = f"{len(degraded)} of {len(self.record.token_times)}"
             self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
@@ -562,12 +555,12 @@ class ActiveRequest:
 
 
 def _closest(request: Request, record: Record, alone: bool) -> float | None:
-    """Largest cosine of a document and the question, None if a side's is unknown.
+    """Largest cosine, None if a side's is unknown.
 
-    `alone`: the first token was decided without the cloud.
+    `alone`: the first token came without the cloud.
     """
     if request.documents == 0:
-        return None  # no search was made
+        return None  # no search
     found = [NOTHING]
     if request.sources != "cloud":
         if len(record.origins) != len(record.device_titles):

@@ -1,4 +1,4 @@
-"""The device's connection to its cloud, and the answers' view of the cloud."""
+"""The device's connection to its cloud, and the answers' view of it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 log = logging.getLogger(__name__)
 
 VERSION, MISMATCH = "version", "mismatch"  # codes of an `Error`
-# Codes that the log repeats. In a code of its own, a cloud could write a question into the log.
+# Logged codes. In others, a cloud could write a question into the log.
 _KNOWN: Final = frozenset({*get_args(Refusal), MISMATCH, "quota"})
 
 
 class LinkToCloud(Protocol):
-    """A device's link as the connection uses it."""
-
     @property
     def arriving(self) -> bool: ...
 
@@ -61,40 +59,38 @@ class CloudConnection:
         refused: Callable[[str], None],
     ) -> None:
         self.address = address
-        self.welcome: Welcome | None = None  # the cloud and its limits, while the handshake is valid
+        self.welcome: Welcome | None = None  # while the handshake is valid
         self._side = side
         self._deliver = deliver
         self._welcomed = welcomed
         self._refused = refused
         self._link: LinkToCloud | None = None
         self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
-        self.trust = ReadingTrust()  # of all connections, as a returning cloud is the same one
+        self.trust = ReadingTrust()  # of all connections: the cloud is the same
         self._comings = QuietLog(log)
-        self._lines = QuietLog(log)  # about the cloud's messages
-        self.left = False  # the latest cloud announced its end
-        self.refusal: str | None = None  # a sentence: this cloud can't be used, as far as known
-        self._starting: str | None = None  # the cloud's current start step, in its words
+        self._lines = QuietLog(log)  # on the cloud's messages
+        self.left = False  # it announced its end
+        self.refusal: str | None = None  # a sentence: it can't be used
+        self._starting: str | None = None  # its start's step, in its words
 
     def attach(self, link: LinkToCloud) -> None:
-        """Uses `link` from now on. Call before the link starts to deliver."""
+        """Call before the link starts to deliver."""
         self._link = link
 
     def send(self, message: Message) -> int:
-        """Sends over the link. Returns the message's bytes on the wire, 0 without a connection."""
+        """Returns the message's wire bytes, 0 without a connection."""
         return 0 if self._link is None else self._link.send(message)
 
     def progressed(self) -> None:
-        """Tells the link that its connection advances answers."""
         if self._link is not None:
             self._link.progressed()
 
     @property
     def arriving(self) -> bool:
-        """Whether a message is arriving."""
         return self._link is not None and self._link.arriving
 
     def counters(self) -> LinkCounters | None:
-        """Returns the link's counts, None before there is a link."""
+        """None before there is a link."""
         return None if self._link is None else self._link.counters()
 
     def on_connected(self, peer: Peer) -> None:
@@ -109,7 +105,7 @@ class CloudConnection:
                 self._log("the cloud at %s is refused (%s); `dragon status` says why", MISMATCH, reason)
                 self._refuse(reason)
             case Welcome() if self.welcome is not None:
-                self.welcome = message  # the library of a connected cloud has changed
+                self.welcome = message  # a changed library
             case Welcome():
                 self._measure_anew(message.hello)
                 self.welcome, self.refusal, self.left, self._starting = message, None, False, None
@@ -144,7 +140,7 @@ class CloudConnection:
         self.welcome, self.left = None, True
 
     def _log(self, line: str, code: str, words: str) -> None:
-        """Logs a `line` with the address and a known `code`; the cloud's `words` only at level debug."""
+        """Logs the cloud's `words` at level debug only."""
         known = code if code in _KNOWN else "of another kind"
         if self._lines.tell(logging.WARNING, line, self.address, known):
             log.debug("The cloud's words: %s", words)
@@ -154,12 +150,11 @@ class CloudConnection:
         self._refused(reason)
 
     def _measure_anew(self, hello: Hello) -> None:
-        """Starts new estimates: another machine may have another clock, round trip, decode time and library."""
+        """Another machine may have another clock, network, speed and library."""
         self._side.profiler.forget(self.peer)
         self.peer = self._side.profiler.watch(hello, self.send)
 
     def status(self) -> CloudStatus:
-        """Returns the connection's state for the user."""
         rtt = self.peer.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:
@@ -177,7 +172,7 @@ class CloudConnection:
 
 
 def other_version(address: str) -> str:
-    """Returns a version complaint in this device's words: in the cloud's, "this side" is the cloud."""
+    """A version complaint in this device's words: in the cloud's, "this side" is the cloud."""
     return (
         f"The cloud at {address} speaks another version of the protocol than this device, which speaks version "
         f"{PROTOCOL_VERSION}: update the older one."
@@ -185,22 +180,22 @@ def other_version(address: str) -> str:
 
 
 def alone(privacy: Privacy) -> CloudStatus:
-    """Returns the status of a device without a cloud, or with privacy offline."""
+    """The status without a cloud, or with privacy offline."""
     reason = "privacy = 'offline' keeps everything here." if privacy == "offline" else "No cloud is configured."
     return CloudStatus("off", "", reason, None, None, None)
 
 
 # --- cloud_view
-# The cloud as the device's answers see it: connected, away, or not configured.
+# The answers' view of the cloud: connected, away, or not configured.
 
 NEVER: Final = float("inf")
-AT_ONCE: Final = 0.001  # seconds of waiting for a cloud that announced its stop
-PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read its documents
-CLOSING_PATIENCE: Final = 3.0  # seconds, on top of a round trip, to wait for the cloud's part of a report
+AT_ONCE: Final = 0.001  # seconds, for a cloud that announced its stop
+PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read
+CLOSING_PATIENCE: Final = 3.0  # seconds after a round trip for the cloud's part of a report
 
 
 class CloudView:
-    """Implements the methods' `Cloud`. `connection` is None for a device without a cloud."""
+    """Implements the methods' `Cloud`. `connection`: None without a cloud."""
 
     def __init__(
         self,
@@ -209,7 +204,7 @@ class CloudView:
         connection: CloudConnection | None,
         request: Request | None = None,
     ) -> None:
-        """`request` is the one whose answer has this view."""
+        """`request`: its answer has this view."""
         self.connection = connection
         self._settings = settings
         self._side = side
@@ -217,36 +212,31 @@ class CloudView:
         self._waits = request is not None and request.wait
 
     def of(self, request: Request) -> Self:
-        """Returns the view of the answer to `request`."""
         return type(self)(self._settings, self._side, self.connection, request)
 
     @property
     def connected(self) -> bool:
-        """Whether the cloud can take part now."""
         return self.connection is not None and self.connection.welcome is not None
 
     @property
     def absence(self) -> str:
-        """Tells the user why the cloud took no part in an answer."""
+        """A sentence on the cloud's absence."""
         status = self.connection.status() if self.connection is not None else alone(self._settings.privacy)
         return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
 
     @property
     def refusal(self) -> str | None:
-        """The refusal by or of the cloud, None if there is none."""
+        """By or of the cloud, None if there is none."""
         return None if self.connection is None else self.connection.refusal
 
     @property
     def hello(self) -> Hello | None:
-        """The cloud's `Hello`, None without a valid handshake."""
+        """None without a valid handshake."""
         welcome = None if self.connection is None else self.connection.welcome
         return None if welcome is None else welcome.hello
 
     def send(self, message: Message) -> int:
-        """Sends while the handshake is valid, so that no refused cloud gets prompts.
-
-        Returns the bytes on the wire, or 0.
-        """
+        """Returns the wire bytes, or 0: no refused cloud gets prompts."""
         return self.connection.send(message) if self.connection is not None and self.connected else 0
 
     # --- estimates
@@ -259,26 +249,25 @@ class CloudView:
         return self.peer.estimates
 
     def observe_acceptance(self, commit: Commit) -> None:
-        """Records a position decided between both sides' drafts."""
+        """A position decided between both drafts."""
         self.peer.observe_acceptance(commit.expected, commit.accepted)
 
     def decoded(self, context: int, seconds: float) -> None:
-        """Records this side's decode step for an answer with the cloud."""
+        """This side's step for an answer with the cloud."""
         self._side.profiler.decoded(self.peer, context, seconds)
 
     def waited(self, seconds: float) -> None:
-        """Records an answer's wait for the cloud."""
         self.peer.waits(self._method).observe(seconds)
 
     def progressed(self) -> None:
-        """Notes a token in which the cloud took part."""
+        """A token in which the cloud took part."""
         if self.connection is not None:
             self.connection.progressed()
 
     # --- patience
 
     def read(self, prompt_tokens: int, seconds: float, shared: bool) -> None:
-        """Records the cloud's reading time: `seconds` until a `shared` token, or until the end."""
+        """Records `seconds` until a `shared` token, or until the end."""
         if self.connection is None:
             return
         if shared:
@@ -287,16 +276,15 @@ class CloudView:
             self.connection.trust.in_vain()
 
     def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
-        """Returns limits on an answer's wait for the cloud; see `Cloud`.
+        """Returns limits on the wait for the cloud; see `Cloud`.
 
-        The cloud has `read` its prompt, or states `prompt_tokens` for it. The limits are finite whatever it states,
-        unless the request waits.
+        It has `read` its prompt, or states `prompt_tokens`. Limits are finite, unless the request waits.
         """
         peer, least = self.peer, self._settings.patience
         estimates = peer.estimates if step is None else replace(peer.estimates, cloud_decode=step)
         limits = WaitLimits.of(estimates, peer.meter.longest, least, peer.waits(self._method).seconds)
         if self.connection is not None and self.connection.left:
-            limits = replace(limits, patience=AT_ONCE)  # until another one connects
+            limits = replace(limits, patience=AT_ONCE)  # until another comes
         elif not self.connected:
             limits = replace(limits, patience=least)
         elif not read:
@@ -306,7 +294,7 @@ class CloudView:
         return replace(limits, arriving=self._arriving, patience=NEVER if self._waits else limits.patience)
 
     def closing(self) -> WaitLimits:
-        """Returns limits on the wait for the cloud's part of a report."""
+        """The wait for the cloud's part of a report."""
         trip = min(self.peer.meter.longest or 0.0, MOST_TRIP)
         return WaitLimits(NEVER, CLOSING_PATIENCE + trip, self._arriving)
 

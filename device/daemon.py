@@ -35,7 +35,7 @@ def _nobody() -> None:
 def run_device(settings: DeviceSettings, listening: Callable[[], object] = _nobody) -> None:
     """Serves until told to stop. Does not return.
 
-    `listening` is called when clients can connect. A failed start is one line on stderr and exit code 2.
+    `listening` is called when clients can connect. A failed start is a line on stderr and exit code 2.
     """
     with serving("dragon device", settings) as (stack, manager):
         _serve(settings, stack, manager, listening)
@@ -47,7 +47,7 @@ def _serve(
     manager: ServiceManager,
     listening: Callable[[], object] = _nobody,
 ) -> None:
-    """Serves until `Stopped`. The `stack` then informs clients, then the cloud, then ends the threads."""
+    """The `stack` ends serving: clients hear first, then the cloud, then threads end."""
     stay_alone(settings, stack)
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
@@ -57,7 +57,7 @@ def _serve(
     server = stack.enter_context(_listening(options, startup))
     listening()
     startup.at("importing libraries")
-    with importing_models():  # torch takes seconds to import; meanwhile clients are told that the daemon is starting
+    with importing_models():  # slow; meanwhile clients are told about the start
         from common.daemon.side import SideRuntime
         from device.engine import DeviceEngine
 

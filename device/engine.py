@@ -1,4 +1,4 @@
-"""The device's engine: answers requests with the cloud while available, else alone."""
+"""Answers requests with the cloud while available, else alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeviceEngine:
     """Implements `Engine`. Start it before the first request; close it once."""
 
     def __init__(self, settings: DeviceSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: this engine alone owns the process, so its metrics include the process."""
+        """`process`: this engine owns the process, and measures it."""
         self._settings = settings
         self._side = side
         self.name = readable_name(settings.model)
@@ -57,7 +57,7 @@ class DeviceEngine:
         self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
     def start(self, link: LinkToCloud | None) -> None:
-        """Starts serving; `link` must not be started yet."""
+        """`link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
         self._ticker.start()
@@ -73,7 +73,7 @@ class DeviceEngine:
     def generate(
         self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
     ) -> ActiveRequest:
-        """Starts an answer; see `Engine`."""
+        """See `Engine`."""
         try:
             active = self._prepared(request, tell, number, wanted)
         except Exception as error:
@@ -86,13 +86,13 @@ class DeviceEngine:
         return active
 
     def _prepared(self, request: Request, tell: Tell, number: int | None, wanted: Callable[[], bool]) -> ActiveRequest:
-        """Checks a request. Raises `RequestError` or `AnswerFailed`."""
+        """Raises `RequestError` or `AnswerFailed`."""
         came = time.monotonic()
         method = method_of(request, self._settings)
         run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
         opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
         self._check_length(opening)
-        self._side.target.processor(opening)  # checked before anything starts
+        self._side.target.processor(opening)  # checked early
         match_from = self._settings.match_from
         library = self._files.open(request.files, wanted) if request.files else None
         scope = Scope(request.device_documents, library)
@@ -121,7 +121,7 @@ class DeviceEngine:
             raise
 
     def _answer_without_documents(self, tell: Tell, former: ActiveRequest) -> None:
-        """Restarts an answer whose documents are not close. Its reader has got nothing yet."""
+        """The reader has got nothing of the answer yet."""
         with self._lock:
             self._active.pop(former.opening.session, None)
         request = former.request.model_copy(update={"documents": 0, "seed": former.opening.seed})
@@ -136,7 +136,7 @@ class DeviceEngine:
         self._side.on_retrieval_thread(begin, former.fail)
 
     def put(self, conversation: Conversation) -> Query:
-        """Returns a conversation in the model's form. Raises `ValueError` if the chat template refuses it."""
+        """Raises `ValueError` if the chat template refuses."""
         return self._side.format.query(conversation)
 
     @property
@@ -147,7 +147,7 @@ class DeviceEngine:
         return self._side.tokenizer.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Returns the text of `tokens`. Raises `ValueError` for an unknown id."""
+        """Raises `ValueError` for an unknown id."""
         most = min(self._side.tokenizer.size, self._side.decoder.vocabulary)
         if not all(0 <= token < most for token in tokens):
             raise ValueError(f"a token id is from 0 to {most - 1}")
@@ -157,7 +157,7 @@ class DeviceEngine:
         return self._side.tokenizer.piece(token)
 
     def embed(self, texts: Sequence[str]) -> TextVectors:
-        """Returns vectors by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
+        """In turns with questions. Raises `AnswerFailed`."""
         embedder, listed = self._side.embedder, list(texts)
 
         def embedded() -> TextVectors:
@@ -193,11 +193,10 @@ class DeviceEngine:
         )
 
     def metrics(self) -> bytes:
-        """Returns metrics in Prometheus' text format."""
         return self._metrics.text()
 
     def diagnose(self) -> list[Finding]:
-        """Returns the findings of `dragon doctor` that are useful while the daemon runs."""
+        """Findings of `dragon doctor` that are useful while running."""
         return list(check_running(self._settings, self._cloud_status(), self._side.library))
 
     def _cloud_status(self) -> CloudStatus:
@@ -211,7 +210,7 @@ class DeviceEngine:
         return self._in_turn(lambda: self._side.search(query, count, "", Scope()))
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
-        """Runs `work` on the retrieval thread and raises its errors."""
+        """On the retrieval thread. Raises the errors of `work`."""
         done: Future[Result] = Future()
         self._side.on_retrieval_thread(lambda: done.set_result(work()), done.set_exception)
         return done.result()
@@ -230,7 +229,7 @@ class DeviceEngine:
     # --- the link's events
 
     def _on_welcome(self) -> None:
-        """Opens the running answers, with their tokens, on a (re)connected cloud."""
+        """Opens the running answers on a (re)connected cloud."""
         for active in self._all():
             with _ending(active):
                 active.reopen()
@@ -265,7 +264,7 @@ class DeviceEngine:
             if active is None:
                 return
             self._served += 1
-        if active.scope.library is not None:  # after a search in it, and on no thread that others wait for
+        if active.scope.library is not None:  # after searches, on a thread without waiting users
             self._side.on_retrieval_thread(lambda: self._forget(active.scope), lambda error: self._forget(active.scope))
 
     def _forget(self, scope: Scope) -> None:
@@ -275,7 +274,7 @@ class DeviceEngine:
 
 @contextmanager
 def _ending(active: ActiveRequest) -> Iterator[None]:
-    """Confines an exception to one answer, which ends; its reader gets the failure."""
+    """Confines an exception to one answer, which ends."""
     try:
         yield
     except Exception as error:
@@ -283,13 +282,13 @@ def _ending(active: ActiveRequest) -> Iterator[None]:
 
 
 def method_of(request: Request, settings: DeviceSettings) -> Method:
-    """Returns the method that serves `request`. Raises `RequestError`, naming the field."""
+    """Raises `RequestError`, naming the field."""
     method = METHODS.get(request.method)
     if method is None:
         raise RequestError(f"There is no method {request.method!r}; there are {', '.join(METHODS)}.", "method")
     if not request.question.strip():
         raise RequestError("The question is empty.", "prompt")
-    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may stand for the prompt
+    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may replace the prompt
     if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
         said = "question is" if long_question else "question with all before it is"
         raise TooLong(f"The {said} longer than {LONGEST_QUESTION} bytes.")

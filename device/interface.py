@@ -1,4 +1,4 @@
-"""The device's engine as its HTTP interface sees it."""
+"""The device's engine for its HTTP interface."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class TokenChance:
 
     text: str
     logprob: float
-    raw: bytes = b""  # bytes of a partial character, else empty
+    raw: bytes = b""  # of a partial character, else empty
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """Text that became final. `text` is empty while a multi-byte character is incomplete."""
+    """Final text; empty while a multi-byte character is incomplete."""
 
     text: str
     token: int
     position: int
-    degraded: bool  # decided by the device alone while the cloud was away
-    chances: tuple[TokenChance, ...] = ()  # if requested: the token's, then the most probable ones'
+    degraded: bool  # decided while the cloud was away
+    chances: tuple[TokenChance, ...] = ()  # if requested: the token's, then the most probable
 
 
 @dataclass(frozen=True, slots=True)
 class Provisional:
-    """Likely next text. It replaces earlier provisional text, and final text revokes it."""
+    """Likely text, until replaced or revoked by final text."""
 
     text: str
 
@@ -56,9 +56,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """No document read for the answer is close to its question. Precedes the first token."""
+    """No document of the answer is close to its question. Precedes the first token."""
 
-    closest: float  # cosine of the closest document and the question
+    closest: float  # cosine
     sentence: str  # for people
 
 
@@ -74,15 +74,14 @@ class Finished:
 AnswerEvent = TokenEvent | Provisional | Waiting | Unmatched | Finished
 
 
-# Takes an answer's events, on any thread of the engine, and returns at once. The last one is `Finished` or the failure:
-# `AnswerFailed`, or `RequestError` for a late finding (a prompt that is too long). `Provisional` is sent only on
-# request.
+# Takes an answer's events, on any thread, and returns at once. The last is `Finished` or the failure: `AnswerFailed`,
+# or `RequestError` for a late finding (a too long prompt). `Provisional` comes only on request.
 Tell = Callable[[AnswerEvent | Exception], object]
 
 
 class Generation(Protocol):
     def cancel(self) -> None:
-        """Frees both sides at once, also while only the report is missing."""
+        """Frees both sides at once, even before the report."""
         ...
 
 
@@ -92,7 +91,7 @@ class CloudStatus:
 
     state: Literal["connected", "connecting", "away", "refused", "off"]
     address: str
-    detail: str  # a sentence unless connected
+    detail: str  # empty when connected
     rtt_ms: float | None
     model: str | None
     exactness: Exactness | None  # of the cloud's numbers
@@ -102,12 +101,12 @@ class CloudStatus:
 class EngineStatus:
     """The data of `dragon status`."""
 
-    name: str  # model's name for people
-    embedder: str  # embedding model's name for people
-    number_type: str  # number type of the computation
-    weights: str  # number type of the matrices
-    threads: int  # of the model's passes
-    privacy: Privacy  # the most that may leave the device
+    name: str  # for people
+    embedder: str  # for people
+    number_type: str  # of the computation
+    weights: str  # of the matrices
+    threads: int  # of a pass
+    privacy: Privacy  # most that may leave the device
     data: str  # folder of the daemon's data
     model: str  # identity
     exactness: Exactness  # of repeated computations
@@ -123,8 +122,8 @@ class EngineStatus:
 @dataclass(frozen=True, slots=True)
 class TextVectors:
     vectors: NDArray[np.float32]  # [texts, dimension], of length 1
-    tokens: int  # read by the embedding model, over all texts
-    cut: tuple[int, ...]  # indices of texts read only in part
+    tokens: int  # read, over all texts
+    cut: tuple[int, ...]  # indices of texts read in part
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +131,17 @@ class Listing:
     documents: tuple[FileRecord, ...]  # by path
     watched: tuple[str, ...]  # folders
     readings: tuple[IngestRun, ...]  # the latest of every folder
-    tags: Mapping[str, tuple[str, ...]]  # of every folder and document with own tags
-    uploads: str  # folder of the uploaded files
+    tags: Mapping[str, tuple[str, ...]]  # of those tagged themselves
+    uploads: str  # folder
 
 
 class Documents(Protocol):
-    """The device's library. Methods are slow and raise `LibraryError`, one sentence."""
+    """The device's library. Methods are slow; they raise `LibraryError`, one sentence."""
 
-    def listing(self) -> Listing:
-        """Returns all documents and the reading states of the folders."""
-        ...
+    def listing(self) -> Listing: ...
 
     def search(self, query: str, count: int) -> list[Hit]:
-        """Returns the `count` passages most similar to a text, best first. Raises `AnswerFailed`."""
+        """Best first. Raises `AnswerFailed`."""
         ...
 
     def passage(self, chunk: int) -> StoredChunk:
@@ -152,31 +149,30 @@ class Documents(Protocol):
         ...
 
     def most_bytes(self, name: str) -> int:
-        """Returns an upload's size limit by its name. Raises `PathError` for an unusable name."""
+        """Raises `PathError` for an unusable name."""
         ...
 
     def put(self, name: str, content: bytes) -> bool:
-        """Stores an upload, to be read soon. Returns whether it replaced one of the same name."""
+        """Stores an upload, to be read soon. Returns whether it replaced another."""
         ...
 
     def forget(self, document: int) -> bool:
-        """Removes a document by its number, and an upload's file.
+        """Removes a document, and an upload's file.
 
-        Returns False if the file is removed, and the document will be once others have finished their change of the
-        library.
+        Returns False if the document follows later, once others have changed the library.
         """
         ...
 
     def discard(self, name: str) -> bool:
-        """Removes an upload's file by name, document or not; False as for `forget`."""
+        """Removes an upload's file, document or not; False as for `forget`."""
         ...
 
     def watch(self, folder: str) -> None:
-        """Reads a folder now and after changes."""
+        """Reads a folder, now and after changes."""
         ...
 
     def unwatch(self, folder: str) -> None:
-        """Forgets a folder and its documents; the files stay."""
+        """The files stay."""
         ...
 
 
@@ -188,62 +184,60 @@ class Engine(Protocol):
 
     @property
     def model(self) -> str:
-        """The model's identity; equal ones compute alike. Must be cheap: every request reads it."""
+        """Equal identities compute alike. Must be cheap: every request reads it."""
         ...
 
     @property
     def name(self) -> str:
-        """The model's name for people."""
+        """For people."""
         ...
 
     @property
     def embedder(self) -> str:
-        """The embedding model's name for people."""
+        """For people."""
         ...
 
     def put(self, conversation: Conversation) -> Query:
-        """Returns a conversation in the model's form. Raises `ValueError`, one sentence, if impossible."""
+        """Raises `ValueError`, one sentence."""
         ...
 
     @property
     def tools(self) -> ToolFormat:
-        """The model's form of tool calls. Raises `ValueError`, one sentence, if unknown."""
+        """Raises `ValueError`, one sentence, if unknown."""
         ...
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the token ids of `text`."""
-        ...
+    def encode(self, text: str) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Returns the text of `tokens`. Raises `ValueError`, one sentence, for an unknown id."""
+        """Raises `ValueError`, one sentence, for an unknown id."""
         ...
 
     def piece(self, token: int) -> str:
-        """Returns a token's text as it stands between others."""
+        """As it stands between others."""
         ...
 
     def embed(self, texts: Sequence[str]) -> TextVectors:
-        """Returns vectors by the library's embedding model; slow. Raises `AnswerFailed`."""
+        """Vectors of the library's embedding model; slow. Raises `AnswerFailed`."""
         ...
 
     def generate(
         self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
     ) -> Generation:
-        """Starts an answer and tells its events. Raises `RequestError` for unservable input.
+        """Starts an answer and tells its events. Raises `RequestError`.
 
-        `number` names it in reports and logs, random with 32 bits; None: the engine draws one. Reading a request's
-        files is slow. Meanwhile `wanted` is asked, and `AnswerFailed` is raised once it returns False.
+        `number` names it in reports and logs: random, 32 bits; None: drawn here. Reading files is slow. Meanwhile
+        `wanted` is asked; once False, `AnswerFailed` is raised.
         """
         ...
 
     def diagnose(self) -> list[Finding]:
-        """Returns a diagnosis with remedies; takes seconds if the cloud can't be reached."""
+        """Takes seconds if the cloud can't be reached."""
         ...
 
     def metrics(self) -> bytes:
-        """Returns metrics in Prometheus' text format, without text of requests or documents."""
+        """Prometheus' text format, without text of requests or documents."""
         ...
 
     def status(self) -> EngineStatus:
-        """Returns the current state. May query the library, but must not list it."""
+        """May query the library, but not list it."""
         ...

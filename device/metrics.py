@@ -21,7 +21,7 @@ from device.interface import Finished, FinishReason
 
 
 class DeviceMetrics:
-    """Records each answer once, at its end; reads the rest on request. Thread-safe."""
+    """Records answers at their end; reads the rest on request. Thread-safe."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class DeviceMetrics:
         link: Callable[[], LinkCounters | None],
         process: bool = False,
     ) -> None:
-        """`running` returns the number of running answers, `link` the link's counts or None.
+        """`running` counts answers, `link` the link's messages, or None.
 
-        `process`: this daemon alone owns the process.
+        `process`: this daemon owns the process.
         """
         self._registry = registry = exposition.make_registry(process)
         self._side = side
@@ -60,15 +60,13 @@ class DeviceMetrics:
         registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
+        """In Prometheus' text format."""
         return generate_latest(self._registry)
 
     def refused(self, failure: Exception) -> None:
-        """Records a request refused before its start."""
         self._answers.failed(failure_kind(failure))
 
     def ended(self, record: Record, event: Finished | Exception) -> None:
-        """Records an answer that ended with `event`."""
         answers, times = self._answers, record.token_times
         answers.waited(record.memory_wait)
         if times:

@@ -1,7 +1,7 @@
-"""Files sent with a request: a library for one answer, deleted at the answer's end.
+"""Files sent with a request: a library for one answer.
 
-They never enter the device's own library. So other answers can't find them, an existing copy does not hide them, and
-nothing needs removal.
+They never enter the device's library: other answers can't find them, a copy there does not hide them, and nothing
+needs removal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from common.process.files import private_folder
 from common.processors.trial import always
 from device.settings import DeviceSettings
 
-MOST_FILE_BYTES: Final = 2**24  # of all files of a request
+MOST_FILE_BYTES: Final = 2**24  # per request
 _DISK_LEFT: Final = 2**28  # bytes to leave free
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class RequestFiles:
     ) -> None:
         """`most_bytes` returns a file's limit by name, or raises `PathError`.
 
-        Removes the remains of a killed process.
+        Removes a killed process's remains.
         """
         self._settings = settings
         self._embedder = embedder
@@ -47,9 +47,9 @@ class RequestFiles:
         self.clear()
 
     def open(self, files: Sequence[RequestFile], wanted: Callable[[], bool] = always) -> Library:
-        """Returns a library of `files` only, to be closed by `close`.
+        """Returns a library of `files` only, for `close`.
 
-        Raises `RequestError`, which names no file, and `AnswerFailed` once the answer is not `wanted` any more.
+        Raises `RequestError`, which names no file, and `AnswerFailed` once not `wanted`.
         """
         self._check(files)
         try:
@@ -68,12 +68,10 @@ class RequestFiles:
             raise
 
     def close(self, library: Library) -> None:
-        """Deletes a library and its files."""
         library.close()
         _remove(library.folder.parent)
 
     def clear(self) -> None:
-        """Deletes all libraries and files."""
         _remove(self._folder)
 
     def _filled(self, folder: Path, files: Sequence[RequestFile], wanted: Callable[[], bool]) -> Library:

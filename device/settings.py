@@ -30,12 +30,12 @@ def _origins(value: str) -> str:
 
 
 def origins_in(value: str | None) -> frozenset[str]:
-    """Returns the origins in a comma-separated setting, without default ports, as browsers write them."""
+    """Comma-separated, and without default ports, as browsers write them."""
     return frozenset(_without_default_port(each.strip()) for each in value.split(",")) if value else frozenset()
 
 
 def names_in(value: str | None) -> frozenset[str]:
-    """Returns the names in a comma-separated setting."""
+    """Comma-separated."""
     return frozenset(each.strip() for each in value.split(",") if each.strip()) if value else frozenset()
 
 
@@ -46,7 +46,7 @@ def _without_default_port(origin: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: a certificate, perhaps followed by its issuers', and its private key."""
+    """PEM files: a certificate, perhaps with its issuers', and its private key."""
 
     certificate: Path
     key: Path
@@ -117,17 +117,15 @@ class DeviceSettings(Settings):
 
     @property
     def uploads(self) -> Path:
-        """Folder of the uploaded documents."""
         return self.data / "uploads"
 
     @property
     def shares_machine(self) -> bool:
-        """Whether the cloud runs on this machine, as far as these settings show."""
+        """Whether the cloud runs on this machine, by these settings."""
         return self.cloud is not None and self.privacy != "offline" and is_loopback(self.cloud)
 
     @property
     def request_files(self) -> Path:
-        """Folder of the running requests' files."""
         return self.data / "request-files"
 
     @property
@@ -140,14 +138,13 @@ class DeviceSettings(Settings):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files for HTTPS, None without HTTPS."""
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key)
 
     @property
     def verifying(self) -> LocalTarget | None:
-        """The separate verifying model, None if the own model verifies."""
+        """None: the own model verifies."""
         if self.local_target is None:
             return None
         speed = None if self.emulate_read_mbps is None else self.emulate_read_mbps * 1e6
@@ -155,12 +152,11 @@ class DeviceSettings(Settings):
 
     @property
     def draft(self) -> DraftModel | None:
-        """The drafting model, None if there is none."""
         step = None if self.emulate_draft_ms is None else self.emulate_draft_ms / 1e3
         return None if self.draft_model is None else DraftModel(self.draft_model, step)
 
     def refusal(self) -> str | None:
-        """Returns one sentence about conflicting settings, None if there is no conflict."""
+        """Returns a sentence on conflicting settings, None without conflict."""
         if self.privacy == "strict" and self.placement != "device":
             return (
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"

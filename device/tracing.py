@@ -18,19 +18,19 @@ log = logging.getLogger(__name__)
 
 
 class Tracing:
-    """The device's half of the trace, and the received parts of the cloud's half."""
+    """The device's half of the trace, and received parts of the cloud's."""
 
     def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None], started: float) -> None:
-        """`started` is the request's arrival in seconds of the monotonic clock."""
+        """`started`: the request's arrival in monotonic seconds."""
         self.recorder = recorder
         self._started = round(started * 1e9)
         self._meter = meter
         self._parts: dict[int, list[Span]] = {}
-        self._dropped = 0  # spans dropped on the cloud
+        self._dropped = 0  # on the cloud
         self._lines = QuietLog(log)
 
     def heard(self, message: Message) -> bool:
-        """Handles a message of the request's session. Returns whether only the trace needs it."""
+        """Returns whether the message is for the trace only."""
         if not isinstance(message, Spans):
             return False
         if message.part < min(message.parts, MOST_PARTS):
@@ -42,7 +42,7 @@ class Tracing:
         return True
 
     def merged(self) -> Trace:
-        """Returns the merged trace after the answer's end; takes milliseconds."""
+        """After the answer's end; takes milliseconds."""
         meter = self._meter()
         recorder = self.recorder
         cloud = [span for part in sorted(self._parts) for span in self._parts[part]]

@@ -61,7 +61,7 @@ MOST_PATTERNS: Final = 16  # to choose documents
 LONGEST_PATTERN: Final = 256  # bytes of UTF-8 per pattern
 MOST_ENTRIES: Final = 4096  # K of the race
 MOST_NAMED: Final = 4096  # tokens with values requested by one `Resolve`
-MOST_UNITS: Final = 2**12  # over a proposal's distributions: an index of flat ones is slow to read
+MOST_UNITS: Final = 2**12  # units over a proposal's distributions; an index of flat ones is slow to read
 MOST_RESOLUTION: Final = 1024  # units of a quantised distribution
 MOST_LIKELIEST: Final = 256  # tokens listed for their probability
 MOST_TOKENS: Final = 8192  # per answer
@@ -70,7 +70,7 @@ LARGEST_PROPOSAL: Final = 2**21  # exclusive limit of a proposal's payload in by
 MOST_PROPOSED: Final = 64  # drafted tokens per proposal
 MOST_NODES: Final = 256  # drafted tokens per tree
 SEEDS: Final = 2**64  # exclusive limit
-DRAWN_SEEDS: Final = 2**53  # exclusive limit of seeds chosen by the software: every JSON reader represents them exactly
+DRAWN_SEEDS: Final = 2**53  # exclusive limit of seeds drawn by the software: every JSON reader keeps them exact
 
 # Noise is raised to the power of the temperature. Below this limit float32 can't tell its law from that of 0.
 TEMPERATURE: Final = Real(0.01, 2.0, or_zero=True)

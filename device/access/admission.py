@@ -24,8 +24,8 @@ class _KeyFileState:
 class ApiKeyGate:
     """Decides whether a request has a valid key, by the current file.
 
-    Once a key was required, it is required until the daemon ends. Revoking the last key, or damaging or deleting the
-    file, never opens a running daemon. The constructor raises `ApiKeyError` for an unusable file.
+    Once required, keys are required until the daemon ends: revoking the last key, or damaging or deleting the file,
+    opens nothing. The constructor raises `ApiKeyError` for an unusable file.
     """
 
     def __init__(self, files: ApiKeyFiles) -> None:
@@ -36,7 +36,7 @@ class ApiKeyGate:
         self._wanted = bool(self._known.hashes)
 
     def open_locally(self) -> None:
-        """Makes the key of this user's local commands. Earlier daemons' keys become invalid."""
+        """Makes the key of this user's local commands. Earlier daemons' keys expire."""
         try:
             self._local = hash_of(self._files.renew_local().encode())
         except ApiKeyError as error:
@@ -44,20 +44,19 @@ class ApiKeyGate:
 
     @property
     def wanted(self) -> bool:
-        """Whether requests need a key."""
         self._look()
         return self._wanted
 
     @property
     def broken(self) -> bool:
-        """Whether the keys are unreadable, so that only this user's local commands get in."""
+        """Whether only this user's local commands get in, as the keys are unreadable."""
         return self._known.broken
 
     def admitted(self, key: bytes) -> bool:
         """Whether `key`, the bytes as sent, is valid."""
         self._look()
         digest = hash_of(key)
-        # Compares with all keys, so that the time shows neither the matching key nor a partial match.
+        # Compares with all keys, so that the time reveals nothing.
         fits = False
         for known in (*self._known.hashes, *([] if self._local is None else [self._local])):
             fits |= hmac.compare_digest(known, digest)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from common.transport.address import TransportError
 from common.transport.keys import write_private
 
-PREFIX: Final = "dragon-"  # lets people and repository scanners recognise a lost key
+PREFIX: Final = "dragon-"  # marks lost keys for people and scanners
 SECRET_BYTES: Final = 32
 MOST_KEYS: Final = 256  # each request is compared with all of them
 MOST_FILE_BYTES: Final = 2**20
@@ -55,8 +55,8 @@ def new_key() -> str:
 def hash_of(key: bytes) -> str:
     """Returns a key's SHA-256 in hexadecimal digits.
 
-    A slow hash protects passwords, whose likely values can be tried. With 2**256 equally likely keys, trying is
-    hopeless at any speed. A slow hash would only help an attacker who floods the daemon.
+    A slow hash protects passwords, whose likely values can be tried. Trying 2**256 equal keys is hopeless at any
+    speed, and a slow hash would help attackers who flood the daemon.
     """
     return hashlib.sha256(key).hexdigest()
 
@@ -69,10 +69,7 @@ class ApiKeyFiles:
         self._local = folder / "local-api-key.json"
 
     def all(self) -> tuple[ApiKey, ...]:
-        """Returns all keys in order of creation, empty without a file.
-
-        Any fault in the file refuses the whole file.
-        """
+        """Returns all keys in order of creation, empty without a file. Refuses a faulty file whole."""
         stored = self._read(self.path)
         if stored is None:
             return ()
@@ -85,7 +82,7 @@ class ApiKeyFiles:
         return keys
 
     def create(self, name: str) -> str:
-        """Returns a new key called `name`. It is stored nowhere else and can't be shown again."""
+        """Returns a new key called `name`, which can't be shown again."""
         if not _NAME.fullmatch(name):
             raise ApiKeyError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes")
         with self._changing():
@@ -99,7 +96,7 @@ class ApiKeyFiles:
             return key
 
     def revoke(self, name: str) -> None:
-        """Deletes the key called `name`. A running daemon refuses it from the next request."""
+        """Deletes a key, from the next request on."""
         with self._changing():
             keys = self.all()
             kept = [each for each in keys if each.name != name]
@@ -108,7 +105,7 @@ class ApiKeyFiles:
             self._write(kept)
 
     def local(self) -> str | None:
-        """Returns the latest daemon's key for this user's commands, None if there is none."""
+        """Returns the latest daemon's key for this user's commands, None without one."""
         try:
             stored = self._read(self._local)
             return None if stored is None else str(stored["key"])
@@ -116,13 +113,12 @@ class ApiKeyFiles:
             return None
 
     def renew_local(self) -> str:
-        """Replaces the local key and returns the new one."""
         key = new_key()
         self._store(self._local, {"key": key})
         return key
 
     def version(self) -> tuple[int, ...] | None:
-        """Returns a value that changes with the file of keys, None without a file."""
+        """Returns a value that changes with the file, None without a file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -133,7 +129,7 @@ class ApiKeyFiles:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Excludes other commands while reading and writing the keys."""
+        """Excludes other commands."""
         from filelock import FileLock, Timeout
 
         folder = self.path.parent
@@ -188,7 +184,7 @@ class ApiKeyFiles:
 
 
 def today() -> date:
-    """Returns the date in UTC, the same for all readers of the file."""
+    """In UTC, the same for all readers."""
     return datetime.now(UTC).date()
 
 

@@ -18,7 +18,7 @@ from device.settings import TlsFiles
 MOST_BYTES: Final = 2**20  # per file; chains take a few thousand
 _OTHERS: Final = 0o077  # rights of group and others
 _DAY: Final = timedelta(days=1)
-_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, missing in the module ssl
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, missing in the module ssl
 
 
 class TlsError(ValueError):
@@ -27,7 +27,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The first certificate of a file, with its names and validity."""
+    """The first certificate of a file."""
 
     names: tuple[str, ...]  # hosts, then addresses
     begins: datetime
@@ -35,12 +35,12 @@ class Certificate:
     pem: str = field(repr=False)
 
     def days_left(self, now: datetime) -> int:
-        """Returns the whole days until it expires, negative after that."""
+        """Negative after its end."""
         return (self.ends - now) // _DAY
 
 
 def read_certificate(path: Path) -> Certificate:
-    """Returns the certificate that a server with this file shows. Raises `TlsError`."""
+    """Returns the certificate that a server shows. Raises `TlsError`."""
     return _described(_certificate(path))
 
 
@@ -68,7 +68,7 @@ def check_tls_files(files: TlsFiles) -> Certificate:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Returns a server's TLS context. Raises `TlsError`."""
+    """Raises `TlsError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(files.certificate, files.key, password=_refuse_password)
@@ -90,8 +90,8 @@ def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iter
 def trusting_only(certificate: Certificate) -> ssl.SSLContext:
     """Returns a local client's TLS context, which trusts this certificate under any name.
 
-    Few certificates name a loopback address. The server must have this certificate's key, which proves more than a
-    name or date. An issuer's key does not count.
+    Few certificates name loopback. The server must have this certificate's key, which proves more than a name or
+    date. Issuers do not count.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -106,7 +106,7 @@ def trusting(authority: Path) -> ssl.SSLContext:
     Certificates issued by these are trusted, too. Compares names. Raises `TlsError`.
     """
     text = _read(authority, "the certificates to trust,").decode("ascii", "replace")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody so far, and compares names
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody so far, compares names
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
@@ -119,7 +119,7 @@ def now() -> datetime:
 
 
 def _refuse_password() -> str:
-    """For a key encrypted since its check: OpenSSL would otherwise prompt on the terminal."""
+    """Prevents OpenSSL's prompt for a key encrypted since its check."""
     return ""
 
 

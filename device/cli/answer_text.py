@@ -17,11 +17,11 @@ class AnswerText(Protocol):
     """A reader of an answer's text."""
 
     def final(self, piece: str) -> None:
-        """Writes final text, and removes the draft."""
+        """Writes final text and removes the draft."""
         ...
 
     def provisional(self, text: str) -> None:
-        """Shows likely next text in place of the earlier draft."""
+        """Shows likely next text as the draft."""
         ...
 
 
@@ -53,13 +53,12 @@ class Plain:
 class Terminal:
     """Implements `AnswerText` with drafts dimmed after the final text.
 
-    A draft ends before the window's edge. It must stay on the cursor's line to be removable, as scrolled text is
-    not.
+    A draft ends before the window's edge, as it can only be removed on the cursor's line.
     """
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
-        self._column = 0  # of the cursor after the final text; at the edge, the window's width
+        self._column = 0  # after the final text; the window's width at the edge
         self._shown = 0  # columns of the draft
 
     def final(self, piece: str) -> None:
@@ -69,7 +68,7 @@ class Terminal:
         self._write(self._taken_back() + clean)
 
     def provisional(self, text: str) -> None:
-        # Terminals differ in the cursor's line at the edge itself.
+        # At the edge, the cursor's line depends on the terminal.
         width = self._width()
         room = max(0, width - 1 - self._column)
         draft, used = "", 0
@@ -97,7 +96,7 @@ class Terminal:
 
 
 def answer_text(output: TextIO | None) -> AnswerText:
-    """Returns a writer to `output`; None: no output."""
+    """`output`: None for no output."""
     if output is None:
         return Nowhere()
     obeys = output.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -25,10 +25,9 @@ class PrintedAnswer:
 
 
 def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | None) -> PrintedAnswer:
-    """Asks, and writes the text to `output` as it becomes final. Raises `CommandFailed`.
+    """Asks, and writes the text to `output` (None: nowhere). Raises `CommandFailed`.
 
-    None: no output. A terminal gets no control characters, and drafts if requested. A file or a pipe gets the text
-    unchanged.
+    A terminal gets no control characters, and drafts if requested. A file or pipe gets the text unchanged.
     """
     text, reason = "", ""
     last: dict[str, Any] = {}
@@ -63,7 +62,7 @@ def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | N
 
 
 def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[str, str]]:
-    """Returns the `messages` of a question after earlier (question, answer) turns."""
+    """Returns the `messages` of a question after (question, answer) turns."""
     messages: list[dict[str, str]] = []
     for asked, answered in turns:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
@@ -71,5 +70,4 @@ def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[s
 
 
 def to_stderr(text: str) -> None:
-    """Prints one line for the user, apart from the answer."""
     print(strip_controls(text), file=sys.stderr, flush=True)

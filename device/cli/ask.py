@@ -62,10 +62,7 @@ def ask(
 
 
 def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
-    """Returns a body's field with the files, empty without files.
-
-    Raises `CommandFailed` for an unreadable file.
-    """
+    """Returns a body's field with the files, empty without files. Raises `CommandFailed`."""
     if not paths:
         return {}
     names = [path.name for path in paths]

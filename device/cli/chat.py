@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from device.cli.answers import PrintedAnswer
 
 PROMPT, MORE = "> ", "  "
-PASTED = 0.05  # seconds within which a terminal delivers the next line of a pasted text
+PASTED = 0.05  # seconds between the lines of a pasted text
 HELP = "commands: /sources (of the last answer), /quit"
 
 
@@ -39,10 +39,10 @@ def chat(
     from device.cli.connection import ask_daemon, ready_daemon
 
     with ready_daemon(url, api_key_file, ca):
-        pass  # fails before anything is typed if there is no daemon
+        pass  # fails early without a daemon
 
     def answer(messages: list[dict[str, str]]) -> PrintedAnswer:
-        """Finds the daemon for each question: a restarted one has a new key for this user."""
+        """A restarted daemon has a new key for this user."""
         body = {"messages": messages} | fields
         return ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stdout))
 
@@ -84,14 +84,14 @@ def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
 
 
 def _read_question() -> str | None:
-    """The next line, None at the end of the input. Lines pasted at once are one text."""
+    """The next line, None at the end. Lines pasted at once are one text."""
     if not sys.stdin.isatty():
         line = from_stdin(sys.stdin.readline)
         return line.strip() if line else None
     with contextlib.suppress(ImportError):
         import readline  # gives input() its line editing
 
-        # Terminals with this mode mark pasted text; others send it line by line.
+        # Such terminals mark pasted text; others send lines.
         readline.parse_and_bind("set enable-bracketed-paste on")
     lines: list[str] = []
     try:
@@ -105,5 +105,5 @@ def _read_question() -> str | None:
 
 
 def _is_waiting() -> bool:
-    """Whether the terminal has input already: more pasted text, or text typed ahead."""
+    """Whether there is input already: pasted, or typed ahead."""
     return bool(select.select([sys.stdin], [], [], PASTED)[0])

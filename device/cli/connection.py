@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 KEY_VARIABLE: Final = "DRAGON_API_KEY"
 LONGEST_KEY: Final = 4096
 POLL: Final = 0.2  # seconds
-GRACE: Final = 1.0  # seconds for a concurrent `dragon up` to show that it starts a daemon
+GRACE: Final = 1.0  # seconds for a concurrent `dragon up` to show its start
 COMES: Final = "The device daemon is starting."
 
 Result = TypeVar("Result")
 
 
 def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> DaemonClient:
-    """Returns the daemon at `url`, else the one in this machine's device settings.
+    """Returns the daemon at `url`, else the one in this machine's settings.
 
-    `url` may omit http://. The key is from `key_file`, else from `$DRAGON_API_KEY`. Without both, this machine's own
-    daemon gets the key that it made for this user, which no other `url` ever gets. Over https, `authority`, if
-    given, must vouch for the certificate. Raises `CommandFailed`.
+    `url` may omit http://. The key is from `key_file`, else from `$DRAGON_API_KEY`. Without both, this machine's
+    daemon gets the key that it made for this user; no other `url` ever does. Over https, `authority`, if given, must
+    vouch for the certificate. Raises `CommandFailed`.
     """
     key = _given_key(key_file)
     trusted = None if authority is None else _trusting(authority)
@@ -50,10 +50,10 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
 def ready_daemon(
     url: str | None, key_file: Path | None = None, authority: Path | None = None
 ) -> Iterator[DaemonClient]:
-    """Waits for the same daemon to be ready, and reports its progress on stderr.
+    """Waits for the daemon, and reports its progress on stderr.
 
-    This machine's daemon counts as starting while the process that starts it lives. Raises `CommandFailed` after
-    `GRACE` seconds without one.
+    This machine's daemon starts while the process that starts it lives. Raises `CommandFailed` after `GRACE` seconds
+    without one.
     """
     with ExitStack() as stack:
         daemon = stack.enter_context(find_daemon(url, key_file, authority))
@@ -63,7 +63,7 @@ def ready_daemon(
         while (missing := _missing(daemon)) is not None:
             listens = isinstance(missing, DaemonStarting)
             if listens or (place is not None and anybody_present(place)):
-                end = time.monotonic() + GRACE  # it may end between these two checks
+                end = time.monotonic() + GRACE  # it may end between two checks
                 text = str(missing) if listens else COMES
                 if text != said:
                     print(text, file=sys.stderr, flush=True)
@@ -73,7 +73,7 @@ def ready_daemon(
             time.sleep(POLL)
             if not listens:
                 stack.close()
-                daemon = stack.enter_context(find_daemon(url, key_file, authority))  # it has a new key then
+                daemon = stack.enter_context(find_daemon(url, key_file, authority))  # with its new key
         yield daemon
 
 
@@ -86,9 +86,9 @@ def _starting() -> Path:
 def ask_daemon(
     url: str | None, key_file: Path | None, authority: Path | None, question: Callable[[DaemonClient], Result]
 ) -> Result:
-    """Returns the result of `question` to the daemon of `find_daemon`, without an earlier request.
+    """Returns the result of `question` to the daemon, without an earlier request.
 
-    If the daemon can't answer yet, waits as `ready_daemon` does and asks again. Raises `CommandFailed`.
+    If the daemon can't answer yet, waits as `ready_daemon` and asks again. Raises `CommandFailed`.
     """
     try:
         with find_daemon(url, key_file, authority) as daemon:
@@ -104,7 +104,7 @@ def ask_daemon(
 def own_daemon(
     settings: DeviceSettings, port: int | None = None, key: str | None = None, trusted: ssl.SSLContext | None = None
 ) -> DaemonClient:
-    """Returns this machine's device daemon; `port` overrides the settings. Raises `CommandFailed`."""
+    """`port` overrides the settings. Raises `CommandFailed`."""
     from device.access.api_keys import ApiKeyFiles
     from device.cli.settings import local_url
 
@@ -117,10 +117,7 @@ def own_daemon(
 
 
 def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
-    """Returns the TLS context that proves this machine's own daemon, None without https.
-
-    Raises `CommandFailed`.
-    """
+    """Returns the TLS context for this machine's daemon, None without https. Raises `CommandFailed`."""
     if settings.tls is None:
         return None
     from device.access.tls import TlsError, read_certificate, trusting_only
@@ -132,10 +129,10 @@ def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
 
 
 def _missing(daemon: DaemonClient) -> CommandFailed | None:
-    """The failure of a daemon that can't answer yet. Raises `CommandFailed` if waiting can't help."""
+    """The failure of a starting daemon, None if it is ready. Raises `CommandFailed` if waiting can't help."""
     try:
         daemon.check_started()
-        daemon.status()  # fails for another program or with a wrong key
+        daemon.status()  # fails for other programs or a wrong key
     except DaemonStarting as starting:
         return starting
     except CommandFailed as failure:

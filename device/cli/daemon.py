@@ -15,35 +15,35 @@ from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, bad
 from device.cli.options import SPELT
 
 CONNECT_PATIENCE = 3.0  # seconds
-# A request waiting for a slot gets nothing for up to a minute, later keep-alive comments.
+# Requests without a slot get nothing for up to a minute, then keep-alive comments.
 SILENCE_PATIENCE = 90.0
-READING_PATIENCE = 900.0  # nothing arrives while the daemon reads files, each perhaps for minutes
-STARTING = "starting"  # code of an error, and health status
+READING_PATIENCE = 900.0  # the daemon may read files for minutes each
+STARTING = "starting"  # error code and health status
 STARTING_STATUS = 503  # HTTP
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
 
 class DaemonClient:
-    """A device daemon at `url`; a context manager. Every method raises `CommandFailed`.
+    """A device daemon at `url`; a context manager. Methods raise `CommandFailed`.
 
     `trusted` replaces the usual authorities over https.
     """
 
     def __init__(self, url: str, api_key: str | None, trusted: ssl.SSLContext | None = None) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")  # daemons print the address with /v1 for OpenAI clients
+        self.url = url.rstrip("/").removesuffix("/v1")  # daemons print it with /v1 for OpenAI clients
         self._met = False  # an HTTP answer has arrived
-        if self.url.startswith("tcp://"):  # a cloud's address, as in settings and `dragon pair`
+        if self.url.startswith("tcp://"):  # a cloud's address
             raise bad_input(_at_a_cloud(self.url))
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_PATIENCE, connect=CONNECT_PATIENCE)
         self._reading = httpx.Timeout(READING_PATIENCE, connect=CONNECT_PATIENCE)
         try:
-            # trust_env would send questions to the environment's proxy.
+            # trust_env would use the environment's proxy.
             self._http = httpx.Client(
                 base_url=self.url, headers=headers, timeout=timeout, trust_env=False, verify=trusted or usual_trust(url)
             )
         except (httpx.InvalidURL, ValueError) as error:
-            # An encoding error quotes its text, which may be the key.
+            # An encoding error quotes text, perhaps the key.
             reason = "a character of the key can't be sent" if isinstance(error, UnicodeError) else str(error)
             raise bad_input(f"the daemon's address {url!r} or the API key can't be used: {reason}") from None
 
@@ -59,7 +59,7 @@ class DaemonClient:
         self._http.close()
 
     def check_started(self) -> None:
-        """Raises `DaemonStarting` while it can't answer. May be called often, as the daemon logs few of these."""
+        """Raises `DaemonStarting` while it can't answer. May be called often."""
         with self._failures():
             response = self._http.get("/health")
             self._met = True
@@ -81,7 +81,7 @@ class DaemonClient:
         return value
 
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the chunks of `POST /v1/chat/completions`. Closing the iterator cancels the answer."""
+        """Yields an answer's chunks. Closing the iterator cancels the answer."""
         body = {"model": "dragon", "stream": True, "stream_options": {"include_usage": True}} | body
         patience = self._reading if body.get("files") else self._http.timeout
         with (
@@ -102,7 +102,7 @@ class DaemonClient:
                 try:
                     chunk = json.loads(data)
                 except json.JSONDecodeError:
-                    if begun:  # a proxy closes after a cut-off
+                    if begun:  # a proxy ends a cut-off so
                         break
                     raise
                 if not _is_chunk(chunk):
@@ -140,7 +140,6 @@ class DaemonClient:
         return unfinished_answer(f"{self.url} is not a dragon device daemon")
 
     def _silence(self, error: httpx.TransportError) -> CommandFailed:
-        """The failure of a request without a complete answer."""
         if not self._met and self._is_cloud():
             return bad_input(_at_a_cloud(self.url))
         if isinstance(error, httpx.TimeoutException):
@@ -152,7 +151,7 @@ class DaemonClient:
         return unfinished_answer("the connection ended in the middle of the answer")
 
     def _is_cloud(self) -> bool:
-        """Whether a cloud listens there; it never answers HTTP."""
+        """Whether a cloud, which never answers HTTP, listens there."""
         from device.cli.doctor.ports import speaks_zmtp
 
         place = httpx.URL(self.url)
@@ -160,7 +159,7 @@ class DaemonClient:
 
 
 def usual_trust(url: str) -> bool | ssl.SSLContext:
-    """Returns the trusted authorities for httpx. Skips their loading (20 ms) without https."""
+    """Returns httpx's authorities. Loads them (20 ms) only for https."""
     return True if url.lower().startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
 
 
@@ -178,7 +177,7 @@ def _at_a_cloud(url: str) -> str:
 
 
 def tls_problem(error: BaseException) -> str | None:
-    """Returns a clause about the TLS failure, None for other errors."""
+    """Returns a clause about the TLS failure, None for others."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

@@ -20,7 +20,7 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-Owner = Literal["device", "cloud", "both"]  # both: folders used by daemons of both roles
+Owner = Literal["device", "cloud", "both"]  # both: used by daemons of both roles
 
 BOTH: Final = "both"
 
@@ -36,7 +36,7 @@ class DataFolder:
     role: Owner
     content: str
     folder: Path
-    ours: bool  # within the data folder, not elsewhere by a setting or link
+    ours: bool  # within the data folder, not elsewhere
 
 
 @app.command("show")
@@ -88,14 +88,14 @@ def remove_data(
             ) from None
     for settings in _settings().values():
         for parent in (settings.data, settings.data_dir):
-            with suppress(OSError):  # not empty, or gone already
+            with suppress(OSError):  # not empty, or gone
                 parent.rmdir()
     rest = "settings files stay" if role == BOTH else f"what is not the {role}'s alone stays"
     print(f"removed; {rest}: `dragon data show` lists it")
 
 
 def size_of(folder: Path) -> int:
-    """Returns the bytes of the folder's files. Files that change meanwhile may count or not."""
+    """Returns the files' bytes. Files that change meanwhile may count."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -144,8 +144,8 @@ def _confirm() -> None:
 def _stopped(roles: Collection[Side]) -> Iterator[None]:
     """Keeps daemons of these roles from running or starting during the block.
 
-    Raises `CommandFailed` if one uses its data folder, on whatever port, answering or not. Raises it also for an
-    answer at the usual port: even with another data folder, that daemon uses the shared folders.
+    Raises `CommandFailed` if one uses its data folder, answering or not, or if one answers at the usual port: it
+    uses the shared folders.
     """
     for role in roles:
         _check_port(role)
@@ -176,6 +176,6 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
         stack.callback(settings.starting.unlink, missing_ok=True)
     except LockHeld:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
-    except OSError as error:  # a daemon could not lock it either
+    except OSError as error:  # nor could a daemon lock it
         reason = (error.strerror or str(error)).lower()
         print(f"dragon: {settings.lock} can't be locked ({reason}): a daemon that runs is not noticed", file=sys.stderr)

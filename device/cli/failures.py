@@ -17,7 +17,7 @@ class CommandFailed(Exception):
 
 
 class DaemonStarting(CommandFailed):
-    """The daemon can't answer yet. `text` describes its current step."""
+    """`text` describes the start's current step."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, ANSWER_FAILED)
@@ -31,12 +31,12 @@ class DaemonSilent(CommandFailed):
 
 
 def bad_input(text: str) -> CommandFailed:
-    """The command can't run as given: wrong input, settings or files."""
+    """Wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)
 
 
 def unfinished_answer(text: str) -> CommandFailed:
-    """The daemon took the request but could not finish it."""
+    """The daemon could not finish the request."""
     return CommandFailed(text, ANSWER_FAILED)
 
 

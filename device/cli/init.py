@@ -21,7 +21,7 @@ Kind = Literal["device", "cloud", "both"]
 
 @dataclass(frozen=True, slots=True)
 class SuggestedModel:
-    """A model of a pair: the setting `model`, and the GB of memory and of download."""
+    """The setting `model`, with GB of memory and download."""
 
     title: str
     setting: str
@@ -29,7 +29,7 @@ class SuggestedModel:
     licence: str
 
 
-# Pairs of device and cloud models with one tokenizer. `docs/models.md` has the same table.
+# Models with one tokenizer, by pair. `docs/models.md` has the same table.
 PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
     "smollm2": {
         "device": SuggestedModel(
@@ -82,10 +82,10 @@ PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
     },
 }
 DEFAULT_MODELS: Final = "default"
-_BESIDE: Final = 1.5  # GB of a daemon without its weights
-_A_CORE: Final = 1.2  # GB of weights that a core reads per token at reading speed
+_BESIDE: Final = 1.5  # GB without weights
+_A_CORE: Final = 1.2  # GB of weights per core, at reading speed
 
-MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine, by default
+MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine
 NO_DOCUMENTS: Final = "none"
 
 RoleOption = Annotated[Kind | None, typer.Option("--role", help="What this machine is [default: both]")]
@@ -154,14 +154,14 @@ def init(
 
 
 class _Asking:
-    """Source of missing values: questions at a terminal, else defaults if `yes`."""
+    """Asks at a terminal for missing values, else uses defaults if `yes`."""
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
         self.at_terminal = not yes and sys.stdin.isatty()
 
     def value(self, flag: str, given: str | None, question: str, default: str, check: Callable[[str], None]) -> str:
-        """Returns the value of `--flag`. Asks again while `check` raises `CommandFailed`."""
+        """Returns the value of `--flag`. Asks again after `check` raises `CommandFailed`."""
         while given is None and self.at_terminal:
             answer: str = typer.prompt(question, default=default).strip()
             try:
@@ -177,7 +177,7 @@ class _Asking:
         return value
 
     def folder(self, flag: str, given: Path | None, question: str) -> Path | None:
-        """Returns a folder of documents, None if not given and not asked."""
+        """Returns a folder of documents, None if neither given nor asked."""
         if given is None and not self.at_terminal:
             return None
         answer = self.value(flag, None if given is None else str(given), question, NO_DOCUMENTS, _folder)
@@ -204,7 +204,7 @@ def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy |
 
 
 def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
-    """The pair's name, None for both roles' default model."""
+    """None: both roles' default model."""
     if asking.at_terminal and given is None:
         print(f"Models ({DEFAULT_MODELS} is SmolLM2 135M, which shows how it works and is not one to rely on):")
         for name, pair in PAIRS.items():
@@ -218,13 +218,13 @@ def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
 
 
 def proposal(roles: Sequence[Side]) -> str:
-    """Returns the largest pair for this machine's memory and cores, else the default."""
+    """Returns the largest pair for memory and cores, else the default."""
     fitting = [name for name in PAIRS if not _obstacle(name, roles)]
     return fitting[-1] if fitting else DEFAULT_MODELS
 
 
 def _obstacle(name: str, roles: Sequence[Side]) -> str:
-    """A reason against a pair on this machine, after a semicolon; empty if none."""
+    """A reason against a pair, after a semicolon; empty if none."""
     from common.process.machine import memory, usable_cores
 
     size = sum(PAIRS[name][role].size for role in roles)
@@ -257,7 +257,7 @@ def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None])
 
 
 def _add(role: Side, folder: Path) -> int:
-    """Adds and watches the folder, as `dragon library add --watch` does."""
+    """As `dragon library add --watch`."""
     from common.process.machine import wait_passively
     from device.cli.settings import load_common
 

@@ -92,7 +92,7 @@ def revoke_peer(
 
 
 def _role_that_trusts(name: str) -> Side:
-    """Raises `CommandFailed` if neither or both roles have the name or fingerprint."""
+    """Raises `CommandFailed` if neither or both roles trust the name or fingerprint."""
     roles: list[Side] = []
     for role in get_args(Side):
         with _folder(role) as folder:
@@ -126,7 +126,7 @@ def _without_devices() -> str:
 
 
 def print_displaced(displaced: Sequence[TrustedPeer], name: str) -> None:
-    """Reports the peers that lost their key or name to `name`."""
+    """Reports peers that lost their key or name."""
     for peer in displaced:
         if peer.name == name:
             print(f"forgotten   {peer.name}  {peer.fingerprint}")

@@ -40,7 +40,7 @@ try:
 except KeyboardInterrupt:  # the imports take a second
     raise SystemExit(INTERRUPTED) from None
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of printing to a file
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of printing to a file
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# In the order of the help: a newcomer's first needs first.
+# In the order of the help.
 app.command("init")(init.init)
 app.command("up")(up.up)
 app.command("ask", cls=options.Asking)(ask.ask)
@@ -105,20 +105,20 @@ def main() -> None:
     open_closed_streams()
     keep_private()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the encoding may lack a document's characters
+        if isinstance(stream, io.TextIOWrapper):  # the encoding may lack characters
             stream.reconfigure(errors="backslashreplace")
-    # Read when the model hub's library is imported.
+    # Read at the import of the hub's library.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: list[str]) -> int:
-    """Returns the exit code of one command. A failure is one line on stderr."""
+    """Returns the exit code. A failure is one line on stderr."""
     try:
         code = _carried_out(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of stdout left, e.g. `dragon ask ... | head`
+    except BrokenPipeError:  # e.g. `dragon ask ... | head`
         _drop_output()
         return ANSWER_FAILED
     except OSError as error:
@@ -152,7 +152,7 @@ def _carried_out(arguments: list[str]) -> int:
 
 
 def _drop_output() -> None:
-    """Discards the remaining output: Python would retry at the exit, and complain."""
+    """Discards remaining output, which Python would retry at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -106,7 +106,7 @@ def _sides() -> Sides:
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Turns errors about models, contexts and scorers into one line."""
+    """Errors become one line."""
     try:
         yield
     except ValueError as error:

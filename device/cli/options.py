@@ -25,7 +25,7 @@ Url = Annotated[
     str | None,
     typer.Option("--url", envvar="DRAGON_URL", help="Address of the device daemon [default: from its settings]"),
 ]
-# No option for the key itself: all users can read a process's arguments.
+# No option for the key: all users can read a process's arguments.
 KeyFile = Annotated[
     Path | None,
     typer.Option("--api-key-file", help="File that holds the daemon's API key [default: $DRAGON_API_KEY]"),
@@ -38,7 +38,7 @@ Question = Annotated[str | None, typer.Argument(help="The question; - or none re
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
 
 
-# Options of an answer for everybody; the others compare methods.
+# Everybody's options; the others compare methods.
 EVERYDAY = (
     "sources",
     "documents",
@@ -54,17 +54,16 @@ EVERYDAY = (
     "long_document",
 )
 RESEARCH = "For research"
-SPELT = {"device_documents": "--only"}  # options not named like their fields
+SPELT = {"device_documents": "--only"}  # not named like their fields
 _SHOWN = {"device_documents": "<pattern>", "cloud_documents": "<pattern>"}
 _FILES = "--files"
-WHOLE = 1000  # characters, above every command's first sentence
+WHOLE = 1000  # characters, above every first sentence
 
 
 class CommandGroup(TyperGroup):
-    """Commands whose help shows the whole first sentence, on several lines if needed."""
+    """Commands whose help shows the whole first sentence."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the section of the commands."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         records = [
             (name, command.get_short_help_str(WHOLE))
@@ -76,14 +75,13 @@ class CommandGroup(TyperGroup):
 
 
 class Asking(TyperCommand):
-    """A command that asks. Its help lists everyday options first, then research options."""
+    """A command that asks. Its help lists everyday options first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Lets `--files` have several values: all following names of existing files."""
+        """Lets `--files` take all following names of existing files."""
         return super().parse_args(ctx, _each_with_its_option(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the sections of the help."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], RESEARCH: []}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is None:
@@ -117,16 +115,16 @@ def _each_with_its_option(args: Sequence[str]) -> list[str]:
 
 
 def is_text(text: str) -> bool:
-    """Whether all bytes of an argument or line were characters."""
+    """Whether all bytes were characters."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def from_stdin(read: Callable[[], str]) -> str:
-    """Reads text from standard input. Raises `CommandFailed` for another encoding."""
+    """Raises `CommandFailed` for another encoding."""
     try:
         text = read()
     except UnicodeDecodeError:
-        text = "\udcff"  # as from a terminal encoding that passes such bytes on
+        text = "\udcff"  # as some terminals pass such bytes
     if not is_text(text):
         raise bad_input(
             f"standard input is not text in the encoding {sys.stdin.encoding}: convert it, for example with iconv"
@@ -135,9 +133,9 @@ def from_stdin(read: Callable[[], str]) -> str:
 
 
 def read_question(given: str | None) -> str:
-    """Returns the given question, or standard input for `-` and for None.
+    """Returns the given question, or standard input for `-` and None.
 
-    Raises `CommandFailed` for an empty question, and for None at a terminal instead of waiting.
+    Raises `CommandFailed` for an empty question, and for None at a terminal.
     """
     if given is None and sys.stdin.isatty():
         raise bad_input('there is no question; write it in quotes: `dragon ask "..."`')
@@ -148,9 +146,9 @@ def read_question(given: str | None) -> str:
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a request to a command's own.
+    """Adds a request's options to a command's own.
 
-    `fields` is the request body of the given options. The daemon's settings decide the others.
+    `fields` is the request body of the given options. The daemon's settings decide others.
     """
     own = inspect.signature(command, eval_str=True).parameters
     shared = {parameter.name: parameter for parameter in _request_options()}
@@ -171,7 +169,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _request_options() -> list[inspect.Parameter]:
-    """The options of all methods, each named like its body field, everyday ones first."""
+    """Everyday options first."""
     described = _described()
     names = sorted(described, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
     return [
@@ -181,7 +179,6 @@ def _request_options() -> list[inspect.Parameter]:
 
 
 def _described() -> dict[str, FieldInfo]:
-    """The fields of all methods that are command-line options."""
     fields = {name: field for method in METHODS.values() for name, field in method.request.model_fields.items()}
     return {name: field for name, field in fields.items() if field.description is not None}
 
@@ -191,7 +188,7 @@ def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
     listed = get_origin(kind) is tuple
     taken: Any = list[get_args(kind)[0]] if listed else kind  # type: ignore[misc]
     shown = _SHOWN.get(name, "<str>") if listed else None
-    if name == "method":  # the list is too long for the usual line of values
+    if name == "method":  # too long for the line of values
         shown, explanation = "<name>", f"{explanation}: {', '.join(METHODS)}"
     # None: named like the field, with `--no-` for a switch.
     spelt = (SPELT[name], f"--{name.replace('_', '-')}") if name in SPELT else ()
@@ -200,7 +197,7 @@ def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without pydantic's annotations."""
+    """Without pydantic's annotations."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

@@ -25,10 +25,7 @@ OWN_WORDS = "No footnotes: this answer takes no words from the documents."
 
 
 def summarise_answer(report: Json) -> str:
-    """Returns footnotes on the answer's sources, and a line of figures: for stderr.
-
-    Text answered without the cloud has a line before them.
-    """
+    """Returns footnotes and a line of figures, after lines on text without the cloud."""
     why = _of_the_cloud(report)
     notes = [as_one_line(note) for note in report["notes"] if note not in why]
     figures = "; ".join([_time_line(report), _left(report), *notes])
@@ -36,7 +33,7 @@ def summarise_answer(report: Json) -> str:
 
 
 def alone_lines(report: Json) -> list[str]:
-    """Returns lines on tokens answered without the cloud, with the reason; empty if none."""
+    """Returns lines on tokens without the cloud, with the reason; empty if none."""
     alone, why = report["degraded"], " ".join(map(as_one_line, _of_the_cloud(report)))
     if not alone:
         return []
@@ -52,14 +49,14 @@ def alone_lines(report: Json) -> list[str]:
 
 
 def _of_the_cloud(report: Json) -> list[str]:
-    """The notes with reasons for the cloud's absence."""
+    """Reasons for the cloud's absence."""
     return [note for note in report["notes"] if "cloud" in note] if report["degraded"] else []
 
 
 def footnotes(report: Json) -> list[str]:
-    """Returns the most quoted documents with quotes, in the answer's order."""
+    """Returns the most quoted documents, in the answer's order."""
     known: Sequence[Json] | None = report["citations"]
-    if known is None:  # sources of single tokens are unknown
+    if known is None:  # unknown sources of tokens
         known = [{"source": source, "quotes": []} for source in range(len(report["sources"]))]
     elif not known and report["sources"]:
         return [OWN_WORDS]
@@ -73,12 +70,12 @@ def footnotes(report: Json) -> list[str]:
 
 
 def _marked(citation: Json) -> int:
-    """Number of answer tokens in a citation's quotes."""
+    """Number of quoted tokens."""
     return sum(end - first for quote in citation["quotes"] for first, end in quote["tokens"])
 
 
 def _quoted(quotes: Sequence[Json]) -> str:
-    """The quotes of a footnote, and words that the answer spells differently."""
+    """Also words that the answer spells differently."""
     if not quotes:
         return ""
     text = ", ".join(f'"{shorten(as_one_line(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
@@ -98,7 +95,6 @@ def _time_line(report: Json) -> str:
 
 
 def _left(report: Json) -> str:
-    """The bytes that left this device, and their kinds."""
     if not report["sent_bytes"]:
         return "nothing left this device"
     names = ", ".join(name for part, name in SENT_NAMES.items() if report["sent"][part])
@@ -106,7 +102,6 @@ def _left(report: Json) -> str:
 
 
 def figures_line(report: Json) -> str:
-    """Returns tokens, times, acceptance and bytes in one line."""
     parts = [f"{report['tokens']} tokens", f"TTFT {_seconds(report['ttft'])}"]
     if report["tokens"] > 1:
         parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
@@ -120,7 +115,7 @@ def figures_line(report: Json) -> str:
 
 
 def full_report(report: Json) -> str:
-    """Returns the whole report, a topic per line, with the attribution last."""
+    """A topic per line, with the attribution last."""
     lines = [
         _line("tokens", f"{report['tokens']} (prompt {report['prompt_tokens']})"),
         _line("time", _times(report)),
@@ -141,7 +136,6 @@ def full_report(report: Json) -> str:
 
 
 def status_table(status: Json) -> str:
-    """Returns `GET /status` for people."""
     cloud = status["cloud"]
     state = f"{cloud['state']} ({as_one_line(cloud['address'])})" if cloud["address"] else cloud["state"]
     lines = [
@@ -168,19 +162,19 @@ def status_table(status: Json) -> str:
 
 
 def as_one_line(text: str) -> str:
-    """Returns one line without control characters: documents may send them to the terminal."""
+    """Documents may hold control characters for the terminal."""
     return " ".join(strip_controls(text).split())
 
 
 def strip_controls(text: str) -> str:
-    """Returns `text` without reordering and control characters, except line breaks and tabs."""
+    """Removes reordering and control characters, except line breaks and tabs."""
     return "".join(character for character in text if character in "\n\t" or not steers(character))
 
 
 def as_json_text(value: object) -> str:
-    """Returns `value` as JSON for programs.
+    """Returns JSON for programs.
 
-    Escapes all but ASCII on a terminal, which obeys some characters, and in encodings other than UTF-8.
+    ASCII on a terminal, which obeys some characters, and for encodings other than UTF-8.
     """
     utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
     return json.dumps(value, ensure_ascii=sys.stdout.isatty() or not utf8)
@@ -239,7 +233,7 @@ def _attributed(part: AttributedText, report: Json) -> str:
 
 
 def _ranked_sources(report: Json) -> list[tuple[str, float]]:
-    """Every source, and "no document", with its mean share, the largest first."""
+    """Every source, and none, with its mean share, the largest first."""
     rows: Sequence[Sequence[float]] = report["attribution"]
     shares = [
         (_name(source), sum(row[n] for row in rows) / len(rows) if rows else 0.0)
@@ -261,7 +255,7 @@ def _accepted(side: str, report: Json) -> str:
 
 
 def _bytes_per_token(report: Json) -> str:
-    """Bytes per token of the messages that decide tokens, both directions."""
+    """Of the messages that decide tokens, both directions."""
     tokens, sent = report["tokens"], report["sent"]
     exchanged = sent["tokens"] + sent["probabilities"] + report["received_bytes"]
     return f"{exchanged / tokens:.0f}" if tokens else "-"

