@@ -101,7 +101,7 @@ class IdleProfile:
 
 
 class _Turn:
-    """A measurement in single passes."""
+    """A measurement that runs pass by pass on the model's thread."""
 
     def __init__(self, decoding: Worker, steps: Generator[None, None, DecodeProfile], closing: threading.Event) -> None:
         self._decoding, self._steps, self._closing = decoding, steps, closing

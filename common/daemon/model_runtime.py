@@ -103,7 +103,7 @@ def rows(
         tuple(document.tokens for document in documents),
         query,
         tuple(document.similarity for document in documents),
-        fetched=len(fetched) if own else 0,  # alone they are not fetched extras
+        fetched=len(fetched) if own else 0,  # without own documents none counts as fetched
         states={document.tokens: document.states for document in documents if document.states is not None},
         empty_row=begin if blank else None,
         ephemeral=frozenset(document.tokens for document in documents if document.passing),
@@ -261,7 +261,7 @@ class Rereading:
             self._finish(self._shares)
 
     def gave_up(self, work: Work, started: int) -> None:
-        """The pass is repeated."""
+        """Does nothing: the pass is repeated."""
 
     def end(self, failure: Exception) -> None:
         self._finish(None)
@@ -452,7 +452,7 @@ class ModelRuntime:
         self.decoding.submit(job)
 
     def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
-        """Reads an answer again, behind other answers' steps."""
+        """Reads an answer again, after other answers' steps."""
         tokens = rereading.tokens
         request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant)
         self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))

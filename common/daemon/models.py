@@ -99,7 +99,7 @@ def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
 
 
 def _attention(windows: Sequence[int | None]) -> str:
-    """`windows` in tokens, None for all."""
+    """Describes how far layers look back; `windows` in tokens, None for all."""
     parts = [
         f"{count} {'layers see' if count > 1 else 'layer sees'}"
         + (" all earlier tokens" if window is None else f" the last {window:,} tokens")
@@ -366,7 +366,7 @@ def _check_blobs(hub_id: str, folder: Path) -> None:
 
 
 def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
-    """The folder of the newest commit."""
+    """Returns the folder of the newest commit with the matching files."""
     try:
         return hub.download_newest(hub_id, wanted, NOT_A_DECODER_S)
     except FileNotFoundError as error:
@@ -443,7 +443,7 @@ def _numbers_in_a_byte(config: object) -> int:
 
 
 def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:
-    """Counted in weight headers, else from the bytes."""
+    """Counts the model's numbers in weight headers, else estimates them from the bytes."""
     try:
         numbers = stored_weights(folder).numbers
     except ModelError:  # e.g. an index without its files

@@ -353,7 +353,7 @@ class SideRuntime:
             self.target.decode(request, opening, found, processor, spare)
 
         def prepare(wanted: Callable[[], bool]) -> None:
-            """Slow, so not on the retrieval thread."""
+            """Compiles the answer's format, which is too slow for the retrieval thread."""
             processor = self.target.processor(opening, wanted)
             self.on_retrieval_thread(lambda: decode(processor), client.end, tenant)
 
@@ -389,7 +389,7 @@ class SideRuntime:
         self.library.close()
 
     def retrieve(self, request: Open, scope: Scope) -> PromptRows:
-        """On the retrieval thread."""
+        """Searches `scope` and arranges the rows. On the retrieval thread."""
         return self.target.arrange(request, self.find(request, scope), ())
 
     def find(self, request: Open, scope: Scope, room: int | None = None) -> list[Document]:

@@ -37,7 +37,7 @@ EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueE
 
 
 def _stay_local() -> None:
-    """No telemetry to the model hub, no tokenizer threads, short thread turns."""
+    """Turns off telemetry to the model hub and tokenizer threads; shortens thread turns."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -169,7 +169,7 @@ class Watchdog:
     """
 
     def __init__(self, manager: LivenessMonitor, threads: Mapping[str, Ask], died: Died | None = None) -> None:
-        """`threads`: names for the log, and functions that ask."""
+        """`threads` maps names for the log to functions that ask."""
         self._manager = manager
         self._threads = dict(threads)
         self._closing = threading.Event()

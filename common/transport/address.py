@@ -1,4 +1,4 @@
-"""Addresses of a link, and those that may be used without encryption."""
+"""Addresses of a link, and the ones allowed without encryption."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def look_up(address: str) -> list[str]:
 
 
 def _is_usable(family: int) -> bool:
-    """ZeroMQ does not report that an attempt failed for want of a socket family."""
+    """Whether this machine has sockets of the family. ZeroMQ reports no such error."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return False
     try:

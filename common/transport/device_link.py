@@ -97,7 +97,7 @@ class DeviceLink(SocketLoop):
         self._useful = True
 
     def status(self) -> LinkStatus:
-        """From any thread."""
+        """Returns the link's state, from any thread."""
         return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
     @property

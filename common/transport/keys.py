@@ -76,7 +76,7 @@ class DeviceKeys:
 
 
 def nobody(key: str) -> bool:
-    """The default allow-list."""
+    """Refuses every key: the default allow-list."""
     return False
 
 
@@ -97,7 +97,7 @@ class KeyFolder:
         self._remedy = remedy or f"`dragon keys new --replace --role {role}` makes another"
 
     def new(self, replace: bool = False) -> KeyPair:
-        """Makes this machine's pair. Peers must trust it anew."""
+        """Makes this machine's pair. Peers must trust the new one."""
         if not replace and self._own.exists():
             raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
         pair = KeyPair.new()

@@ -107,7 +107,7 @@ class Turns:
         self._thread.start()
 
     def add(self, part: PolledSockets) -> None:
-        """Before the start, or on the thread."""
+        """Adds a part before the start, or on the thread."""
         self._parts.append(part)
 
     def remove(self, part: PolledSockets) -> None:
@@ -357,7 +357,7 @@ class SocketLoop(ABC):
         self._turns.ask(answer)
 
     def counters(self) -> LinkCounters:
-        """From any thread."""
+        """Returns the counts so far, from any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
@@ -550,7 +550,7 @@ class SocketLoop(ABC):
         return any(not connection.window.confirmed for connection in self._connections.values())
 
     def _end_connections(self) -> None:
-        """Before the socket's end, which would stop their input."""
+        """Ends connections before the socket, whose end would stop their input."""
         left, until = self._guard.end_all(), time.monotonic() + _ENDING
         while left and self._monitor is not None and (rest := until - time.monotonic()) > 0:
             if self._monitor.poll(int(1000 * rest)):

@@ -241,7 +241,7 @@ def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool 
 
 
 def _open(folder: KeyFolder) -> list[_OpenInvitation]:
-    """Removes invalid and expired invitations."""
+    """Returns the open invitations, and removes invalid and expired ones."""
     kept = []
     for path in sorted((folder.path / _FOLDER).glob("*.json")):
         try:

@@ -24,7 +24,7 @@ from proto.messages import SEQUENCES, Message, Probe, ProbeReply
 
 
 def reply_to_probe(probe: Probe, now: int) -> ProbeReply:
-    """`now`: the probe's arrival in microseconds of the replier's monotonic clock."""
+    """Returns the reply; `now` is the probe's arrival in microseconds of the monotonic clock."""
     return ProbeReply(probe.sequence, probe.sent, now)
 
 
@@ -201,8 +201,8 @@ def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
 class Peer:
     """One connection of a peer. A reconnect is another `Peer`.
 
-    `connection` counts up within a link. `key` is the authenticated public key (Z85), None without CURVE. Sessions
-    must be bound to it.
+    `connection` counts up within a link. `key` is the authenticated public key (Z85), None without CURVE. Bind
+    sessions to it, so that nobody else can continue them.
     """
 
     connection: int
@@ -271,7 +271,7 @@ class Limits:
     payload_bytes: int = PAYLOAD_LIMIT  # both sides must allow it
     queue_messages: int = 8192  # a whole run-ahead of drafts
     queue_bytes: int = 2**23
-    window_bytes: int = 2**23  # in flight to a peer; twice as many from a peer cut it
+    window_bytes: int = 2**23  # in flight to a peer; a peer with twice as many in flight to this side is cut
     high_water_mark: int = 256  # messages per peer inside ZeroMQ
     messages_per_second: float = 5000.0
     messages_burst: float = 10000.0
@@ -311,7 +311,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def largest_payload(vocabulary: int) -> int:
-    """Bytes of a whole distribution in codec `raw`."""
+    """Returns the bytes of a whole distribution in codec `raw`, within bounds."""
     return max(PAYLOAD_LIMIT, min(_RAW_TOKEN * vocabulary + _RAW_HEADER, LARGEST_PAYLOAD))
 
 
@@ -348,7 +348,7 @@ class Pauses:
         self._pauses: dict[str, tuple[float, float]] = {}  # name -> start and length in seconds
 
     def begin(self, name: str, now: float) -> float:
-        """Returns the pause's seconds."""
+        """Starts a pause and returns its seconds."""
         self._pauses = {each: pause for each, pause in self._pauses.items() if not self._forgiven(pause, now)}
         before = self._pauses.get(name)
         seconds = self._first if before is None else min(2 * before[1], self._last)
@@ -415,7 +415,7 @@ class SendWindow:
         return self.last_probe(now)
 
     def last_probe(self, now: float) -> Probe:
-        """Returns a probe for after everything else."""
+        """Returns a probe to send after everything else."""
         self._sequence = (self._sequence + 1) % SEQUENCES
         self._probed, self._probed_at = self._sent, now
         self._waiting.append((SEQUENCES + self._sequence, self._sent))
