@@ -101,7 +101,7 @@ class ShownAnswer:
         return not stopped
 
     def unmatched(self, closest: float) -> None:
-        """Before the first token."""
+        """Shows that no document is close, before the first token."""
         self._tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
 
     def refuse(self, commit: Commit) -> None:
@@ -129,7 +129,7 @@ class ShownAnswer:
         self._tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
 
     def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
-        """Empty for an end-of-sequence token, which is no text."""
+        """Requested log-probabilities, empty for an end-of-sequence token, which is no text."""
         wanted = self._request.top_logprobs
         if commit.logprobs is None or wanted is None or commit.token in self._eos:
             return ()
@@ -199,7 +199,7 @@ class ActiveRequest:
         again: Callable[[ActiveRequest], object],
         match_from: float,
         scope: Scope,
-        came: float,  # before its files were read
+        came: float,  # arrival, before its files were read
     ) -> None:
         """Raises `RequestError`, or `AnswerFailed` if a needed cloud is missing."""
         self.request = request
@@ -211,19 +211,19 @@ class ActiveRequest:
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
-        self.retry_at: float | None = None  # a busy cloud
+        self.retry_at: float | None = None  # time to ask a busy cloud again
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._metrics = metrics
         self._released = released
         self._again = again  # answers without documents
-        self._anew = False  # it is so answered: no document is close
-        self._successor: ActiveRequest | None = None  # that answers so
+        self._anew = False  # no document is close, so `_again` answers
+        self._successor: ActiveRequest | None = None  # the answer without documents
         self._cancelled = False
-        self._match_from = match_from  # cosine of close documents
+        self._match_from = match_from  # minimum cosine of a close document
         self._clock = Stopwatch()
-        self._absent: str | None = None  # the cloud's, at the start
-        self._absences: set[str] = set()  # notes on tokens without the cloud
-        self._refusal: str | None = None  # the latest, by or of the cloud
+        self._absent: str | None = None  # reason for the cloud's absence at the start
+        self._absences: set[str] = set()  # notes with reasons for tokens without the cloud
+        self._refusal: str | None = None  # the latest refusal, by or of the cloud
         self._reopened = -SOONEST_REOPENING
         self._reading: float | None = None  # start of the cloud's reading, as far as known
         self._told_tokens = -1  # tokens at the latest `Waiting`
@@ -256,12 +256,12 @@ class ActiveRequest:
         if self.request.wait and self.phase.open and absence is not None:
             if self.cloud.refusal is not None:
                 raise AnswerFailed(absence)
-            absence = None  # it may come later
+            absence = None  # the cloud may connect later
         self._absent = absence
         self.half.start(absence)
 
     def follow(self, former: ActiveRequest) -> None:
-        """Replaces an answer that began with distant documents."""
+        """Replaces an answer whose documents are not close to the question."""
         with former._order:
             former._successor, cancelled = self, former._cancelled
         record, begun = self.record, former.record
@@ -278,7 +278,7 @@ class ActiveRequest:
         self._finish(as_failure(error, session=self.opening.session))
 
     def heard(self, message: Message, size: int) -> None:
-        """Handles the cloud's message."""
+        """Handles a message of `size` bytes from the cloud."""
         if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
         quoted = isinstance(message, Fetched) and self._ending.at is not None  # for the report
@@ -405,7 +405,7 @@ class ActiveRequest:
         self._go_on(reason)
 
     def _go_on(self, reason: str) -> None:
-        """Continues, or fails if the request requires the cloud."""
+        """Continues without the cloud, or fails if the request requires it."""
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
         if self.request.wait:
@@ -512,7 +512,7 @@ class ActiveRequest:
     # --- the end
 
     def _make_report(self, closed: Closed | None, ended: float) -> None:
-        """`closed`: the cloud's part, or None."""
+        """Makes the report; `closed` is the cloud's part, or None."""
         try:
             part = self.half.report(closed)
             shown = len(self.record.token_times)  # more may be decided after a stop string
@@ -555,9 +555,9 @@ class ActiveRequest:
 
 
 def _closest(request: Request, record: Record, alone: bool) -> float | None:
-    """Largest cosine, None if a side's is unknown.
+    """Largest cosine of a document and the question, None if a side's is unknown.
 
-    `alone`: the first token came without the cloud.
+    `alone`: the first token was decided without the cloud.
     """
     if request.documents == 0:
         return None  # no search

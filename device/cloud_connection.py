@@ -74,7 +74,7 @@ class CloudConnection:
         self._starting: str | None = None  # its start's step, in its words
 
     def attach(self, link: LinkToCloud) -> None:
-        """Call before the link starts to deliver."""
+        """Sets the link, before it starts to deliver."""
         self._link = link
 
     def send(self, message: Message) -> int:
@@ -90,7 +90,7 @@ class CloudConnection:
         return self._link is not None and self._link.arriving
 
     def counters(self) -> LinkCounters | None:
-        """None before there is a link."""
+        """Returns the link's counts, None before there is a link."""
         return None if self._link is None else self._link.counters()
 
     def on_connected(self, peer: Peer) -> None:
@@ -140,7 +140,7 @@ class CloudConnection:
         self.welcome, self.left = None, True
 
     def _log(self, line: str, code: str, words: str) -> None:
-        """Logs the cloud's `words` at level debug only."""
+        """Logs a known code, and the cloud's `words` at level debug only."""
         known = code if code in _KNOWN else "of another kind"
         if self._lines.tell(logging.WARNING, line, self.address, known):
             log.debug("The cloud's words: %s", words)
@@ -150,7 +150,7 @@ class CloudConnection:
         self._refused(reason)
 
     def _measure_anew(self, hello: Hello) -> None:
-        """Another machine may have another clock, network, speed and library."""
+        """Starts new estimates, as another machine may have another clock, network, speed and library."""
         self._side.profiler.forget(self.peer)
         self.peer = self._side.profiler.watch(hello, self.send)
 
@@ -204,7 +204,7 @@ class CloudView:
         connection: CloudConnection | None,
         request: Request | None = None,
     ) -> None:
-        """`request`: its answer has this view."""
+        """`request` is the one whose answer has this view."""
         self.connection = connection
         self._settings = settings
         self._side = side
@@ -226,12 +226,12 @@ class CloudView:
 
     @property
     def refusal(self) -> str | None:
-        """By or of the cloud, None if there is none."""
+        """The refusal by or of the cloud, None if there is none."""
         return None if self.connection is None else self.connection.refusal
 
     @property
     def hello(self) -> Hello | None:
-        """None without a valid handshake."""
+        """The cloud's `Hello`, None without a valid handshake."""
         welcome = None if self.connection is None else self.connection.welcome
         return None if welcome is None else welcome.hello
 
@@ -249,7 +249,7 @@ class CloudView:
         return self.peer.estimates
 
     def observe_acceptance(self, commit: Commit) -> None:
-        """A position decided between both drafts."""
+        """Records a position decided between both drafts."""
         self.peer.observe_acceptance(commit.expected, commit.accepted)
 
     def decoded(self, context: int, seconds: float) -> None:
@@ -260,7 +260,7 @@ class CloudView:
         self.peer.waits(self._method).observe(seconds)
 
     def progressed(self) -> None:
-        """A token in which the cloud took part."""
+        """Notes a token in which the cloud took part."""
         if self.connection is not None:
             self.connection.progressed()
 

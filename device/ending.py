@@ -62,7 +62,7 @@ class Ending:
         self._make(part, at)
 
     def give_up(self) -> None:
-        """Stops waiting."""
+        """Stops waiting for missing parts of the report."""
         self._second.stop()
         self.close(None)
 

@@ -39,7 +39,7 @@ class DeviceEngine:
     """Implements `Engine`. Start it before the first request; close it once."""
 
     def __init__(self, settings: DeviceSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: this engine owns the process, and measures it."""
+        """`process`: this engine owns the process, so its metrics include it."""
         self._settings = settings
         self._side = side
         self.name = readable_name(settings.model)
@@ -57,7 +57,7 @@ class DeviceEngine:
         self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
     def start(self, link: LinkToCloud | None) -> None:
-        """`link` must not be started yet."""
+        """Starts serving; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
         self._ticker.start()
@@ -157,7 +157,7 @@ class DeviceEngine:
         return self._side.tokenizer.piece(token)
 
     def embed(self, texts: Sequence[str]) -> TextVectors:
-        """In turns with questions. Raises `AnswerFailed`."""
+        """Returns vectors, in turns with questions. Raises `AnswerFailed`."""
         embedder, listed = self._side.embedder, list(texts)
 
         def embedded() -> TextVectors:
@@ -210,7 +210,7 @@ class DeviceEngine:
         return self._in_turn(lambda: self._side.search(query, count, "", Scope()))
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
-        """On the retrieval thread. Raises the errors of `work`."""
+        """Runs `work` on the retrieval thread, and raises its errors."""
         done: Future[Result] = Future()
         self._side.on_retrieval_thread(lambda: done.set_result(work()), done.set_exception)
         return done.result()

@@ -141,7 +141,7 @@ class Documents(Protocol):
     def listing(self) -> Listing: ...
 
     def search(self, query: str, count: int) -> list[Hit]:
-        """Best first. Raises `AnswerFailed`."""
+        """Returns the most similar passages, best first. Raises `AnswerFailed`."""
         ...
 
     def passage(self, chunk: int) -> StoredChunk:
@@ -172,7 +172,7 @@ class Documents(Protocol):
         ...
 
     def unwatch(self, folder: str) -> None:
-        """The files stay."""
+        """Forgets a folder's documents; the files stay."""
         ...
 
 
@@ -184,17 +184,17 @@ class Engine(Protocol):
 
     @property
     def model(self) -> str:
-        """Equal identities compute alike. Must be cheap: every request reads it."""
+        """The model's identity; equal ones compute alike. Must be cheap: every request reads it."""
         ...
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The model's name for people."""
         ...
 
     @property
     def embedder(self) -> str:
-        """For people."""
+        """The embedding model's name for people."""
         ...
 
     def put(self, conversation: Conversation) -> Query:
@@ -213,7 +213,7 @@ class Engine(Protocol):
         ...
 
     def piece(self, token: int) -> str:
-        """As it stands between others."""
+        """Returns a token's text as it stands between others."""
         ...
 
     def embed(self, texts: Sequence[str]) -> TextVectors:
@@ -223,7 +223,7 @@ class Engine(Protocol):
     def generate(
         self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
     ) -> Generation:
-        """Starts an answer and tells its events. Raises `RequestError`.
+        """Starts an answer and reports its events. Raises `RequestError`.
 
         `number` names it in reports and logs: random, 32 bits; None: drawn here. Reading files is slow. Meanwhile
         `wanted` is asked; once False, `AnswerFailed` is raised.
@@ -231,13 +231,13 @@ class Engine(Protocol):
         ...
 
     def diagnose(self) -> list[Finding]:
-        """Takes seconds if the cloud can't be reached."""
+        """Returns a diagnosis; takes seconds if the cloud can't be reached."""
         ...
 
     def metrics(self) -> bytes:
-        """Prometheus' text format, without text of requests or documents."""
+        """Returns Prometheus' text format, without text of requests or documents."""
         ...
 
     def status(self) -> EngineStatus:
-        """May query the library, but not list it."""
+        """Returns the current state. May query the library, but not list it."""
         ...

@@ -31,7 +31,7 @@ class DeviceMetrics:
         link: Callable[[], LinkCounters | None],
         process: bool = False,
     ) -> None:
-        """`running` counts answers, `link` the link's messages, or None.
+        """`running` returns the number of answers, `link` the link's counts or None.
 
         `process`: this daemon owns the process.
         """
@@ -60,7 +60,7 @@ class DeviceMetrics:
         registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def refused(self, failure: Exception) -> None:

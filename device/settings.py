@@ -30,12 +30,12 @@ def _origins(value: str) -> str:
 
 
 def origins_in(value: str | None) -> frozenset[str]:
-    """Comma-separated, and without default ports, as browsers write them."""
+    """Splits a comma-separated setting, and drops default ports, as browsers do."""
     return frozenset(_without_default_port(each.strip()) for each in value.split(",")) if value else frozenset()
 
 
 def names_in(value: str | None) -> frozenset[str]:
-    """Comma-separated."""
+    """Splits a comma-separated setting."""
     return frozenset(each.strip() for each in value.split(",") if each.strip()) if value else frozenset()
 
 
@@ -144,7 +144,7 @@ class DeviceSettings(Settings):
 
     @property
     def verifying(self) -> LocalTarget | None:
-        """None: the own model verifies."""
+        """The separate verifying model, None if the own one verifies."""
         if self.local_target is None:
             return None
         speed = None if self.emulate_read_mbps is None else self.emulate_read_mbps * 1e6

@@ -42,7 +42,7 @@ class Tracing:
         return True
 
     def merged(self) -> Trace:
-        """After the answer's end; takes milliseconds."""
+        """Merges both halves after the answer's end; takes milliseconds."""
         meter = self._meter()
         recorder = self.recorder
         cloud = [span for part in sorted(self._parts) for span in self._parts[part]]

@@ -129,7 +129,7 @@ class ApiKeyFiles:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Excludes other commands."""
+        """Excludes other commands that change the keys."""
         from filelock import FileLock, Timeout
 
         folder = self.path.parent
@@ -184,7 +184,7 @@ class ApiKeyFiles:
 
 
 def today() -> date:
-    """In UTC, the same for all readers."""
+    """Returns the date in UTC, the same for all readers."""
     return datetime.now(UTC).date()
 
 

@@ -35,7 +35,7 @@ class Certificate:
     pem: str = field(repr=False)
 
     def days_left(self, now: datetime) -> int:
-        """Negative after its end."""
+        """Returns the whole days until its end, negative after that."""
         return (self.ends - now) // _DAY
 
 

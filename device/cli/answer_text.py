@@ -21,7 +21,7 @@ class AnswerText(Protocol):
         ...
 
     def provisional(self, text: str) -> None:
-        """Shows likely next text as the draft."""
+        """Shows likely next text, in place of the earlier draft."""
         ...
 
 
@@ -96,7 +96,7 @@ class Terminal:
 
 
 def answer_text(output: TextIO | None) -> AnswerText:
-    """`output`: None for no output."""
+    """Returns a writer to `output`, or to nowhere for None."""
     if output is None:
         return Nowhere()
     obeys = output.isatty() and os.environ.get("TERM", "dumb") != "dumb"

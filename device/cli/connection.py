@@ -104,7 +104,7 @@ def ask_daemon(
 def own_daemon(
     settings: DeviceSettings, port: int | None = None, key: str | None = None, trusted: ssl.SSLContext | None = None
 ) -> DaemonClient:
-    """`port` overrides the settings. Raises `CommandFailed`."""
+    """Returns this machine's device daemon; `port` overrides the settings. Raises `CommandFailed`."""
     from device.access.api_keys import ApiKeyFiles
     from device.cli.settings import local_url
 

@@ -17,7 +17,7 @@ class CommandFailed(Exception):
 
 
 class DaemonStarting(CommandFailed):
-    """`text` describes the start's current step."""
+    """The daemon can't answer yet; `text` describes its start's current step."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, ANSWER_FAILED)
@@ -31,12 +31,12 @@ class DaemonSilent(CommandFailed):
 
 
 def bad_input(text: str) -> CommandFailed:
-    """Wrong input, settings or files."""
+    """Returns the failure for wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)
 
 
 def unfinished_answer(text: str) -> CommandFailed:
-    """The daemon could not finish the request."""
+    """Returns the failure of a request that the daemon could not finish."""
     return CommandFailed(text, ANSWER_FAILED)
 
 

@@ -204,7 +204,7 @@ def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy |
 
 
 def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
-    """None: both roles' default model."""
+    """Returns the pair's name, None for both roles' default model."""
     if asking.at_terminal and given is None:
         print(f"Models ({DEFAULT_MODELS} is SmolLM2 135M, which shows how it works and is not one to rely on):")
         for name, pair in PAIRS.items():
@@ -257,7 +257,7 @@ def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None])
 
 
 def _add(role: Side, folder: Path) -> int:
-    """As `dragon library add --watch`."""
+    """Adds the folder as `dragon library add --watch` does."""
     from common.process.machine import wait_passively
     from device.cli.settings import load_common
 

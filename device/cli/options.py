@@ -169,7 +169,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _request_options() -> list[inspect.Parameter]:
-    """Everyday options first."""
+    """Lists the options of all methods, everyday ones first."""
     described = _described()
     names = sorted(described, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
     return [
@@ -197,7 +197,7 @@ def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
 
 
 def _bare(kind: Any) -> Any:
-    """Without pydantic's annotations."""
+    """Strips pydantic's annotations from a type."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

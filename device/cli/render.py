@@ -49,7 +49,7 @@ def alone_lines(report: Json) -> list[str]:
 
 
 def _of_the_cloud(report: Json) -> list[str]:
-    """Reasons for the cloud's absence."""
+    """Notes with reasons for the cloud's absence."""
     return [note for note in report["notes"] if "cloud" in note] if report["degraded"] else []
 
 
@@ -70,12 +70,12 @@ def footnotes(report: Json) -> list[str]:
 
 
 def _marked(citation: Json) -> int:
-    """Number of quoted tokens."""
+    """Number of answer tokens in a citation's quotes."""
     return sum(end - first for quote in citation["quotes"] for first, end in quote["tokens"])
 
 
 def _quoted(quotes: Sequence[Json]) -> str:
-    """Also words that the answer spells differently."""
+    """Quotes of a footnote, and words that the answer spells differently."""
     if not quotes:
         return ""
     text = ", ".join(f'"{shorten(as_one_line(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
@@ -115,7 +115,7 @@ def figures_line(report: Json) -> str:
 
 
 def full_report(report: Json) -> str:
-    """A topic per line, with the attribution last."""
+    """Returns the whole report, a topic per line, the attribution last."""
     lines = [
         _line("tokens", f"{report['tokens']} (prompt {report['prompt_tokens']})"),
         _line("time", _times(report)),
@@ -162,7 +162,7 @@ def status_table(status: Json) -> str:
 
 
 def as_one_line(text: str) -> str:
-    """Documents may hold control characters for the terminal."""
+    """Returns one line without control characters, which a document may hold."""
     return " ".join(strip_controls(text).split())
 
 
@@ -255,7 +255,7 @@ def _accepted(side: str, report: Json) -> str:
 
 
 def _bytes_per_token(report: Json) -> str:
-    """Of the messages that decide tokens, both directions."""
+    """Bytes per token of the messages that decide tokens, both directions."""
     tokens, sent = report["tokens"], report["sent"]
     exchanged = sent["tokens"] + sent["probabilities"] + report["received_bytes"]
     return f"{exchanged / tokens:.0f}" if tokens else "-"

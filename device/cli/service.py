@@ -224,7 +224,7 @@ def unit_path(role: Side) -> Path:
 
 
 def unit_text(service: Service, sandbox: bool) -> str:
-    """Without `sandbox` the unit needs no user namespace."""
+    """Returns the unit. Without `sandbox` it needs no user namespace."""
     writable = [f"ReadWritePaths={_quoted(f'-{folder}')}" for folder in (*service.folders, service.hub)]
     variables = [f"Environment={_quoted(f'{name}={value}')}\n" for name, value in sorted(service.environment.items())]
     return UNIT.format(
@@ -275,7 +275,7 @@ def _state(role: Side) -> tuple[bool, list[str]]:
 
 
 def _lingering() -> list[str]:
-    """Without lingering, services end at logout. Empty if enabled."""
+    """Lines on lingering, empty if enabled. Without it services end at logout."""
     import getpass
 
     user = getpass.getuser()
@@ -303,6 +303,6 @@ def _control(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As units quote it, without specifiers."""
+    """Quotes a word as units need it, without specifiers."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@+=:,./%-]+", escaped) else f'"{escaped}"'

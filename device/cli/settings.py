@@ -28,7 +28,7 @@ def config(role: Role = "device", file: File = None) -> None:
 
 
 def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
-    """Flags override. Raises `CommandFailed`."""
+    """Returns the device's settings, overridden by flags. Raises `CommandFailed`."""
     from common.configuration.configuration import ConfigurationError, keep_caches, load_settings
     from common.configuration.flags import FlagError, parse_flags
     from device.settings import DeviceSettings
@@ -54,7 +54,7 @@ def load_cloud(file: Path | None = None) -> CloudSettings:
 
 
 def load_common(role: Side) -> Settings:
-    """With the threads of the role's daemon or worker. Raises `CommandFailed`."""
+    """Returns a role's settings, with its daemon's or worker's threads. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
     from common.configuration.configuration import keep_caches
@@ -68,7 +68,7 @@ def load_common(role: Side) -> Settings:
 
 
 def local_url(settings: DeviceSettings, port: int | None = None) -> str:
-    """`port` overrides the settings."""
+    """Returns the local daemon's URL; `port` overrides the settings."""
     scheme = "http" if settings.tls is None else "https"
     return f"{scheme}://{reachable(settings.host)}:{settings.port if port is None else port}"
 

@@ -120,7 +120,7 @@ def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """Before the question."""
+    """Fails before the question is asked."""
     if os.path.isdir(path):
         raise bad_input(f"{path} can't be written: it is a folder")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -128,7 +128,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _require_matplotlib() -> None:
-    """Before the question."""
+    """Fails before the question is asked."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:

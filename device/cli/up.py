@@ -76,7 +76,7 @@ def up() -> None:
 
 
 def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
-    """Calls `serving` when both answer. Raises `CommandFailed`."""
+    """Runs both daemons, and calls `serving` when both answer. Raises `CommandFailed`."""
     from common.process.lifetime import ChildProcesses, Stopped
     from common.process.machine import child_command
 
@@ -149,7 +149,7 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
 
 
 def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
-    """Reports the addresses. Raises `CommandFailed` if one ends."""
+    """Waits until both serve, and reports the addresses. Raises `CommandFailed` if one ends."""
     from device.cli.render import as_one_line
 
     at, bind = urlsplit(plan.url), urlsplit(plan.bind)
@@ -169,7 +169,7 @@ def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
 
 
 def _status(plan: LaunchPlan) -> dict[str, Any] | None:
-    """None if not ready."""
+    """Returns the device's status, None if it is not ready."""
     from device.cli.connection import own_daemon
 
     try:
@@ -200,7 +200,7 @@ class _Signals:
             signal.signal(number, self._on_signal)
 
     def begin(self) -> None:
-        """Also for an earlier signal."""
+        """Raises from now on, also for an earlier signal."""
         self._raising = True
         if self._told:
             self._stop()

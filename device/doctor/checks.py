@@ -73,7 +73,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
 
 
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
-    """`address`: None without a link."""
+    """Checks the keys of the link at `address`, None without a link."""
     if address is None:
         return Finding("ok", "keys", "none are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
@@ -105,7 +105,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
 
 
 def check_access(settings: DeviceSettings) -> Finding:
-    """Only intended clients may use the daemon."""
+    """Checks that only intended clients may use the daemon."""
     host, make = settings.host, "make a key with `dragon api-keys create NAME`"
     try:
         names = [key.name for key in ApiKeyFiles(settings.keys).all()]
@@ -122,7 +122,7 @@ def check_access(settings: DeviceSettings) -> Finding:
 
 
 def check_https(settings: DeviceSettings) -> Iterator[Finding]:
-    """Encryption towards clients, and the certificate."""
+    """Checks encryption towards clients, and the certificate."""
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
         if not is_local(settings.host):
@@ -149,7 +149,7 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
 
 
 def check_reach(address: str) -> Finding:
-    """The cloud must accept TCP connections."""
+    """Checks that the cloud's address accepts TCP connections."""
     host, port = split_address(address)
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -167,7 +167,7 @@ def check_reach(address: str) -> Finding:
 
 
 def check_link(state: str, detail: str, trip: float | None) -> Finding:
-    """`trip`: milliseconds of a round trip."""
+    """Reports the link; `trip` is the round trip in milliseconds."""
     if state == "off":
         return Finding("ok", "link", detail or "no cloud")
     if state == "connected":
@@ -230,7 +230,7 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
 
 
 def in_bytes(number: int) -> str:
-    """In words: 98 MB, 1.6 GB."""
+    """Returns bytes in words: 98 MB, 1.6 GB."""
     for unit, size in (("GB", 10**9), ("MB", 10**6)):
         if number >= size:
             return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number / size:.0f} {unit}"
@@ -238,7 +238,7 @@ def in_bytes(number: int) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """With the file."""
+    """Returns an error's text, with its file."""
     if isinstance(error, OSError):
         return f"{error.filename}: can't be read: {reason(error)}"
     return str(error)
@@ -249,7 +249,7 @@ def reason(error: OSError) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """In words: 1 chunk, 2,000 chunks."""
+    """Returns a count in words: 1 chunk, 2,000 chunks."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -45,7 +45,7 @@ def packages() -> tuple[Package, ...]:
 
 
 def _wanted() -> tuple[str, list[str]]:
-    """From the checkout, else from the installed distribution."""
+    """Reads the needs from the checkout, else from the installed distribution."""
     checkout = ROOT / "pyproject.toml"
     if checkout.is_file():
         project = tomllib.loads(checkout.read_text("utf-8"))["project"]

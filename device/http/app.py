@@ -126,7 +126,7 @@ class Api:
         self.application.close()
 
     def _endpoint(self, name: str) -> Endpoint:
-        """A stop sends its client `stopping` at once."""
+        """Returns the handler `name`. A stop sends its client `stopping` at once."""
         handler: Callable[[HttpRequest], Coroutine[Any, Any, Response]] = getattr(self, f"_{name}")
 
         async def handle(http: HttpRequest) -> Response:
@@ -154,7 +154,7 @@ class Api:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
 
     async def _doctor(self, _: HttpRequest) -> Response:
-        """Concurrent requests share one diagnosis."""
+        """Runs one diagnosis, which concurrent requests share."""
         if self._diagnosis is None or self._diagnosis.done():
             loop = asyncio.get_running_loop()
             self._diagnosis = loop.run_in_executor(self._doctors, self._engine.diagnose)
@@ -344,7 +344,7 @@ def _completions(body: CompletionBody | ChatBody, asked: RequestBatch, served: R
 
 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:
-    """`notes` quote only field names from the request."""
+    """Header with notes, which quote only field names from the request."""
     return {NOTES: " ".join(notes).encode("ascii", "replace").decode()} if notes else {}
 
 

@@ -28,7 +28,7 @@ class Endpoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """With and without `/v1`."""
+        """The path, with and without `/v1`."""
         if self.path.startswith("/v1/"):
             return (self.path, self.path.removeprefix("/v1"))
         return (self.path, f"/v1{self.path}") if self.path == "/health" else (self.path,)

@@ -40,7 +40,7 @@ class ApiError(Exception):
 
 
 def busy() -> ApiError:
-    """All slots are taken, or the wait was too long."""
+    """Refuses while all slots are taken, or after too long a wait."""
     return ApiError(
         429,
         "As many answers are being generated and waiting as there may be; try again when one is finished.",
@@ -69,7 +69,7 @@ def unknown(param: str) -> ApiError:
 
 
 def too_many_answers(wanted: int, most: int) -> ApiError:
-    """More answers than slots, waiting ones included."""
+    """Refuses more answers than there are slots, waiting ones included."""
     said = f"The request asks for {wanted} answers; this device takes {most} at a time."
     return ApiError(400, said, param="n", code="invalid_value")
 
@@ -80,7 +80,7 @@ def text_too_long(param: str, size: int, most: int) -> ApiError:
 
 
 def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> ApiError:
-    """`conversation`: the question itself may be short."""
+    """Refuses a prompt; `conversation` if its question itself may be short."""
     said = f"The question is longer than {most} bytes."
     if conversation:
         said = f"The conversation is longer than {most} bytes: begin a new one."
@@ -93,7 +93,7 @@ def too_long(sentence: str, param: str) -> ApiError:
 
 
 def unknown_model(name: str) -> ApiError:
-    """`name` is the served model's own."""
+    """Refuses another model's name; `name` is the served model's own."""
     return ApiError(
         404,
         f"This daemon does not serve that model; it serves '{name}' (also as '{MODEL_ALIAS}'). The setting"
@@ -113,7 +113,7 @@ def stopping() -> ApiError:
 
 
 def starting(doing: str) -> ApiError:
-    """`doing`: the start's current step."""
+    """Refuses during the start; `doing` is its current step."""
     return _unavailable(f"The device daemon is starting: {doing}.", code="starting", headers={"retry-after": "1"})
 
 
@@ -127,7 +127,7 @@ def answer_failed(sentence: str) -> ApiError:
 
 
 def engine_failed() -> ApiError:
-    """The exception's text may be private."""
+    """Hides an exception's text, which may be private."""
     said = "The engine failed while answering; the daemon's log says where."
     return ApiError(500, said, kind=SERVER_ERROR, code="engine")
 

@@ -22,7 +22,7 @@ Kind = tuple[str, int | None]  # known path and status
 
 
 class HttpMetrics:
-    """For the server's event loop."""
+    """Metrics of the interface. For the server's event loop."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         """`waiting` counts answers without a slot."""
@@ -37,11 +37,11 @@ class HttpMetrics:
         )
 
     def answered(self, status: int | None) -> None:
-        """`status`: None if the client had left."""
+        """Counts a response; `status` is None if the client had left."""
         self._responses.labels(_NO_ANSWER if status is None else str(status)).inc()
 
     def response(self, engine: bytes) -> Response:
-        """Adds the `engine`'s metrics."""
+        """Returns these metrics and the `engine`'s."""
         return Response(engine + generate_latest(self._registry), headers={"content-type": exposition.CONTENT_TYPE})
 
 
@@ -56,7 +56,7 @@ class RequestTally:
         self._counts = Counts[Kind]()
 
     def count(self, path: str, status: int | None) -> None:
-        """`path` is a known one, never the client's text."""
+        """Counts a request; `path` is a known one, never the client's text."""
         if not self._counts:
             asyncio.get_running_loop().call_later(PERIOD, self.tell)
         self._counts[path, status] += 1

@@ -112,7 +112,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Null omits a field."""
+    """Allows null, which omits a field."""
     return schema if None in schema.get("enum", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 

@@ -32,7 +32,7 @@ class PageFile:
     etag: str
 
     def response(self, request: Request) -> Response:
-        """Returns 304 for a known file."""
+        """Returns the file, or 304 if the client has it."""
         headers = HEADERS | {"etag": self.etag}
         if self._is_known(request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)

@@ -33,7 +33,7 @@ class RequestFacts:
     per_prompt: int = 1  # adjacent answers
 
     def report(self, told: FinishedAnswer) -> dict[str, Any]:
-        """The field `dragon`."""
+        """Returns the field `dragon` of an answer."""
         return report_json(told.finished.report, told.pieces, self.notes)
 
     def usage(self, answers: Sequence[FinishedAnswer]) -> dict[str, int]:
@@ -209,7 +209,7 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
 
 
 def _source(source: Source) -> dict[str, Any]:
-    """Locates passages of this device's library."""
+    """Adds the location to a passage of this device's library."""
     value: dict[str, Any] = {"side": source.side, "title": source.title}
     return value if source.origin is None else value | asdict(source.origin)
 
@@ -220,7 +220,7 @@ def status_json(status: EngineStatus) -> dict[str, Any]:
 
 
 def model_json(model: str, created: int) -> dict[str, Any]:
-    """`created`: the daemon's start."""
+    """Returns an entry of `GET /v1/models`; `created` is the daemon's start."""
     return {"id": model, "object": "model", "created": created, "owned_by": "dragon"}
 
 

@@ -36,7 +36,7 @@ class AnswerSlot:
 
 
 class AnswerSlots:
-    """First come, first served."""
+    """Slots in order of arrival."""
 
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active

@@ -180,7 +180,7 @@ def _shared(name: str, kind: type[Request]) -> bool:
 
 
 def derived_seed(seed: int, index: int) -> int:
-    """Index 0 has the seed itself."""
+    """Returns the seed of the answer `index`; index 0 has `seed` itself."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % DRAWN_SEEDS

@@ -99,7 +99,7 @@ class RequestGuard:
         self._tally.tell()
 
     def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
-        """Only admitted users can add unlimited lines."""
+        """Logs a request. Only admitted users can add unlimited lines."""
         self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
         polled = path in _POLLED and exchange.status in _USUAL
@@ -206,13 +206,13 @@ def _asked_by_itself(headers: Headers) -> bool:
 
 
 def _serves(host: str, origin: str) -> bool:
-    """By the Host header."""
+    """Whether the Host header names the origin's host."""
     place = _place(origin)
     return place is not None and place == _place(f"{origin.partition('://')[0]}://{host}")
 
 
 def _place(origin: str) -> tuple[str, int] | None:
-    """None without host, as for `null`."""
+    """Host and port of an origin, None without a host, as for `null`."""
     try:
         parts = urlsplit(origin)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -162,7 +162,7 @@ class ChatBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """None: no functions."""
+        """The functions that the answer may call, or None."""
         return toolbox([tool.function for tool in self.tools], self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
@@ -265,7 +265,7 @@ def _refusal(error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Without the tags of alternatives."""
+    """The field's path, without the tags of alternatives."""
     path = ""
     for part in location:
         if isinstance(part, str) and part.startswith(TAG):

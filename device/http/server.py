@@ -87,7 +87,7 @@ class Connection(H11Protocol):
             super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Quick answers fit between two checks."""
+        """Restarts the wait for a request: quick answers fit between two checks."""
         self._waiting_since = self.loop.time()
         super().on_response_complete()
 
@@ -97,7 +97,7 @@ class Connection(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Body and answer have their own limits."""
+        """Whether a request is unanswered; body and answer have their own limits."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> bool:
@@ -182,7 +182,7 @@ class Loop(asyncio.SelectorEventLoop):
         super().close()
 
     async def create_server(self, *arguments: Any, **more: Any) -> asyncio.Server:
-        """asyncio waits a minute for a handshake."""
+        """Shortens asyncio's minute of patience for a handshake."""
         if more.get("ssl") is not None:
             more.setdefault("ssl_handshake_timeout", HANDSHAKE_PATIENCE)
         return await super().create_server(*arguments, **more)
@@ -227,7 +227,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """E.g. `http://127.0.0.1:8600`."""
+        """The bound address, e.g. `http://127.0.0.1:8600`."""
         host, port = self._address
         scheme = "http" if self._options.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -247,7 +247,7 @@ class HttpServer:
             self._server.loop.call_soon_threadsafe(answer)
 
     def start(self) -> None:
-        """Returns when connections are taken."""
+        """Starts the thread; returns when it takes connections."""
         self._thread.start()
         self._server.ready.wait()
 

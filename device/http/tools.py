@@ -38,7 +38,7 @@ class Function(_Part):
 
     @property
     def told(self) -> str:
-        """JSON for the model."""
+        """The function's JSON for the model."""
         value = {"name": self.name, "description": self.description, "parameters": self.parameters or {}}
         return json.dumps({name: item for name, item in value.items() if item is not None}, ensure_ascii=False)
 
@@ -58,7 +58,7 @@ class FlatToolBody(Function):
     @model_validator(mode="before")
     @classmethod
     def _function(cls, value: object) -> object:
-        """Refuses other tools before missing names."""
+        """Refuses other kinds of tools before reporting missing names."""
         if isinstance(value, dict) and value.get("type") != "function":
             raise ValueError("a tool is of type 'function': this daemon has none of its own")
         return value
@@ -127,7 +127,7 @@ class Toolbox:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """JSON for the model."""
+        """The functions' JSON for the model."""
         return tuple(function.told for function in self.functions)
 
     def calls(self, shape: CallShape) -> Calls:

@@ -73,7 +73,7 @@ def _of_cloud(settings: CloudSettings) -> Iterator[Finding]:
 
 
 def _of_both(settings: Settings, role: Side, port: ports.Port, processes: int) -> Iterator[Finding]:
-    """`processes` have the models."""
+    """Checks parts of both roles; `processes` have the models."""
     models = list(gather_models(settings))
     yield from map(check_model_files, models)
     yield from _of_library(settings, role)

@@ -47,7 +47,7 @@ def check_model_files(model: Model) -> Finding:
 
 
 def check_memory(settings: Settings, models: Sequence[Model], processes: int) -> Finding:
-    """`processes` have the models; 0: on other machines."""
+    """Checks the memory for `processes` with the models; 0: on other machines."""
     from common.configuration.settings import KV_SHARE
 
     room = memory()

@@ -94,7 +94,7 @@ class Responses:
         }
 
     def _resource(self, status: str) -> dict[str, Any]:
-        """Without an answer."""
+        """The response object without an answer."""
         return {
             "id": f"resp_{self.served.identity}",
             "object": "response",

@@ -133,12 +133,12 @@ class ResponsesBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """None: no functions."""
+        """The functions that the answer may call, or None."""
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
     def format(self) -> Any:
-        """Also under the chats' name."""
+        """The answer's format, also given under the chats' name."""
         if self.text.format is not None:
             return self.text.format
         return super().options.get("response_format", {"type": "text"})
@@ -155,7 +155,7 @@ class ResponsesBody(GenerationBody):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """Chat messages; one answer's calls and text are one message."""
+        """The conversation as chat messages; one answer's calls and text are one message."""
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         for item in self.input:
             if isinstance(item, CallItem):
