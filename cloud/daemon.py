@@ -150,7 +150,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
 
 
 def _metered(address: str) -> MetricsServer:
-    """Reserves the address. Raises `TransportError`."""
+    """Reserves the metrics server's address. Raises `TransportError`."""
     from common.metrics.server import MetricsServer
 
     if not is_loopback(address.rpartition(":")[0]):

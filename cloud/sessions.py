@@ -140,7 +140,7 @@ class CloudMetrics:
     """Records sessions at their end, and refusals; reads the rest on request. Thread-safe."""
 
     def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
-        """`sessions` and `peers` count; `process`: this daemon owns the process."""
+        """`sessions` and `peers` return counts; `process`: this daemon owns the process."""
         self.link: Callable[[], LinkCounters] | None = None  # once there is a link
         self._registry = registry = exposition.make_registry(process)
         self._side = side
@@ -198,11 +198,11 @@ class SessionNotes:
             self._failed = True
 
     def closed(self, tokens: int) -> None:
-        """`tokens` as the device states them."""
+        """Records the answer's `tokens`, as the device states them."""
         self._answers.generated(min(tokens, self._most_tokens))
 
     def ended(self, reason: str | None) -> None:
-        """`reason`: None after a reported failure."""
+        """Records the session's end; `reason` is None after a reported failure."""
         if reason is not None and not self._failed:
             self._answers.ended(reason, time.monotonic() - self._began, self._method, self._placement)
 
@@ -219,7 +219,7 @@ class Sessions:
     """All open sessions of one cloud. The link's thread calls the `on_...` methods."""
 
     def __init__(self, settings: CloudSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: this daemon owns the process, and measures it."""
+        """`process`: this daemon owns the process, so its metrics include it."""
         self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
@@ -279,7 +279,7 @@ class Sessions:
                 self._deliver(peer, message, size)
 
     def close(self) -> None:
-        """Ends all sessions, tells the devices, and refuses more."""
+        """Ends all sessions, informs the devices, and refuses new sessions."""
         with self._lock:
             self._closing = True
             peers, keys = list(self._peers), list(self._sessions)
@@ -384,9 +384,9 @@ class Sessions:
             raise NoPlace(admission.wait)
 
     def _place(self, key: Key, kv_bytes: int) -> tuple[Admission, list[tuple[Key, CloudHalf]]]:
-        """Decides, and removes sessions that make room.
+        """Decides on admission, and removes the sessions that make room.
 
-        The caller holds the lock, and ends them after releasing it.
+        The caller holds the lock, and ends these sessions after releasing it.
         """
         now, settings = time.monotonic(), self._settings
         others = [(other, session) for other, session in self._sessions.items() if other != key]

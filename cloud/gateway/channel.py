@@ -217,7 +217,7 @@ class Channel:
         self._count(outgoing.share, -outgoing.size)
 
     def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
-        """Admits only workers."""
+        """Returns an authenticator that admits only workers."""
         assert keys.secret is not None
         doorman = ZapAuthenticator(self._context, lambda key: key == keys.worker.public, lambda key: False)
         doorman.protect(self._socket, keys.secret.encode())
@@ -332,7 +332,7 @@ class WorkerLink:
         silence: float = math.inf,
         died: Died | None = None,
     ) -> None:
-        """`metrics` returns this worker's, in Prometheus' text format.
+        """`metrics` returns this worker's metrics, in Prometheus' text format.
 
         The gateway kills a worker after `silence` seconds without a sign of life.
         """

@@ -1,4 +1,4 @@
-"""Starts and watches workers, and restarts those that end or hang."""
+"""Starts and watches workers, and restarts ended and hanging ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WorkerProcess(Protocol):
     """A worker's process. For one thread."""
 
     def ended(self) -> str | None:
-        """Describes its end, None while it runs."""
+        """Describes the process's end, None while it runs."""
 
     def misconfigured(self) -> bool:
         """Whether its settings, shared by all workers, ended it."""
@@ -58,10 +58,10 @@ class WorkerProcess(Protocol):
         """Whether its machine is about to be taken away."""
 
     def awaited(self) -> str:
-        """Describes the wait for it."""
+        """Describes the reason why the worker does not serve yet."""
 
     def terminate(self) -> None:
-        """Asks it to end in order."""
+        """Asks the process to end in order."""
 
     def kill(self) -> None:
         """Ends it at once, without waiting, as the system may take forever."""
@@ -77,7 +77,7 @@ class Launcher(Protocol):
         """Starts worker `number`, for `address`; `place` counts concurrent workers."""
 
     def close(self) -> None:
-        """Frees resources after the workers' end."""
+        """Frees the launcher's resources after the workers' end."""
 
 
 def worker_command(number: int, place: int, address: str) -> list[str]:
@@ -129,7 +129,7 @@ class LocalLauncher:
         return LocalProcess(start_process(worker_command(number, place, address), self._given))
 
     def close(self) -> None:
-        """No resources."""
+        """Does nothing: no resources are left."""
 
 
 class LocalProcess:
@@ -199,14 +199,14 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Scrape:
-    """A collection of all workers' metrics."""
+    """A running collection of all workers' metrics."""
 
     waiting: dict[int, int]  # unanswered places by number
     texts: dict[int, bytes] = field(default_factory=dict)  # by place
     done: threading.Event = field(default_factory=threading.Event)
 
     def came(self, number: int, text: bytes | None) -> None:
-        """`text`: None if no answer will come."""
+        """Takes a worker's answer; None means that none will come."""
         place = self.waiting.pop(number, None)
         if place is not None and text is not None:
             self.texts[place] = text
@@ -319,7 +319,7 @@ class Fleet:
         worker = next((each for each in self._workers() if each.number == number), None)
         if worker is None:
             return
-        if note.kind in (Kind.READY, Kind.ALIVE):  # other threads may work while these hang
+        if note.kind in (Kind.READY, Kind.ALIVE):  # other notes come from threads that may work while others hang
             worker.heard = self._clock.total
         if note.kind is Kind.READY:
             worker.ready = time.monotonic()
@@ -418,7 +418,7 @@ class Fleet:
             self._places[place] = _Worker(number, process, time.monotonic(), pause=pause)
 
     def _again_at(self, place: int, worker: _Worker, now: float) -> None:
-        """Restarts an ended worker, later each time."""
+        """Schedules a worker's restart, later after each end."""
         self._places[place] = None
         proven = worker.ready is not None and now - worker.ready > _PROVEN
         pause = _FIRST_PAUSE if proven else worker.pause
@@ -455,7 +455,7 @@ class Fleet:
 
     @staticmethod
     def _await(processes: Sequence[WorkerProcess]) -> None:
-        """Waits for a moment."""
+        """Waits for a moment for the processes' end."""
         until = time.monotonic() + _ENDING
         while any(process.ended() is None for process in processes) and time.monotonic() < until:
             time.sleep(_TURN)
@@ -525,7 +525,7 @@ class GatewayMetrics:
     """Reads metrics of gateway and workers on request."""
 
     def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], LinkCounters]) -> None:
-        """`link` counts the exchange with devices."""
+        """`link` returns the counts of the link to devices."""
         self._gateway = gateway
         self._fleet = fleet
         self._link = link

@@ -66,7 +66,7 @@ class Table:
     """Devices, workers and sessions. For one thread at a time.
 
     A session stays with its worker. New ones go to the device's home, where known documents and prompts are reread
-    fast, unless another worker has `slack` sessions fewer. Workers are home to equally many devices, except those
+    fast, unless another worker has `slack` sessions fewer. Workers are home to equally many devices, except the ones
     that waited for the first worker.
 
     Opening and freeing take no longer with more sessions.
@@ -135,7 +135,7 @@ class Table:
         return [] if device is None else sorted(device.introduced)
 
     def hears(self, worker: int, peer: Peer, opening: int) -> bool:
-        """Whether a worker's message concerns a device; `opening` is the worker's latest.
+        """Whether a worker's message still concerns a device; `opening` is the latest it took in.
 
         Messages from before the worker forgot the device are outdated.
         """
@@ -311,7 +311,7 @@ class Gateway:
     # --- the devices' link
 
     def on_connected(self, peer: Peer) -> None:
-        """Nothing is known before hello."""
+        """Does nothing: a device is unknown before its hello."""
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
         self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)
@@ -346,13 +346,13 @@ class Gateway:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """Also welcomes waiting devices."""
+        """Adds a serving worker, and welcomes waiting devices."""
         with self._lock:
             self._table.joined(worker)
         self._greet_anew()
 
     def leaving(self, worker: int) -> None:
-        """Stops new sessions of a worker."""
+        """Stops new sessions of a worker, which leaves once it has none."""
         with self._lock:
             self._table.leaving(worker)
 
@@ -387,7 +387,10 @@ class Gateway:
             self.link.forward(peer, type(message).__name__, frame)
 
     def tick(self) -> None:
-        """Tells workers about bytes gone from the devices' queues, and devices to forget."""
+        """Tells workers about bytes that left the devices' queues, so that they send more.
+
+        Also makes workers forget devices that they no longer need to know.
+        """
         link = self.link
         if link is None:
             return
@@ -401,7 +404,7 @@ class Gateway:
                 if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
                     news.append((worker, peer, passed, gone))
         for worker, peer, passed, gone in news:
-            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # retried
+            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # otherwise retried
                 passed.told = gone
 
     # --- inside
@@ -419,7 +422,7 @@ class Gateway:
             self._send(peer, starting_message("waiting for a worker"))
 
     def _greet_anew(self) -> None:
-        """Introduces unanswered devices."""
+        """Introduces devices that no worker has answered."""
         with self._lock:
             waiting = [] if self._closing else self._table.ungreeted
             unmet = [peer for peer, hello in waiting if not self._introduce(peer, hello)]
@@ -451,7 +454,7 @@ class Gateway:
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
 
     def _begin(self, peer: Peer, message: Open | Fetch, opening: Opening) -> bool:
-        """Returns False for a full queue."""
+        """Starts a session on a worker. Returns False for a full queue."""
         if opening.hello is not None:
             self._workers.send(Note(Kind.MESSAGE, peer, opening.number, opening.hello), opening.worker)
         begun = self._forward(peer, message, opening.worker, opening.number)
@@ -475,7 +478,7 @@ class Gateway:
             self._forward(peer, message, worker)
 
     def _forward(self, peer: Peer, message: Message, worker: int, opening: int = 0) -> bool:
-        """Returns False for a full queue."""
+        """Queues a device's message for a worker. Returns False for a full queue."""
         note = Note(Kind.MESSAGE, peer, opening, encode(message))
         return not self._workers.full(worker, peer) and self._workers.send(note, worker)
 

@@ -36,6 +36,6 @@ def workers_on(place: int, workers: int, gpus: int) -> int:
 
 
 def keep_to(share: float) -> None:
-    """Limits this process's GPU memory."""
+    """Limits this process to its share of the GPU's memory."""
     if share < 1.0 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)

@@ -72,7 +72,7 @@ class WorkerStarter:
             self._ray.kill(seat)
 
     def watch(self) -> None:
-        """Reports drained machines."""
+        """Reports workers on drained machines, again and again."""
         from ray._private.state import state  # as Ray Serve does; not public
 
         while True:
