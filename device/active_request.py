@@ -307,7 +307,7 @@ class ActiveRequest:
                 if self._ending.at is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
-                self.end(RequestError(message.text, "long_document"))  # no source
+                self.end(RequestError(message.text, "long_document"))  # nothing to answer from
             case Error(code=code) if (
                 code == QUESTION_TOO_LONG and self.request.sources == "cloud" and (not self.record.token_times)
             ):
@@ -315,7 +315,7 @@ class ActiveRequest:
             case Error(code=code) if (
                 code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
             ):
-                self.end(RequestError(message.text, "cloud_documents"))  # no source
+                self.end(RequestError(message.text, "cloud_documents"))  # nothing to answer from
             case Error():
                 self._without_cloud(message.text)
             case Busy():

@@ -236,7 +236,7 @@ class CloudView:
         return None if welcome is None else welcome.hello
 
     def send(self, message: Message) -> int:
-        """Returns the wire bytes, or 0: no refused cloud gets prompts."""
+        """Sends after a valid handshake only, so that no refused cloud gets prompts. Returns wire bytes."""
         return self.connection.send(message) if self.connection is not None and self.connected else 0
 
     # --- estimates
@@ -253,7 +253,7 @@ class CloudView:
         self.peer.observe_acceptance(commit.expected, commit.accepted)
 
     def decoded(self, context: int, seconds: float) -> None:
-        """This side's step for an answer with the cloud."""
+        """Records this side's step for an answer with the cloud."""
         self._side.profiler.decoded(self.peer, context, seconds)
 
     def waited(self, seconds: float) -> None:
@@ -294,7 +294,7 @@ class CloudView:
         return replace(limits, arriving=self._arriving, patience=NEVER if self._waits else limits.patience)
 
     def closing(self) -> WaitLimits:
-        """The wait for the cloud's part of a report."""
+        """Returns limits on the wait for the cloud's part of a report."""
         trip = min(self.peer.meter.longest or 0.0, MOST_TRIP)
         return WaitLimits(NEVER, CLOSING_PATIENCE + trip, self._arriving)
 

@@ -82,7 +82,7 @@ def one_line_errors(name: str) -> Iterator[None]:
 def stay_alone(settings: Settings, stack: ExitStack) -> None:
     """Locks the data folder against other daemons of the role until the `stack` ends.
 
-    Raises `ConfigurationError` if one is running.
+    Two daemons would overwrite each other's keys and files. Raises `ConfigurationError` if one is running.
     """
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ class Watchdog:
 # The scheduler thread (DRAGON §3: Scheduler).
 
 PERIOD = 0.02  # seconds; delay in noticing a stalled answer
-IDLE = 0.1  # seconds; each tick wakes a sleeping processor
+IDLE = 0.1  # seconds between ticks while idle: each wakes a sleeping processor
 
 
 class Ticker:

@@ -92,9 +92,9 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 _SWEEP: Final = 0.05  # seconds between checks
 _SHARE: Final = 20  # divisor of processor time for checks
 _LATE: Final = 0.25  # seconds; a later check shows that the process was suspended
-# Bytes per second of an otherwise silent connection: its heartbeats.
+# Heartbeats aren't messages: a silent connection may receive this many bytes per second.
 _TRICKLE: Final = 1024
-_WORTH_WAITING: Final = 250.0  # bytes per second; 2 kb/s
+_WORTH_WAITING: Final = 250.0  # bytes per second of a message worth waiting for; 2 kb/s
 _SMOOTHING: Final = 2.0  # seconds of averaging, as segments arrive one by one
 _EVIDENCE: Final = 500  # messages needed to estimate the waiting ones' length
 _SMALL: Final = 2**20  # bytes; connections with fewer waiting are never cut for the total

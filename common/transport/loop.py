@@ -224,7 +224,7 @@ class ZapAuthenticator:
     def protect(self, socket: zmq.Socket[Any], secret: bytes | None = None) -> None:
         """Makes an unbound `socket` ask here; with `secret`, as a CURVE server.
 
-        Without an answer, ZeroMQ refuses: it would otherwise accept any key.
+        Without an answer a CURVE server would accept any key, so ZeroMQ is set to refuse.
         """
         if secret is not None:
             socket.curve_server = True

@@ -155,7 +155,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
 def make_request(
     fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "", history: int = 0
 ) -> Request:
-    """Uses the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
+    """Makes a request of the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
     texts |= {"prompt": query.text, "controls": query.controls}

@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths) | PAGE.keys()
 OWN_FETCHES = frozenset({"same-origin", "none"})  # "none": the user's own action
-# Other paths are the client's text.
+# Other paths are the client's text, and not logged.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
 # Requested every few seconds by the page, `dragon up`, Prometheus and health checks.
 _POLLED: Final = frozenset({"/health", "/v1/health", "/status", "/library", "/metrics"}) | PAGE.keys()
 _USUAL: Final = frozenset({200, 304, 503})  # 503 while starting or stopping
 _LONGEST_METHOD: Final = 8  # characters
-NUMBER: Final = "dragon.number"  # in the scope; also the first answer's
+NUMBER: Final = "dragon.number"  # the request's number in its scope; also its first answer's
 OWN_ID: Final = "x-dragon-request"  # header with this daemon's id, next to a client's
 # Echoed, but not logged, as it is the client's text.
 _GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -117,7 +117,7 @@ class RequestGuard:
         return origins[0] if len(origins) == 1 and origins[0] in self._allowed else None
 
     def _check_host(self, headers: Headers) -> None:
-        # A site rebound to 127.0.0.1 sends its own name. So may a local proxy, if `allow_origins` has it.
+        # A site whose name was rebound to 127.0.0.1 still sends that name. A local proxy may, if `allow_origins` has it.
         host = headers.get("host", "")
         if self._local and not (_names_this_machine(host) or any(_serves(host, each) for each in self._allowed)):
             raise ApiError(

@@ -202,17 +202,17 @@ class HttpServer:
     """
 
     def __init__(self, options: HttpOptions, startup: Startup | None = None, died: Died | None = None) -> None:
-        # Contains clients' paths and queries, whatever the logging configuration.
+        # Its lines contain clients' paths and queries; no logging configuration re-enables it.
         logging.getLogger("uvicorn.access").disabled = True
         self.listener = Listener(options.host, options.port, handshakes=options.tls is not None)
         if options.admission is not None:
-            # The address is ours now, so no running daemon loses its key.
+            # The address is ours now, so no running daemon loses its key. No client has the former key yet.
             options.admission.open_locally()
         self.listener.open()
         self._options = options
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(options, startup)
-        # Called with keywords, like a class.
+        # Called with keywords, like the class that it replaces.
         protocol: Any = partial(Connection, options, self.listener.settled, ConnectionLog())
         config = uvicorn.Config(
             self._api.application,
