@@ -238,7 +238,7 @@ class SideRuntime:
         if minimum is not None:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
-        # Large models compute one at a time.
+        # A large model must not compute at the same time as others.
         gate = None if verifying is None else Gate()
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
         grammars = Grammars(self.tokenizer, self.decoder.vocabulary)

@@ -38,7 +38,7 @@ class DaemonClient:
         timeout = httpx.Timeout(SILENCE_PATIENCE, connect=CONNECT_PATIENCE)
         self._reading = httpx.Timeout(READING_PATIENCE, connect=CONNECT_PATIENCE)
         try:
-            # trust_env would use the environment's proxy.
+            # trust_env would send questions to the environment's proxy.
             self._http = httpx.Client(
                 base_url=self.url, headers=headers, timeout=timeout, trust_env=False, verify=trusted or usual_trust(url)
             )

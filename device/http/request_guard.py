@@ -117,7 +117,7 @@ class RequestGuard:
         return origins[0] if len(origins) == 1 and origins[0] in self._allowed else None
 
     def _check_host(self, headers: Headers) -> None:
-        # A site whose name was rebound to 127.0.0.1 still sends that name. A local proxy may, if `allow_origins` has it.
+        # A site rebound to 127.0.0.1 still sends its own name. A local proxy may, if `allow_origins` has the name.
         host = headers.get("host", "")
         if self._local and not (_names_this_machine(host) or any(_serves(host, each) for each in self._allowed)):
             raise ApiError(
