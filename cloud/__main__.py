@@ -11,7 +11,7 @@ from common.process.machine import open_closed_streams
 
 
 def main() -> None:
-    """Run the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
+    """Runs the cloud daemon. Its flags are the settings of `cloud/settings.py`."""
     open_closed_streams()
     keep_private()
     with one_line_errors("dragon cloud"):

@@ -1,4 +1,4 @@
-"""Admission of sessions to this cloud: whether a request is within its limits, and when there is a place for it."""
+"""Admission of sessions: the limits of a request, and the wait for a slot."""
 
 from __future__ import annotations
 
@@ -12,48 +12,49 @@ from proto.patterns import check_patterns
 
 SHORTEST_WAIT = 0.05  # seconds
 LONGEST_WAIT = 30.0
-UNKNOWN = 1.0  # seconds that a session is taken to last while none has ended yet
-OVERDUE = 0.1  # of the typical duration: the time that a session which has lasted longer is expected to go on
+UNKNOWN = 1.0  # seconds of a session before any has ended
+OVERDUE = 0.1  # expected rest of a session, in parts of the typical duration
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Sessions that this cloud serves at a time, and the KV memory for all of them."""
+    """Concurrent sessions that this cloud serves, and their total KV memory."""
 
     sessions: int
-    per_key: int  # of one device, told by its key, or by its connection when the link has no keys
-    kv_bytes: int | None = None  # none: unlimited
+    per_key: int  # per device: by its key, or by its connection without keys
+    kv_bytes: int | None = None  # None: unlimited
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """The place of an open session."""
+    """The slot of an open session."""
 
     age: float  # seconds since it began
-    tenant: Hashable  # the device that it is of
-    kv_bytes: int = 0  # that it is expected to need
+    tenant: Hashable  # its device
+    kv_bytes: int = 0  # expected need
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Decisions about a session that is asked for."""
+    """Decision about a requested session."""
 
-    wait: float | None  # seconds until there may be a place; None: there is one,
-    ending: tuple[int, ...] = ()  # when these of the open sessions have ended, by index: they make room
+    wait: float | None  # seconds until a slot may be free; None: one is free,
+    ending: tuple[int, ...] = ()  # once these open sessions, by index, have ended
 
 
 def admit(
     places: SessionLimits, tenant: Hashable, kv_bytes: int, taken: Sequence[OpenSession], lasted: Sequence[float]
 ) -> Admission:
-    """Decide about another session of `tenant` that needs `kv_bytes`. `lasted` are the seconds that the latest sessions
-    took, from beginning to end.
+    """Decides about another session of `tenant` that needs `kv_bytes`.
 
-    A device may have all that nobody else asks for. Where n devices have sessions or ask, the n-th part is a device's
-    share. When all is taken, one that has no more than its share with this session need not wait: what others have then
-    is more than theirs together, so some other device has more than its own. The youngest session of the one that has
-    most ends, until there is room. A device that has no more than its share loses none.
+    `lasted`: recent sessions' durations in seconds. A device may use everything that others leave. With n devices
+    that have or request sessions, a device's share is one n-th.
 
-    One that would not even fit alone is admitted: its failure is its own, and no matter of waiting.
+    If everything is taken, a device within its share, this session included, need not wait: some other device
+    exceeds its share. The largest device's youngest sessions end until there is room. Devices within their share
+    lose none.
+
+    A session too large even for an idle cloud is admitted, and fails on its own: waiting would not help.
     """
     own = [place for place in taken if place.tenant == tenant]
     if len(own) >= places.per_key:
@@ -74,14 +75,12 @@ def admit(
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """Amounts that sessions share."""
-
     limit: int
-    of: Callable[[OpenSession], int]  # what a session has of it
+    of: Callable[[OpenSession], int]  # a session's part
 
 
 def _lacking(places: SessionLimits, kv_bytes: int, taken: Sequence[OpenSession]) -> _Resource | None:
-    """The amount of which there is not enough for another session."""
+    """Returns the short resource, None if none is short."""
     if len(taken) >= places.sessions:
         return _Resource(places.sessions, lambda place: 1)
     if places.kv_bytes is not None and places.kv_bytes - _memory(taken) < kv_bytes <= places.kv_bytes:
@@ -90,7 +89,7 @@ def _lacking(places: SessionLimits, kv_bytes: int, taken: Sequence[OpenSession])
 
 
 def _surplus(left: Mapping[int, OpenSession], tenant: Hashable, lacking: _Resource, devices: int) -> int | None:
-    """The youngest session of the device that has most, if that is more than its share."""
+    """The youngest session of the largest device, if above its share."""
     held: dict[Hashable, int] = {}
     for place in left.values():
         if place.tenant != tenant:
@@ -111,14 +110,14 @@ def _memory(taken: Iterable[OpenSession]) -> int:
 
 
 def wait(ages: Sequence[float], lasted: Sequence[float]) -> float:
-    """Seconds until the first of the sessions is expected to end."""
+    """Returns the expected seconds until a session ends."""
     typical = median(lasted) if lasted else UNKNOWN
     first = min(max(typical - age, OVERDUE * typical) for age in ages)
     return min(max(first, SHORTEST_WAIT), LONGEST_WAIT)
 
 
 def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: int) -> str | None:
-    """The reason that this cloud does not serve `request`, in a sentence; None when it does."""
+    """Returns a reason not to serve `request`, None if there is none."""
     if not request.question.strip():
         return "The question is empty."
     try:

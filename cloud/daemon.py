@@ -27,22 +27,20 @@ if TYPE_CHECKING:
     from common.metrics.server import MetricsServer
 
 # --- reception
-# Receives devices while the cloud is starting.
+# Receives devices while the cloud starts.
 
-PERIOD: Final = 1.0  # seconds between two messages to a device that waits
+PERIOD: Final = 1.0  # seconds between messages to a device
 
 
 class Reception:
-    """Handler of the link of a cloud that has nothing to answer with yet: tells whoever says hello what it is at, then
-    and when that changes.
-    """
+    """Handler of a starting cloud's link: reports progress to devices that say hello."""
 
     def __init__(self, startup: Startup) -> None:
         self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._startup = startup
-        self._waiting: dict[Peer, str] = {}  # what each was told last
+        self._waiting: dict[Peer, str] = {}  # the latest report per device
         self._lock = threading.Lock()
-        self._next = 0.0  # when they may be told again
+        self._next = 0.0  # time of the next reports
 
     def on_connected(self, peer: Peer) -> None:
         pass
@@ -60,7 +58,7 @@ class Reception:
             self._waiting.pop(peer, None)
 
     def tick(self, now: float) -> bool:
-        """Tell those who wait the news. Whether any do."""
+        """Reports changes to waiting devices. Returns whether there are any."""
         if now >= self._next:
             self._next, doing = now + PERIOD, str(self._startup)
             with self._lock:
@@ -77,10 +75,10 @@ class Reception:
 
 @contextmanager
 def receiving(settings: CloudSettings, keys: CloudKeys | None, startup: Startup, died: Died) -> Iterator[str]:
-    """Listen where `settings` say, for the time of the block, and tell devices how far the `startup` is.
+    """Listens during the block, and reports the progress of `startup` to devices.
 
-    The block gets the address, which nobody else can take meanwhile. Behind it the connections are closed, and devices
-    come again. Raises `TransportError` if the address can't be listened on.
+    Yields the address, which stays reserved. Devices reconnect after the block. Raises `TransportError` for an
+    unusable address.
     """
     reception = Reception(startup)
     ticker = Ticker(reception.tick, died)
@@ -98,17 +96,20 @@ def receiving(settings: CloudSettings, keys: CloudKeys | None, startup: Startup,
 
 log = logging.getLogger(__name__)
 
-DESCRIPTORS = 4096  # of open files; all peers and strangers that the link allows, and the daemon's own
+DESCRIPTORS = 4096  # open files: all peers and strangers of the link, and the daemon's own
 
 
 def run_cloud(settings: CloudSettings) -> None:
-    """Serve devices until told to stop; a start that fails is one line on stderr and exit code 2. Does not return."""
+    """Serves until told to stop. Does not return.
+
+    A failed start is a line on stderr and exit code 2.
+    """
     with serving("dragon cloud", settings) as (stack, manager):
         _serve(settings, stack, manager)
 
 
 def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -> None:
-    """Serve until `Stopped`; the `stack` ends it then: first the devices are told, then the threads end."""
+    """The `stack` ends serving: it informs devices, then ends the threads."""
     stay_alone(settings, stack)
     keys = cloud_keys(settings, settings.bind)
     allow_descriptors(DESCRIPTORS)
@@ -120,13 +121,13 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
         startup.at("importing libraries")
-        with importing_models():  # here, as torch takes seconds, and a port that is taken already is told of at once
+        with importing_models():  # importing torch takes seconds; a taken port is reported before
             from cloud.sessions import Sessions
             from common.daemon.side import SideRuntime
             from common.daemon.start import Ticker
             from common.library.snapshots import forget
 
-        forget(settings.library)  # a cloud in a Ray cluster had them
+        forget(settings.library)  # of an earlier cloud in a Ray cluster
         side = SideRuntime("cloud", settings, end_process, startup=startup)
     stack.callback(partial(within, THREADS_END, side.close))
     sessions = Sessions(settings, side, process=True)
@@ -149,7 +150,7 @@ def _serve(settings: CloudSettings, stack: ExitStack, manager: ServiceManager) -
 
 
 def _metered(address: str) -> MetricsServer:
-    """A server of scrapes, at an address that is ours from now on. Raises `TransportError`."""
+    """Reserves the metrics server's address. Raises `TransportError`."""
     from common.metrics.server import MetricsServer
 
     if not is_loopback(address.rpartition(":")[0]):

@@ -63,15 +63,15 @@ from proto.messages import (
 )
 
 # --- inbox
-# Messages of open sessions: taken in at once, or, if that takes long, when it is their device's turn.
+# Messages of open sessions: handled at once, or, if slow, in their device's turn.
 
 Key = tuple[Peer, int]  # peer, session
 
-CROWDED = 1.0  # seconds after which a device that sends more than is worked through for it may try again
+CROWDED = 1.0  # seconds until a refused device may retry
 
 
 class Inbox:
-    """For the link's thread, which must not wait. What goes wrong ends its session, and no other."""
+    """Delivers messages without blocking. An error ends only its session."""
 
     def __init__(
         self,
@@ -79,22 +79,21 @@ class Inbox:
         find: Callable[[Key], CloudHalf | None],
         fail: Callable[[Key, CloudHalf, Exception], object],
     ) -> None:
-        """`find` tells the session that is open, `fail` ends one."""
+        """`find` returns an open session, `fail` ends one."""
         self._thread = thread
         self._find = find
         self._fail = fail
 
     def deliver(self, key: Key, session: CloudHalf, message: Message, size: int) -> None:
-        """Hand a message of so many bytes to its session."""
         if not session.slow:
             self._guarded(key, session, partial(session.receive, message))
         elif self._guarded(key, session, partial(session.check, message)):
             self.later(key, session, size, partial(session.receive, message))
 
     def later(self, key: Key, session: CloudHalf, size: int, run: Callable[[], object]) -> None:
-        """Have `run` done, which holds `size` bytes, behind what its device has sent before, unless the session ends.
+        """Queues `run`, with `size` bytes, after its device's earlier work.
 
-        A device that has too much waiting already gets `Busy`.
+        The session's end drops it. A device with too much waiting gets `Busy`.
         """
 
         def unless_over() -> None:
@@ -105,7 +104,6 @@ class Inbox:
             self._fail(key, session, NoPlace(CROWDED))
 
     def _guarded(self, key: Key, session: CloudHalf, run: Callable[[], object]) -> bool:
-        """Whether `run` went well."""
         try:
             run()
         except Exception as error:
@@ -115,11 +113,11 @@ class Inbox:
 
 
 # --- metrics
-# The cloud's metrics: sessions of all devices together, none by device.
+# Sums over all devices.
 
-FIRST = Draft | Target | Verdict | Decided | Generated  # messages that bring a device's answer forward
-REASONS: Final = ("closed", "cancelled", "gone")  # of the end of a session
-# Codes of `Error`, all of this side's own. Another one would be told as `OTHER`.
+FIRST = Draft | Target | Verdict | Decided | Generated  # advance an answer
+REASONS: Final = ("closed", "cancelled", "gone")  # for a session's end
+# This side's `Error` codes; others count as `OTHER`.
 KINDS: Final = (
     BUSY,
     "document",
@@ -139,11 +137,11 @@ KINDS: Final = (
 
 
 class CloudMetrics:
-    """Notes each session once, at its end, and what devices are refused; reads the rest when asked. From any thread."""
+    """Records sessions at their end, and refusals; reads the rest on request. Thread-safe."""
 
     def __init__(self, side: SideRuntime, sessions: Callable[[], int], peers: Callable[[], int], process: bool) -> None:
-        """`sessions` and `peers` are the numbers of those there are now; `process`: it is this daemon's alone."""
-        self.link: Callable[[], LinkCounters] | None = None  # counts of the link, once there is one
+        """`sessions` and `peers` return counts; `process`: this daemon owns the process."""
+        self.link: Callable[[], LinkCounters] | None = None  # once there is a link
         self._registry = registry = exposition.make_registry(process)
         self._side = side
         self._sessions = sessions
@@ -155,11 +153,11 @@ class CloudMetrics:
         registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Returns metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def sent(self, message: Message) -> None:
-        """Note a refusal or a failure that a device is told."""
+        """Records a refusal or failure."""
         if isinstance(message, Busy):
             self.answers.failed(BUSY)
         elif isinstance(message, Error) and message.code != STOPPING:
@@ -168,14 +166,12 @@ class CloudMetrics:
     def _readings(self) -> Iterator[MetricValue]:
         yield MetricValue("dragon_num_requests_running", "Sessions that are open", float(self._sessions()))
         yield from model_readings(models_of(self._side))
-        if self.link is not None:  # else it is the gateway's
+        if self.link is not None:  # otherwise it is the gateway's
             yield MetricValue("dragon_peers_connected", "Devices that have shaken hands", float(self._peers()))
             yield from link_readings(self.link())
 
 
 class SessionNotes:
-    """Figures of one session, noted while it is open."""
-
     def __init__(self, metrics: CloudMetrics, request: Open | Fetch, settings: CloudSettings) -> None:
         self._answers = metrics.answers
         self._method = opened_by(request).name
@@ -186,11 +182,9 @@ class SessionNotes:
         self._failed = False
 
     def waited(self, seconds: float) -> None:
-        """Note a wait for KV memory."""
         self._answers.waited(seconds)
 
     def sent(self, message: Message) -> None:
-        """Look at a message of the session on its way out; nearly all are of no interest."""
         if self._first and isinstance(message, FIRST):
             self._first = False
             self._answers.begun(time.monotonic() - self._began)
@@ -204,11 +198,11 @@ class SessionNotes:
             self._failed = True
 
     def closed(self, tokens: int) -> None:
-        """Note the tokens that the device says its answer has."""
+        """Records the answer's `tokens`, as the device states them."""
         self._answers.generated(min(tokens, self._most_tokens))
 
     def ended(self, reason: str | None) -> None:
-        """Note the end of the session, None where its device was told of a failure."""
+        """Records the session's end; `reason` is None after a reported failure."""
         if reason is not None and not self._failed:
             self._answers.ended(reason, time.monotonic() - self._began, self._method, self._placement)
 
@@ -217,35 +211,35 @@ class SessionNotes:
 
 log = logging.getLogger(__name__)
 
-COMINGS = (1.0, 100.0)  # lines about devices that come and go, and about answers that end, per second and at once
-RECENT = 64  # ended sessions whose durations are kept
+COMINGS = (1.0, 100.0)  # log lines about devices and ended answers, per second and in a burst
+RECENT = 64  # ended sessions with recorded durations
 
 
 class Sessions:
-    """All open sessions of one cloud daemon. The link calls the `on_...` methods, on its thread."""
+    """All open sessions of one cloud. The link's thread calls the `on_...` methods."""
 
     def __init__(self, settings: CloudSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: the process is this daemon's alone, and its metrics tell of it, too."""
+        """`process`: this daemon owns the process, so its metrics include it."""
         self.link: LinkToDevices | None = None  # set before the link starts to deliver
         self._settings = settings
         self._side = side
-        self._peers: dict[Peer, PeerEstimates] = {}  # those that said hello
+        self._peers: dict[Peer, PeerEstimates] = {}  # devices that said hello
         self._sessions: dict[Key, CloudHalf] = {}
-        self._kv_bytes: dict[Key, int] = {}  # that they are expected to need
+        self._kv_bytes: dict[Key, int] = {}  # expected need
         self._notes: dict[Key, SessionNotes] = {}
-        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds that the latest sessions took
+        self._lasted: deque[float] = deque(maxlen=RECENT)  # seconds of the latest sessions
         self._comings = QuietLog(log, time.monotonic, *COMINGS)
-        self._lines = QuietLog(log)  # about what devices sent
+        self._lines = QuietLog(log)  # about the devices' messages
         self._ends = QuietLog(log, time.monotonic, *COMINGS)
-        self._told: dict[Peer, str] = {}  # the library that each was told of; for the link thread only
+        self._told: dict[Peer, str] = {}  # the library that devices know; link's thread only
         self._inbox = Inbox(side.messages, self._find, self._fail)
         self._closing = False
         self.metrics = CloudMetrics(side, lambda: len(self._sessions), lambda: len(self._peers), process)
-        self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not the other way round
+        self._lock = threading.Lock()  # of the tables; may be taken under an answer's lock, not vice versa
 
     @property
     def open(self) -> int:
-        """Number of sessions that occupy a place now."""
+        """Number of used slots."""
         return len(self._sessions)
 
     # --- link events
@@ -254,7 +248,7 @@ class Sessions:
         self._comings.tell(logging.INFO, "%s connected", _named(peer))
 
     def on_gone(self, peer: Peer) -> None:
-        """The connection broke. The device comes back as another peer and opens its sessions anew."""
+        """Ends the device's sessions. It returns as another peer and reopens them."""
         self._comings.tell(logging.INFO, "%s is gone", _named(peer))
         self._told.pop(peer, None)
         with self._lock:
@@ -285,7 +279,7 @@ class Sessions:
                 self._deliver(peer, message, size)
 
     def close(self) -> None:
-        """End all sessions and tell the devices, which needn't find out by themselves; let no more begin."""
+        """Ends all sessions, informs the devices, and refuses new sessions."""
         with self._lock:
             self._closing = True
             peers, keys = list(self._peers), list(self._sessions)
@@ -297,9 +291,7 @@ class Sessions:
     # --- from time to time
 
     def tick(self, now: float) -> bool:
-        """Look at the clock for every session; end those whose devices have been silent for too long. Whether there
-        were any.
-        """
+        """Ticks every session, and ends silent devices' ones. Returns whether there were any."""
         with self._lock:
             sessions = list(self._sessions.items())
         for key, session in sessions:
@@ -346,20 +338,20 @@ class Sessions:
     def _admit(self, key: Key, request: Open | Fetch) -> None:
         try:
             if self._told.get(key[0]) != self._side.library.identity:
-                self._introduce(key[0], self._side.hello)  # what it answers from has changed since it said so
+                self._introduce(key[0], self._side.hello)  # the library has changed
             kv_bytes = self._side.kv_bytes(request)
-        except Exception as error:  # of the library, which says how many passages there are
+        except Exception as error:  # from counting passages
             self._send(key[0], failure_message(request.session, as_failure(error, SEARCH_FAILED, request.session)))
             return
         try:
             notes = SessionNotes(self.metrics, request, self._settings)
             session = opened_by(request).cloud(request, self._context(key, notes))
-        except ValueError as error:  # before others have to make room for it
+        except ValueError as error:  # before others make room
             self._send(key[0], Error(request.session, "unservable", str(error)))
             return
         with self._lock:
             if self._closing:
-                return  # its device has been told
+                return  # the device knows
             admission, ending = self._place(key, kv_bytes)
             if admission.wait is None:
                 self._sessions[key] = session
@@ -371,16 +363,17 @@ class Sessions:
             session.begin()
 
     def _decodes_on(self) -> bool:
-        """Whether few enough answers are under way for those to decode on that wait for their devices."""
+        """Whether answers may decode on while waiting: only few run."""
         return len(self._sessions) <= self._settings.eager
 
     def _reserve(self, key: Key, session: CloudHalf, kv_bytes: int) -> None:
-        """Note the memory that a session needs, as its documents show. Raises `NoPlace` where others have it: then it
-        was never open. On the retrieval thread.
+        """Updates a session's memory need. Raises `NoPlace` without room, as if never opened.
+
+        On the retrieval thread.
         """
         with self._lock:
             if self._sessions.get(key) is not session:
-                return  # it has ended meanwhile
+                return  # it has ended
             admission, ending = self._place(key, kv_bytes)
             if admission.wait is None:
                 self._kv_bytes[key] = kv_bytes
@@ -391,8 +384,9 @@ class Sessions:
             raise NoPlace(admission.wait)
 
     def _place(self, key: Key, kv_bytes: int) -> tuple[Admission, list[tuple[Key, CloudHalf]]]:
-        """Decides on admitting this session, and takes out the sessions that make room for it: the caller, holding the
-        lock, ends them when he has given it up.
+        """Decides on admission, and removes the sessions that make room.
+
+        The caller holds the lock, and ends these sessions after releasing it.
         """
         now, settings = time.monotonic(), self._settings
         others = [(other, session) for other, session in self._sessions.items() if other != key]
@@ -408,7 +402,7 @@ class Sessions:
         return admission, ending
 
     def _end_for_others(self, ending: Sequence[tuple[Key, CloudHalf]]) -> None:
-        """End sessions of devices that have more than their share, and tell these to come again."""
+        """Ends sessions of devices above their share, which may retry."""
         for (peer, number), session in ending:
             name = AnswerName.of(number)
             self._ends.tell(logging.INFO, "answer %s was ended: %s has more than its share", name, _named(peer))
@@ -466,8 +460,9 @@ class Sessions:
     # --- the end of a session
 
     def _free(self, key: Key, reason: str | None = None, only: CloudHalf | None = None) -> bool:
-        """End a session for `reason`, None by a failure; whether it was open. `only` this one: a later session may have
-        its number by now.
+        """Ends a session for `reason`, None for a failure. Returns whether it was open.
+
+        `only`: just this one, as numbers may be reused.
         """
         with self._lock:
             session = self._sessions.get(key)
@@ -483,12 +478,10 @@ class Sessions:
         self._give_up(key, session, failure_message(key[1], failure))
 
     def _give_up(self, key: Key, session: CloudHalf, reason: Busy | Error) -> None:
-        """End a session and tell the device why, unless it is over already."""
         if self._free(key, only=session):
             self._send(key[0], reason)
 
     def _ended(self, key: Key, session: CloudHalf) -> None:
-        """Free the place of a session that ended by itself, unless a later session has taken its number."""
         with self._lock:
             known = self._sessions.get(key) is session
             if known:
@@ -497,7 +490,7 @@ class Sessions:
             self._tell_end(key, session, "closed")
 
     def _remove(self, key: Key, session: CloudHalf, reason: str | None) -> None:
-        """Free the place of a session that ended for `reason`, None by a failure. The caller holds the lock."""
+        """The caller holds the lock. `reason` is None for a failure."""
         self._forget(key).ended(reason)
         self._lasted.append(time.monotonic() - session.began)
 
@@ -507,7 +500,7 @@ class Sessions:
         self._ends.tell(logging.INFO, text, AnswerName.of(key[1]), seconds, reason or "failed")
 
     def _forget(self, key: Key) -> SessionNotes:
-        """Take a session out of the tables; returns what was noted of it. The caller holds the lock."""
+        """The caller holds the lock."""
         del self._sessions[key], self._kv_bytes[key]
         self._side.decoding.wake()  # others may decode on now
         return self._notes.pop(key)

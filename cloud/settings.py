@@ -11,13 +11,13 @@ from pydantic_settings import SettingsConfigDict
 from common.configuration.settings import Address, Folder, Settings, is_loopback
 from proto.messages import MOST_DOCUMENTS
 
-LOCAL: Final = "local"  # a Ray cluster of this machine alone, which is started and ended with the daemon
+LOCAL: Final = "local"  # a Ray cluster on this machine, started and ended with the daemon
 
 _PLACE = re.compile(r"(\[[^\]\s]+\]|[^:/\s]+):(?P<port>\d{1,5})")
 
 
 def _place(value: object) -> str:
-    """`HOST:PORT` of what listens for scrapes; a port alone is one of this machine's own."""
+    """`HOST:PORT` of the metrics server; a bare port is on loopback."""
     text = f"127.0.0.1:{value}" if re.fullmatch(r"\d+", str(value)) else str(value)
     match = _PLACE.fullmatch(text)
     if match is None or not 0 < int(match["port"]) < 2**16:
@@ -80,7 +80,7 @@ class CloudSettings(Settings):
         return is_loopback(self.bind)
 
     def refusal(self) -> str | None:
-        """The reason that these settings don't go together, in one sentence; None when they do."""
+        """Returns a sentence on conflicting settings, None without conflict."""
         if not is_loopback(self.bind) and self.curve == "off" and not self.insecure:
             return (
                 f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"

@@ -1,4 +1,4 @@
-"""One request being answered on the device, and its tokens as its reader sees them."""
+"""One request being answered on the device, and the reader's view of its tokens."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ from device.tracing import Tracing
 from proto.errors import ProtocolError
 from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fetched, Message, Open, Ready, Side
 
-RECENT = 8  # tokens behind which provisional ones are decoded
-NOTHING: Final = -1.0  # the closeness where no document was found
+RECENT = 8  # tokens of context for decoding provisional ones
+NOTHING: Final = -1.0  # closeness when no document was found
 NOT_FOUND: Final = "No document was found: the model answers without any, and may invent."
 NOT_CLOSE: Final = "No document is close to the question: the model answers without any, and may invent."
 REFUSAL: Final = "I don't know: no document that was found is close to the question."  # in place of the answer
 
-# An answer that says the same again and again, as small models do to the last token.
+# Detects an answer that repeats itself to the last token, as small models do.
 LONGEST_CYCLE: Final = 32  # tokens
 SHORTEST_RUN: Final = 48  # tokens
 FEWEST_CYCLES: Final = 4
 
 
 class ShownAnswer:
-    """Events as they are told; an answer has at most `max_tokens` of them, and one for each wait. From any thread, but
-    for one token at a time.
+    """Tells events: at most `max_tokens`, and one per wait.
+
+    From any thread, but one token at a time.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, eos: Collection[int], tell: Tell) -> None:
@@ -64,23 +65,24 @@ class ShownAnswer:
         self._stream = tokenizer.stream()
         self._stops = StopFilter(request.stop)
         self._recent: deque[int] = deque(maxlen=RECENT)
-        # In a format that is data, and cut it would be none.
+        # Repetition in a format can be data, and a cut would break it.
         bound = request.response_format is not None or (request.calls is not None and request.calls.must)
         self._repetition = Repetition() if request.end_repetition and not bound else None
         self._tell = tell
 
     @property
     def repeats(self) -> bool:
-        """Whether the answer was ended because it did nothing but repeat itself."""
         return self._repetition is not None and self._repetition.ended
 
     @property
     def text(self) -> str:
-        """All that was shown."""
         return "".join(self._text)
 
     def committed(self, commit: Commit, alone: bool) -> bool:
-        """Show a token, which is final; `alone`: the whole answer is the device's. Returns whether it goes on."""
+        """Shows a final token. Returns whether the answer continues.
+
+        `alone`: without the cloud.
+        """
         self._recent.append(commit.token)
         if commit.token in self._eos:
             self.reason = "stop"
@@ -99,25 +101,22 @@ class ShownAnswer:
         return not stopped
 
     def unmatched(self, closest: float) -> None:
-        """Show that no document is close to the question, before the first token."""
+        """Shows that no document is close, before the first token."""
         self._tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
 
     def refuse(self, commit: Commit) -> None:
-        """Show that no document is close to the question in place of the first token, and of all others."""
+        """Shows the refusal in place of all tokens."""
         self.reason = "stop"
         self._text.append(REFUSAL)
         self._tell(TokenEvent(REFUSAL, commit.token, commit.position, commit.degraded))
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        """Show tokens that may be taken back."""
         self._tell(Provisional(self._tokenizer.continuation(self._recent, drafts)))
 
     def waiting(self) -> None:
-        """Show that the cloud is waited for."""
         self._tell(Waiting())
 
     def end(self, event: Finished | Exception) -> None:
-        """Show the last event."""
         self._tell(event)
 
     def _rest(self) -> str:
@@ -130,7 +129,7 @@ class ShownAnswer:
         self._tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
 
     def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
-        """Log-probabilities that were asked for; none of the end of the sequence, which is no text."""
+        """Requested log-probabilities, empty for an end-of-sequence token, which is no text."""
         wanted = self._request.top_logprobs
         if commit.logprobs is None or wanted is None or commit.token in self._eos:
             return ()
@@ -143,35 +142,33 @@ class ShownAnswer:
 
 
 class Repetition:
-    """Looks at the end of an answer, token by token."""
+    """Detects repetition at the end of an answer."""
 
     def __init__(self) -> None:
-        self.ended = False  # the end was nothing but one cycle
+        self.ended = False  # the end is one repeated cycle
         self._tokens: list[int] = []
-        self._runs = [0] * (LONGEST_CYCLE + 1)  # by length of the cycle: tokens at the end that equal those before
+        self._runs = [0] * (LONGEST_CYCLE + 1)  # by cycle: tokens at the end equal to those a cycle before
 
     def push(self, token: int) -> bool:
-        """Take the next token; whether the end is now nothing but one cycle, said `FEWEST_CYCLES` times or more and
-        over `SHORTEST_RUN` tokens.
-        """
+        """Returns whether the end repeats a cycle often and long enough."""
         self._tokens.append(token)
         place = len(self._tokens) - 1
         for cycle in range(1, LONGEST_CYCLE + 1):
             before = place - cycle
             same = before >= 0 and self._tokens[before] == token
             run = self._runs[cycle] = self._runs[cycle] + 1 if same else 0
-            # The run counts from the second time on.
+            # The run starts with the second repetition.
             self.ended |= run + cycle >= max(SHORTEST_RUN, FEWEST_CYCLES * cycle)
         return self.ended
 
 
 # --- active_request
-# One request being answered on the device: its tokens are turned into text, its figures into a report.
+# Turns one request's tokens into text, and its figures into a report.
 
 log = logging.getLogger(__name__)
 
-SOONEST_REOPENING = 0.5  # seconds from one to the next: a cloud that keeps forgetting an answer is not told it at once
-BUSY_PATIENCE = 2.0  # seconds that a first token waits for a place on the cloud, unless the setting `patience` is less
+SOONEST_REOPENING = 0.5  # seconds between reopenings, for a forgetful cloud
+BUSY_PATIENCE = 2.0  # seconds of a first token's wait for a slot, within the setting `patience`
 BUSY = "it serves as many answers as it can."
 NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
 REPEATS = "The answer was ended: it had begun to say the same again and again."
@@ -187,7 +184,7 @@ OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on 
 
 
 class ActiveRequest:
-    """Implements `Generation` for the reader of the answer, and `DeviceContext` for the method that makes it."""
+    """Implements `Generation` for the answer's reader, and `DeviceContext` for its method."""
 
     def __init__(
         self,
@@ -202,9 +199,9 @@ class ActiveRequest:
         again: Callable[[ActiveRequest], object],
         match_from: float,
         scope: Scope,
-        came: float,  # when the request did, before its files were read
+        came: float,  # arrival, before its files were read
     ) -> None:
-        """Raises `RequestError`, or `AnswerFailed` where the cloud is needed and not there."""
+        """Raises `RequestError`, or `AnswerFailed` if a needed cloud is missing."""
         self.request = request
         self.opening = opening
         self.side = side
@@ -214,25 +211,25 @@ class ActiveRequest:
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
-        self.retry_at: float | None = None  # when a cloud that had no place is asked again
+        self.retry_at: float | None = None  # time to ask a busy cloud again
         self._shown = ShownAnswer(request, side.tokenizer, opening.eos, tell)
         self._metrics = metrics
         self._released = released
-        self._again = again  # answers the request without documents
-        self._anew = False  # it is answered so: no document is close to the question
-        self._successor: ActiveRequest | None = None  # that does so
+        self._again = again  # answers without documents
+        self._anew = False  # no document is close, so `_again` answers
+        self._successor: ActiveRequest | None = None  # the answer without documents
         self._cancelled = False
-        self._match_from = match_from  # cosine of a document and the question that are close
+        self._match_from = match_from  # minimum cosine of a close document
         self._clock = Stopwatch()
-        self._absent: str | None = None  # why the cloud could not take part when the answer began
-        self._absences: set[str] = set()  # notes that say why tokens were decided without the cloud
-        self._refusal: str | None = None  # that the cloud gave, or was given, last
+        self._absent: str | None = None  # reason for the cloud's absence at the start
+        self._absences: set[str] = set()  # notes with reasons for tokens without the cloud
+        self._refusal: str | None = None  # the latest refusal, by or of the cloud
         self._reopened = -SOONEST_REOPENING
-        self._reading: float | None = None  # since when the cloud reads its prompt, for all that is known
-        self._told_tokens = -1  # tokens when the reader was told that the cloud is waited for
+        self._reading: float | None = None  # start of the cloud's reading, as far as known
+        self._told_tokens = -1  # tokens at the latest `Waiting`
         self._tokens: list[int] = []
         self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
-        self._order = threading.Lock()  # of what the cloud is sent, and its count: nothing is opened behind its end
+        self._order = threading.Lock()  # orders messages and their count: no opening after the end
         self.half: DeviceHalf = method.device(self)
 
     # --- Generation
@@ -245,26 +242,26 @@ class ActiveRequest:
         if self._anew:
             return
         self.end(None)
-        if not self._ending.over:  # nobody waits for the report any more
+        if not self._ending.over:  # nobody waits for the report
             self.send(Cancel(self.opening.session))
             self._ending.give_up()
 
     # --- from the engine
 
     def start(self) -> None:
-        """Begin to answer. Raises `AnswerFailed` where the request waits for a cloud that can't come."""
+        """Raises `AnswerFailed` if the request waits for an unusable cloud."""
         if self.opening.aggregation == "blocks" and self.side.decoder.rotation is None:
             self.note(NOT_MOVED)
         absence = self._absence()
         if self.request.wait and self.phase.open and absence is not None:
             if self.cloud.refusal is not None:
                 raise AnswerFailed(absence)
-            absence = None  # it is asked when it is there
+            absence = None  # the cloud may connect later
         self._absent = absence
         self.half.start(absence)
 
     def follow(self, former: ActiveRequest) -> None:
-        """Take the place of an answer that has begun with documents, none of which is close to the question."""
+        """Replaces an answer whose documents are not close to the question."""
         with former._order:
             former._successor, cancelled = self, former._cancelled
         record, begun = self.record, former.record
@@ -278,14 +275,13 @@ class ActiveRequest:
             self.cancel()
 
     def fail(self, error: Exception) -> None:
-        """End an answer that can't begin anew."""
         self._finish(as_failure(error, session=self.opening.session))
 
     def heard(self, message: Message, size: int) -> None:
-        """Take in a message of this answer from the cloud, of `size` bytes."""
+        """Handles a message of `size` bytes from the cloud."""
         if not self.phase.open or (self._tracing is not None and self._tracing.heard(message)):
             return
-        quoted = isinstance(message, Fetched) and self._ending.at is not None  # a text for the report
+        quoted = isinstance(message, Fetched) and self._ending.at is not None  # for the report
         if isinstance(message, Fetched):
             self.record.fetched_bytes += 0 if quoted else size
         elif not isinstance(message, LIFECYCLE):
@@ -293,7 +289,7 @@ class ActiveRequest:
         match message:
             case Ready():
                 self.phase.join()
-                # It takes part; what it was away for is told in the end.
+                # An absence in between is noted at the end.
                 self.record.notes[:] = [note for note in self.record.notes if note != self._absent]
                 self.record.cloud_titles, self.record.cloud_closest = message.titles, message.closest
                 self.record.cloud_prompt_tokens = message.prompt_tokens
@@ -301,7 +297,7 @@ class ActiveRequest:
                 if self.phase.joined:  # without documents it leaves at once
                     self._reading = self._reading or time.monotonic()
             case Contributions():
-                if self._ending.at is not None:  # it is part of the report
+                if self._ending.at is not None:  # part of the report
                     self.record.contributions.add(message, len(self.record.token_times))
             case Fetched() if quoted:
                 self.record.contributions.add_text(message, len(self.record.cloud_titles))
@@ -311,15 +307,15 @@ class ActiveRequest:
                 if self._ending.at is not None or time.monotonic() - self._reopened >= SOONEST_REOPENING:
                     self.reopen()
             case Error(code="document") if not self.record.token_times:
-                self.end(RequestError(message.text, "long_document"))  # there is nothing to answer from
+                self.end(RequestError(message.text, "long_document"))  # nothing to answer from
             case Error(code=code) if (
                 code == QUESTION_TOO_LONG and self.request.sources == "cloud" and (not self.record.token_times)
             ):
-                self.end(TooLong(message.text))  # its model's context may be shorter than this one's
+                self.end(TooLong(message.text))  # its context may be shorter
             case Error(code=code) if (
                 code == NO_DOCUMENT_FITS and self.request.sources == "cloud" and not self.record.token_times
             ):
-                self.end(RequestError(message.text, "cloud_documents"))  # there is nothing to answer from
+                self.end(RequestError(message.text, "cloud_documents"))  # nothing to answer from
             case Error():
                 self._without_cloud(message.text)
             case Busy():
@@ -328,22 +324,22 @@ class ActiveRequest:
                 self._deliver(message)
 
     def reopen(self) -> None:
-        """Turn to a cloud that is connected (again) and does not know this answer."""
+        """Opens the answer on a (re)connected cloud."""
         if self._ending.at is not None:
-            self._ending.close(None)  # it has nothing to report
+            self._ending.close(None)  # no report
         elif self.phase.open:
             self._reopened = time.monotonic()
             self.half.reconnected()
 
     def refused(self, reason: str) -> None:
-        """Take note of a cloud that is connected again, and can't be used."""
+        """Notes that a reconnected cloud is unusable."""
         if not self.phase.open or self._ending.at is not None or reason == self._refusal:
             return
         self._refusal = reason
         self._go_on(reason)
 
     def tick(self, now: float, settings: DeviceSettings) -> None:
-        """Look at the clock; a first token waits for a busy cloud for the patience of the `settings` at most."""
+        """Handles timeouts. `settings` limit a first token's wait for a busy cloud."""
         self._clock.look(now, len(self.record.token_times))
         if self._ending.at is not None:
             cloud, reads = self.cloud.connected and self.phase.open, self.opening.aggregation != "output"
@@ -356,20 +352,20 @@ class ActiveRequest:
             return
         late = self._clock.total + max(0.0, self.retry_at - now) > min(settings.patience, BUSY_PATIENCE)
         if self.half.waiting and late and not self.request.wait:
-            self._without_cloud(BUSY)  # a place would come too late
+            self._without_cloud(BUSY)  # a slot would come too late
         elif now >= self.retry_at:
             self.retry_at = None
             self.phase.ask()
             self.reopen()
 
     def end(self, failure: Exception | None) -> None:
-        """Stop here: cancelled, or failed; the reader gets the failure."""
+        """Ends early. The reader gets `failure`, if any."""
         self.half.end(failure)
         if failure is not None:
-            self._ending.close(None)  # it was over: nobody waits for the cloud's part of the report any more
+            self._ending.close(None)  # nobody waits for the cloud's part any more
 
     def _wait(self, settings: DeviceSettings) -> None:
-        """Tell the reader that the cloud is waited for, and end the answer when that is in vain."""
+        """Tells the reader about the wait, and ends a too long one."""
         tokens = len(self.record.token_times)
         if self._clock.since > settings.wait_seconds:
             self.end(AnswerFailed(NO_WORD.format(settings.wait_seconds)))
@@ -392,7 +388,7 @@ class ActiveRequest:
             self._without_cloud(MALFORMED)
 
     def _busy(self, seconds: float) -> None:
-        """The cloud has no place: ask again after `seconds` if nothing of the answer is decided yet."""
+        """Asks again after `seconds`, unless tokens are decided."""
         if self.record.token_times and not self.request.wait:
             self._without_cloud(BUSY)
         else:
@@ -400,7 +396,7 @@ class ActiveRequest:
             self.retry_at = time.monotonic() + seconds
 
     def _without_cloud(self, reason: str) -> None:
-        """Go on without the cloud, for `reason`, a sentence; the cloud has ended its session already."""
+        """Continues without the cloud, whose session has ended; `reason` is a sentence."""
         if self._ending.at is not None:
             self._ending.close(None)
             return
@@ -409,7 +405,7 @@ class ActiveRequest:
         self._go_on(reason)
 
     def _go_on(self, reason: str) -> None:
-        """Go on without the cloud, or fail where the request does not want that."""
+        """Continues without the cloud, or fails if the request requires it."""
         tokens = len(self.record.token_times)
         begun = f"The cloud took no part after {tokens} tokens" if tokens else "The cloud did not take part"
         if self.request.wait:
@@ -430,7 +426,7 @@ class ActiveRequest:
         if self._tracing is not None and isinstance(message, Open):
             self._tracing.recorder.message("send", message)
         with self._order:
-            late = isinstance(message, Open) and self._ending.at is not None  # the cloud was told of the end already
+            late = isinstance(message, Open) and self._ending.at is not None  # the cloud got the end
             size = self.cloud.send(message) if self.phase.open and not late else 0
             if size:
                 self.record.sent.count(message, size, self.request.history, self.opening.sampler)
@@ -467,21 +463,21 @@ class ActiveRequest:
             self._reading = None
 
     def _refuses(self, commit: Commit) -> bool:
-        """Judge how close the documents are. Returns whether this is the end: of the answer, or of its documents."""
+        """Judges closeness. Returns whether the answer, or its use of documents, ends."""
         record, request, wanted = self.record, self.request, self.request.unmatched
         if record.unmatched:
-            return False  # judged already, and answered without documents
+            return False
         asked = request.privacy != "offline" and self.cloud.connection is not None
         record.closest = found = _closest(request, record, commit.degraded or not asked)
         if found is None or found >= self._match_from or wanted == "answer":
             return False
-        formed = request.response_format is not None or request.calls is not None  # a refusal is neither
+        formed = request.response_format is not None or request.calls is not None  # a refusal has no format or calls
         if wanted == "refuse" and not formed:
             record.unmatched = record.refused = True
             self._shown.refuse(commit)
             return True
         if request.files or request.device_documents or request.cloud_documents:
-            return False  # the user has chosen them
+            return False  # the user's own choice of documents
         record.unmatched = True
         if wanted == "refuse":
             self.note(NOT_REFUSED)
@@ -492,7 +488,7 @@ class ActiveRequest:
         return True
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        if self.record.token_times or self.request.unmatched == "answer":  # else it may begin anew
+        if self.record.token_times or self.request.unmatched == "answer":  # otherwise it may restart
             self._shown.provisional(drafts)
 
     def withdrawn(self, position: int) -> None:
@@ -504,7 +500,6 @@ class ActiveRequest:
             self.send(Cancel(self.opening.session))
             self._again(self)
             return
-        # Ask the cloud for its part of the report, or do without.
         wanted = failure is None and self._shown.reason != "cancelled"
         self._ending.begin(self._tokens if wanted and not self.record.refused else (), failure is not None)
         asked, session = wanted and self.phase.joined and not self.half.away, self.opening.session
@@ -517,13 +512,13 @@ class ActiveRequest:
     # --- the end
 
     def _make_report(self, closed: Closed | None, ended: float) -> None:
-        """Make the report and the last event; `closed` is None without the cloud's part of the report."""
+        """Makes the report; `closed` is the cloud's part, or None."""
         try:
             part = self.half.report(closed)
-            shown = len(self.record.token_times)  # behind a stop string more may be decided
+            shown = len(self.record.token_times)  # more may be decided after a stop string
             part = replace(part, degraded=tuple(position for position in part.degraded if position < shown))
             self._note_absence(part.degraded)
-            if self._shown.reason != "cancelled":  # else nobody waited for it
+            if self._shown.reason != "cancelled":
                 if part.unattributed:
                     self.note(untold(part.unattributed, shown))
                 if self._ending.unread:
@@ -540,13 +535,13 @@ class ActiveRequest:
             self._finish(finished)
             return
 
-        def merge() -> None:  # takes milliseconds, which neither the engine's thread nor the link's has
+        def merge() -> None:  # too slow for the engine's and the link's threads
             self._finish(replace(finished, report=replace(report, trace=tracing.merged())))
 
         self.side.on_retrieval_thread(merge, self._finish)
 
     def _note_absence(self, degraded: Sequence[int]) -> None:
-        """Note a cloud that went away in the middle, unless a reason for its absence is noted already."""
+        """Notes an absence in the middle, unless a reason is noted."""
         if degraded and self._absences.isdisjoint(self.record.notes):
             away = f"{len(degraded)} of {len(self.record.token_times)}"
             self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
@@ -560,12 +555,12 @@ class ActiveRequest:
 
 
 def _closest(request: Request, record: Record, alone: bool) -> float | None:
-    """The largest cosine of a document and the question; None where it is not known of every side that takes part.
+    """Largest cosine of a document and the question, None if a side's is unknown.
 
     `alone`: the first token was decided without the cloud.
     """
     if request.documents == 0:
-        return None  # nobody looked for any
+        return None  # no search
     found = [NOTHING]
     if request.sources != "cloud":
         if len(record.origins) != len(record.device_titles):

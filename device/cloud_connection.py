@@ -1,4 +1,4 @@
-"""The device's connection with its cloud, and the cloud as answers see it."""
+"""The device's connection to its cloud, and the answers' view of it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from proto.messages import Error, Hello, Message, ProbeReply, Welcome
 log = logging.getLogger(__name__)
 
 VERSION, MISMATCH = "version", "mismatch"  # codes of an `Error`
-# Those of errors of the link that a log repeats: in one of its own, a cloud could write there what was asked of it.
+# Logged codes. In others, a cloud could write a question into the log.
 _KNOWN: Final = frozenset({*get_args(Refusal), MISMATCH, "quota"})
 
 
 class LinkToCloud(Protocol):
-    """A device's link, as the connection uses it."""
-
     @property
     def arriving(self) -> bool: ...
 
@@ -46,8 +44,10 @@ class LinkToCloud(Protocol):
 
 
 class CloudConnection:
-    """Handler of the link. `deliver` gets the messages of sessions, `welcomed` is called after each handshake, and
-    `refused` with a sentence where that fails.
+    """Handler of the link.
+
+    `deliver` gets the messages of sessions. `welcomed` is called after each handshake, `refused` with a sentence
+    after a failed one.
     """
 
     def __init__(
@@ -59,40 +59,38 @@ class CloudConnection:
         refused: Callable[[str], None],
     ) -> None:
         self.address = address
-        self.welcome: Welcome | None = None  # the cloud and its limits, while the handshake stands
+        self.welcome: Welcome | None = None  # while the handshake is valid
         self._side = side
         self._deliver = deliver
         self._welcomed = welcomed
         self._refused = refused
         self._link: LinkToCloud | None = None
         self.peer: PeerEstimates = side.profiler.nobody  # of the latest connection
-        self.trust = ReadingTrust()  # of all connections: a cloud that comes again is the same one
+        self.trust = ReadingTrust()  # of all connections: the cloud is the same
         self._comings = QuietLog(log)
-        self._lines = QuietLog(log)  # about what the cloud sent
-        self.left = False  # the latest cloud has said that it ends: nobody hears of it again
-        self.refusal: str | None = None  # a sentence: this cloud can't be used, as far as is known
-        self._starting: str | None = None  # by the cloud's words: what it is at, and can't answer yet
+        self._lines = QuietLog(log)  # on the cloud's messages
+        self.left = False  # it announced its end
+        self.refusal: str | None = None  # a sentence: it can't be used
+        self._starting: str | None = None  # its start's step, in its words
 
     def attach(self, link: LinkToCloud) -> None:
-        """Use `link` from now on. To be called before the link starts to deliver."""
+        """Sets the link, before it starts to deliver."""
         self._link = link
 
     def send(self, message: Message) -> int:
-        """Hand over to the link; returns the message's bytes on the wire, 0 when there is no connection."""
+        """Returns the message's wire bytes, 0 without a connection."""
         return 0 if self._link is None else self._link.send(message)
 
     def progressed(self) -> None:
-        """Tell the link that its connection brings answers forward."""
         if self._link is not None:
             self._link.progressed()
 
     @property
     def arriving(self) -> bool:
-        """Whether part of a message is coming in."""
         return self._link is not None and self._link.arriving
 
     def counters(self) -> LinkCounters | None:
-        """Counts of the link, None before there is one."""
+        """Returns the link's counts, None before there is a link."""
         return None if self._link is None else self._link.counters()
 
     def on_connected(self, peer: Peer) -> None:
@@ -107,7 +105,7 @@ class CloudConnection:
                 self._log("the cloud at %s is refused (%s); `dragon status` says why", MISMATCH, reason)
                 self._refuse(reason)
             case Welcome() if self.welcome is not None:
-                self.welcome = message  # news of a cloud that goes on: its library has changed
+                self.welcome = message  # a changed library
             case Welcome():
                 self._measure_anew(message.hello)
                 self.welcome, self.refusal, self.left, self._starting = message, None, False, None
@@ -142,7 +140,7 @@ class CloudConnection:
         self.welcome, self.left = None, True
 
     def _log(self, line: str, code: str, words: str) -> None:
-        """Log a `line` about the cloud, with its address and a `code`; the cloud's `words` at the level debug only."""
+        """Logs a known code, and the cloud's `words` at level debug only."""
         known = code if code in _KNOWN else "of another kind"
         if self._lines.tell(logging.WARNING, line, self.address, known):
             log.debug("The cloud's words: %s", words)
@@ -152,12 +150,11 @@ class CloudConnection:
         self._refused(reason)
 
     def _measure_anew(self, hello: Hello) -> None:
-        """Start new estimates, as another machine may have another clock, round trip, decode time and library."""
+        """Starts new estimates, as another machine may have another clock, network, speed and library."""
         self._side.profiler.forget(self.peer)
         self.peer = self._side.profiler.watch(hello, self.send)
 
     def status(self) -> CloudStatus:
-        """State of the connection, for the user."""
         rtt = self.peer.meter.rtt
         rtt_ms = None if rtt is None else 1000 * rtt
         if self.welcome is not None:
@@ -175,7 +172,7 @@ class CloudConnection:
 
 
 def other_version(address: str) -> str:
-    """A cloud's complaint about the version, in this device's words: in its own, "this side" is the cloud."""
+    """A version complaint in this device's words: in the cloud's, "this side" is the cloud."""
     return (
         f"The cloud at {address} speaks another version of the protocol than this device, which speaks version "
         f"{PROTOCOL_VERSION}: update the older one."
@@ -183,22 +180,22 @@ def other_version(address: str) -> str:
 
 
 def alone(privacy: Privacy) -> CloudStatus:
-    """The status of a device that has no cloud, or keeps everything to itself."""
+    """The status without a cloud, or with privacy offline."""
     reason = "privacy = 'offline' keeps everything here." if privacy == "offline" else "No cloud is configured."
     return CloudStatus("off", "", reason, None, None, None)
 
 
 # --- cloud_view
-# The cloud as the answers on this device see it: connected, away for now, or not configured.
+# The answers' view of the cloud: connected, away, or not configured.
 
 NEVER: Final = float("inf")
-AT_ONCE: Final = 0.001  # seconds for a cloud that said that it is stopping, which is not waited for
-PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read its documents
-CLOSING_PATIENCE: Final = 3.0  # seconds, beside a round trip, until a report is made without the cloud's part
+AT_ONCE: Final = 0.001  # seconds, for a cloud that announced its stop
+PREFILL_PATIENCE: Final = 15.0  # seconds for the cloud to retrieve and read
+CLOSING_PATIENCE: Final = 3.0  # seconds after a round trip for the cloud's part of a report
 
 
 class CloudView:
-    """Implements `Cloud` of the methods. `connection` is None for a device without a cloud."""
+    """Implements the methods' `Cloud`. `connection`: None without a cloud."""
 
     def __init__(
         self,
@@ -207,7 +204,7 @@ class CloudView:
         connection: CloudConnection | None,
         request: Request | None = None,
     ) -> None:
-        """`request`: the one whose answer sees the cloud so."""
+        """`request` is the one whose answer has this view."""
         self.connection = connection
         self._settings = settings
         self._side = side
@@ -215,33 +212,31 @@ class CloudView:
         self._waits = request is not None and request.wait
 
     def of(self, request: Request) -> Self:
-        """The cloud as the answer to `request` sees it."""
         return type(self)(self._settings, self._side, self.connection, request)
 
     @property
     def connected(self) -> bool:
-        """Whether the cloud can be counted on now."""
         return self.connection is not None and self.connection.welcome is not None
 
     @property
     def absence(self) -> str:
-        """A sentence for the user of an answer that the cloud takes no part in."""
+        """A sentence on the cloud's absence."""
         status = self.connection.status() if self.connection is not None else alone(self._settings.privacy)
         return f"The cloud did not take part: {status.detail or 'it is not connected.'}"
 
     @property
     def refusal(self) -> str | None:
-        """The sentence of a cloud that can't be used, or of this device about it."""
+        """The refusal by or of the cloud, None if there is none."""
         return None if self.connection is None else self.connection.refusal
 
     @property
     def hello(self) -> Hello | None:
-        """The cloud's own description, while the handshake stands."""
+        """The cloud's `Hello`, None without a valid handshake."""
         welcome = None if self.connection is None else self.connection.welcome
         return None if welcome is None else welcome.hello
 
     def send(self, message: Message) -> int:
-        """Send while the handshake stands: no refused cloud may get prompts. Returns the bytes on the wire, or 0."""
+        """Sends after a valid handshake only, so that no refused cloud gets prompts. Returns wire bytes."""
         return self.connection.send(message) if self.connection is not None and self.connected else 0
 
     # --- estimates
@@ -254,26 +249,25 @@ class CloudView:
         return self.peer.estimates
 
     def observe_acceptance(self, commit: Commit) -> None:
-        """Note a position that was decided between both sides' drafts."""
+        """Records a position decided between both drafts."""
         self.peer.observe_acceptance(commit.expected, commit.accepted)
 
     def decoded(self, context: int, seconds: float) -> None:
-        """Note a decode step of this side for an answer with the cloud."""
+        """Records this side's step for an answer with the cloud."""
         self._side.profiler.decoded(self.peer, context, seconds)
 
     def waited(self, seconds: float) -> None:
-        """Note what an answer has waited for the cloud."""
         self.peer.waits(self._method).observe(seconds)
 
     def progressed(self) -> None:
-        """Note a token of the answer that the cloud has shared in."""
+        """Notes a token in which the cloud took part."""
         if self.connection is not None:
             self.connection.progressed()
 
     # --- patience
 
     def read(self, prompt_tokens: int, seconds: float, shared: bool) -> None:
-        """Note that `seconds` after the cloud said what it reads there was a token that it has `shared`, or the end."""
+        """Records `seconds` until a `shared` token, or until the end."""
         if self.connection is None:
             return
         if shared:
@@ -282,14 +276,15 @@ class CloudView:
             self.connection.trust.in_vain()
 
     def limits(self, read: bool, prompt_tokens: int = 0, tokens: int = 0, step: float | None = None) -> WaitLimits:
-        """Limits on an answer's wait for the cloud, which has `read` its prompt or says that this has `prompt_tokens`;
-        see `Cloud`. Whatever it says, they are finite, unless the request waits.
+        """Returns limits on the wait for the cloud; see `Cloud`.
+
+        It has `read` its prompt, or states `prompt_tokens`. Limits are finite, unless the request waits.
         """
         peer, least = self.peer, self._settings.patience
         estimates = peer.estimates if step is None else replace(peer.estimates, cloud_decode=step)
         limits = WaitLimits.of(estimates, peer.meter.longest, least, peer.waits(self._method).seconds)
         if self.connection is not None and self.connection.left:
-            limits = replace(limits, patience=AT_ONCE)  # until another one comes
+            limits = replace(limits, patience=AT_ONCE)  # until another comes
         elif not self.connected:
             limits = replace(limits, patience=least)
         elif not read:
@@ -299,7 +294,7 @@ class CloudView:
         return replace(limits, arriving=self._arriving, patience=NEVER if self._waits else limits.patience)
 
     def closing(self) -> WaitLimits:
-        """Limits on the wait for the cloud's part of a report."""
+        """Returns limits on the wait for the cloud's part of a report."""
         trip = min(self.peer.meter.longest or 0.0, MOST_TRIP)
         return WaitLimits(NEVER, CLOSING_PATIENCE + trip, self._arriving)
 

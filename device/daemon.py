@@ -25,7 +25,7 @@ from device.settings import DeviceSettings, names_in, origins_in
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MAX_TOKENS = 128  # of a request that names no limit
+DEFAULT_MAX_TOKENS = 128  # of a request without a limit
 
 
 def _nobody() -> None:
@@ -33,9 +33,9 @@ def _nobody() -> None:
 
 
 def run_device(settings: DeviceSettings, listening: Callable[[], object] = _nobody) -> None:
-    """Serve until told to stop. `listening` is called when clients can connect. Does not return.
+    """Serves until told to stop. Does not return.
 
-    A start that fails is one line on stderr and exit code 2.
+    `listening` is called when clients can connect. A failed start is a line on stderr and exit code 2.
     """
     with serving("dragon device", settings) as (stack, manager):
         _serve(settings, stack, manager, listening)
@@ -47,7 +47,7 @@ def _serve(
     manager: ServiceManager,
     listening: Callable[[], object] = _nobody,
 ) -> None:
-    """Serve until `Stopped`; the `stack` ends it then: clients are told first, then the cloud, then the threads end."""
+    """The `stack` ends serving: clients hear first, then the cloud, then threads end."""
     stay_alone(settings, stack)
     with_cloud = settings.cloud is not None and settings.privacy != "offline"
     keys = device_keys(settings, settings.cloud) if settings.cloud is not None and with_cloud else None
@@ -57,7 +57,7 @@ def _serve(
     server = stack.enter_context(_listening(options, startup))
     listening()
     startup.at("importing libraries")
-    with importing_models():  # here, as torch takes seconds, and who asks meanwhile is told that the daemon is starting
+    with importing_models():  # slow; meanwhile clients are told about the start
         from common.daemon.side import SideRuntime
         from device.engine import DeviceEngine
 
@@ -92,7 +92,7 @@ def _serve(
 
 
 def _judge_way(options: HttpOptions) -> None:
-    """Check the TLS files, and say what is wrong with the way to the HTTP interface. Raises `TlsError`."""
+    """Checks the TLS files, and warns about an unsafe connection. Raises `TlsError`."""
     if options.tls is not None:
         for text in tls.complaints(options.tls, tls.check_tls_files(options.tls), tls.now()):
             log.warning("%s", text)

@@ -1,6 +1,6 @@
-"""This device's documents as people change them while it serves: uploads, watched folders, what is to be forgotten.
+"""Changes of this device's documents while it serves: uploads, watched folders, removals.
 
-Reading them is left to the watcher: an upload is a file in a folder of the daemon's own, which is watched as any is.
+The watcher reads them: an upload is a file in the daemon's own folder, which is watched like any other.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from common.process.files import expanded, private_folder, replacing
 from device.interface import Listing
 from device.settings import DeviceSettings
 
-_LONGEST_NAME: Final = 200  # bytes; file systems take 255
+_LONGEST_NAME: Final = 200  # bytes; file systems allow 255
 _DISK_LEFT: Final = 2**28  # bytes that uploads leave free
 _UNREAD: Final = "it is read soon, or another document has the same content"
-_UNFINISHED: Final = ".upload"  # what is being written; hidden files are not read
+_UNFINISHED: Final = ".upload"  # file being written; hidden files are not read
 
 
 class OwnDocuments:
-    """Implements `Documents`. Its methods take their time; any thread may call them."""
+    """Implements `Documents`. Methods are slow and thread-safe."""
 
     def __init__(self, settings: DeviceSettings, library: Library, search: Callable[[str, int], list[Hit]]) -> None:
-        """`search` is the daemon's own, in turns with questions. An upload that a daemon left unfinished is removed."""
+        """`search` is the daemon's, in turns with questions. Removes an unfinished upload."""
         self._library = library
         self._uploads = settings.uploads
         self._states = settings.document_store
@@ -50,7 +50,7 @@ class OwnDocuments:
             os.unlink(self._uploads / _UNFINISHED)
 
     def listing(self) -> Listing:
-        """All documents, and how far the folders have been read; of uploads all that are no documents are skipped."""
+        """Returns all documents and reading states. Uploads that are no documents count as skipped."""
         found, uploads = self._library.contents(), self._root()
         documents = {file.path for file in found.files}
         readings = tuple(
@@ -60,14 +60,14 @@ class OwnDocuments:
         return Listing(found.files, found.watched, readings, found.tags, uploads)
 
     def passage(self, chunk: int) -> StoredChunk:
-        """One passage. Raises `UnknownDocument`."""
+        """Returns one passage. Raises `UnknownDocument`."""
         found = self._library.chunk(chunk)
         if found is None:
             raise UnknownDocument(f"the library has no passage {chunk}: its document was read again, or removed")
         return found
 
     def most_bytes(self, name: str) -> int:
-        """Most bytes of a file of this name. Raises `PathError` for a name that can't be taken."""
+        """Returns a file's size limit by its name. Raises `PathError` for an unusable name."""
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in SUFFIXES:
             raise PathError(explain_unread_format(suffix))
@@ -75,8 +75,9 @@ class OwnDocuments:
         return most_bytes(suffix)
 
     def put(self, name: str, content: bytes) -> bool:
-        """Keep an upload, in place of an earlier one of the same name, and tell whether there was one; it is read
-        soon. Raises `LibraryError`.
+        """Stores an upload, to be read soon. Returns whether it replaced one of the same name.
+
+        Raises `LibraryError`.
         """
         if len(content) > self.most_bytes(name):
             raise PathError("the file is too large")
@@ -87,7 +88,7 @@ class OwnDocuments:
                 if shutil.disk_usage(self._uploads).free < len(content) + _DISK_LEFT:
                     raise PathError("the disk is nearly full")
                 replaced = path.exists()
-                self._library.watch(self._uploads)  # or nobody would read what is kept
+                self._library.watch(self._uploads)  # otherwise nobody would read the file
                 with replacing(path, temporary=self._uploads / _UNFINISHED) as file:
                     file.write(content)
             except OSError as error:
@@ -95,8 +96,9 @@ class OwnDocuments:
         return replaced
 
     def forget(self, document: int) -> bool:
-        """Remove a document; an upload's file, too. Returns whether it is forgotten already, see `_withdraw`. Raises
-        `LibraryError`.
+        """Removes a document, and an upload's file. Returns whether it is already forgotten; see `_withdraw`.
+
+        Raises `LibraryError`.
         """
         found = next((file for file in self._library.files() if file.id == document), None)
         if found is None:
@@ -107,8 +109,9 @@ class OwnDocuments:
         return True
 
     def discard(self, name: str) -> bool:
-        """Remove an upload's file by its name, whether that is a document or none. Returns whether there is none any
-        more, see `_withdraw`. Raises `LibraryError`.
+        """Removes an upload's file by name, whether or not it is a document.
+
+        Returns whether it is already gone; see `_withdraw`. Raises `LibraryError`.
         """
         _check_name(name)
         folder = self._uploads.resolve()
@@ -119,21 +122,21 @@ class OwnDocuments:
         if is_document:
             return self._withdraw(path)
         _unlink(path, self._uploads)
-        return not self._library.busy  # whoever is reading it may have its content already
+        return not self._library.busy  # a running reader may have its content already
 
     def watch(self, folder: str) -> None:
-        """Read a folder, and whatever changes in it from now on. Raises `LibraryError`."""
+        """Reads a folder now and after changes. Raises `LibraryError`."""
         if "\0" in folder:
             raise PathError("the path of the folder has a null character, which no path has")
         path = expanded(folder)
         if not path.is_absolute():
             raise PathError("say where the folder is from the root on")
-        if not os.path.isdir(path):  # `Path.is_dir` fails where it may not look
+        if not os.path.isdir(path):  # `Path.is_dir` raises without permission
             raise PathError("there is no such folder, or this user may not read it")
         self._library.watch(path)
 
     def unwatch(self, folder: str) -> None:
-        """Forget a folder and its documents, but the uploads; the files stay. Raises `LibraryError`."""
+        """Forgets a folder and its documents; the files stay. Raises `LibraryError`, also for the uploads."""
         if folder not in self._library.watched():
             raise UnknownDocument("no such folder is watched")
         if folder == self._root():
@@ -141,11 +144,13 @@ class OwnDocuments:
         self._removed(folder)
 
     def _withdraw(self, path: Path, sha256: str | None = None) -> bool:
-        """Remove an upload's file, and its document. While others change the library, that is left to the next reading
-        of the folder, and False is returned: whoever would have to ask again might name what has taken its place by
-        then. Raises `UnknownDocument` where the file's content is not that of `sha256` any more.
+        """Removes an upload's file and document.
+
+        Returns False while others change the library: the next reading of the folder then removes the document. A
+        retry by the caller might hit a replacement instead. Raises `UnknownDocument` if the file's content does not
+        match `sha256`.
         """
-        self._library.watch(self._uploads)  # or nobody would notice that the file is gone
+        self._library.watch(self._uploads)  # otherwise nobody would notice the removal
         with self._writing:
             if sha256 is not None and _is_replaced(path, sha256):
                 raise UnknownDocument("the file was replaced since it was read: it is read again soon")
@@ -165,8 +170,9 @@ class OwnDocuments:
         return storable(str(self._uploads.resolve()))
 
     def _reading_of_uploads(self, reading: IngestRun, documents: Collection[str]) -> IngestRun:
-        """The reading of the uploads with those as skipped that are there now and no `documents`, copies among them,
-        which can be told from those that are being read when that is done.
+        """Marks uploads without a document, such as copies, as skipped, after the reading.
+
+        Before that they can't be told from files being read.
         """
         folder = reading.root
         try:
@@ -186,12 +192,11 @@ class OwnDocuments:
 
 
 def _composed(name: str) -> str:
-    """The name in the form that most people type: macOS writes an accent as a character of its own."""
+    """The usual form of a name: macOS writes an accent as a character of its own."""
     return unicodedata.normalize("NFC", name)
 
 
 def _check_name(name: str) -> None:
-    """Raise `PathError` for a name that no upload can have."""
     if Path(name).name != name or is_hidden(name) or "\\" in name:
         raise PathError("the name must be that of a file, without folders, and not begin with a dot or ~$")
     if len(name.encode(errors="replace")) > _LONGEST_NAME:
@@ -201,7 +206,7 @@ def _check_name(name: str) -> None:
 
 
 def _is_replaced(path: Path, sha256: str) -> bool:
-    """Whether there is a file of another content."""
+    """Whether the file exists with other content."""
     try:
         return load(str(path)).sha256 != sha256
     except UnusableDocument:
@@ -209,8 +214,9 @@ def _is_replaced(path: Path, sha256: str) -> bool:
 
 
 def _unlink(path: Path, uploads: Path) -> None:
-    """Remove a file of the folder `uploads` if it is there. The folder is there then: one that is gone would be taken
-    for a disk that is away. Raises `LibraryError`.
+    """Removes a file in `uploads` if it exists, and keeps the folder.
+
+    A missing folder would look like a detached disk. Raises `LibraryError`.
     """
     try:
         private_folder(uploads)

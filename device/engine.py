@@ -1,4 +1,4 @@
-"""The device's engine: answers requests, with the cloud while there is one and alone while there is none."""
+"""Answers requests with the cloud while available, else alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeviceEngine:
     """Implements `Engine`. Start it before the first request; close it once."""
 
     def __init__(self, settings: DeviceSettings, side: SideRuntime, process: bool = False) -> None:
-        """`process`: the process is this engine's alone, and its metrics tell of it, too."""
+        """`process`: this engine owns the process, so its metrics include it."""
         self._settings = settings
         self._side = side
         self.name = readable_name(settings.model)
@@ -57,7 +57,7 @@ class DeviceEngine:
         self._metrics = DeviceMetrics(side, self.cloud, lambda: len(self._active), self._link_counts, process)
 
     def start(self, link: LinkToCloud | None) -> None:
-        """Begin to serve; `link` must not be started yet."""
+        """Starts serving; `link` must not be started yet."""
         if self.cloud.connection is not None and link is not None:
             self.cloud.connection.attach(link)
         self._ticker.start()
@@ -73,7 +73,7 @@ class DeviceEngine:
     def generate(
         self, request: Request, tell: Tell, number: int | None = None, wanted: Callable[[], bool] = always
     ) -> ActiveRequest:
-        """Start an answer; see `Engine`."""
+        """See `Engine`."""
         try:
             active = self._prepared(request, tell, number, wanted)
         except Exception as error:
@@ -86,13 +86,13 @@ class DeviceEngine:
         return active
 
     def _prepared(self, request: Request, tell: Tell, number: int | None, wanted: Callable[[], bool]) -> ActiveRequest:
-        """The answer to a request, which is checked. Raises `RequestError`, or `AnswerFailed`."""
+        """Raises `RequestError` or `AnswerFailed`."""
         came = time.monotonic()
         method = method_of(request, self._settings)
         run_ahead, estimates = self._settings.run_ahead, self.cloud.estimates()
         opening = open_message(method, request, run_ahead, estimates, self._side.eos, number)
         self._check_length(opening)
-        self._side.target.processor(opening)  # refused before anything is begun
+        self._side.target.processor(opening)  # checked early
         match_from = self._settings.match_from
         library = self._files.open(request.files, wanted) if request.files else None
         scope = Scope(request.device_documents, library)
@@ -121,7 +121,7 @@ class DeviceEngine:
             raise
 
     def _answer_without_documents(self, tell: Tell, former: ActiveRequest) -> None:
-        """Begin anew an answer whose documents are not close to the question; its reader has got nothing of it yet."""
+        """The reader has got nothing of the answer yet."""
         with self._lock:
             self._active.pop(former.opening.session, None)
         request = former.request.model_copy(update={"documents": 0, "seed": former.opening.seed})
@@ -136,7 +136,7 @@ class DeviceEngine:
         self._side.on_retrieval_thread(begin, former.fail)
 
     def put(self, conversation: Conversation) -> Query:
-        """A conversation as the model reads it. Raises `ValueError` for one that its chat template does not take."""
+        """Raises `ValueError` if the chat template refuses."""
         return self._side.format.query(conversation)
 
     @property
@@ -144,11 +144,10 @@ class DeviceEngine:
         return self._side.format.tools
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`."""
         return self._side.tokenizer.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`. Raises `ValueError` for an id that the model does not have."""
+        """Raises `ValueError` for an unknown id."""
         most = min(self._side.tokenizer.size, self._side.decoder.vocabulary)
         if not all(0 <= token < most for token in tokens):
             raise ValueError(f"a token id is from 0 to {most - 1}")
@@ -158,7 +157,7 @@ class DeviceEngine:
         return self._side.tokenizer.piece(token)
 
     def embed(self, texts: Sequence[str]) -> TextVectors:
-        """Vectors of `texts` by the library's embedding model, in turns with questions. Raises `AnswerFailed`."""
+        """Returns vectors, in turns with questions. Raises `AnswerFailed`."""
         embedder, listed = self._side.embedder, list(texts)
 
         def embedded() -> TextVectors:
@@ -194,11 +193,10 @@ class DeviceEngine:
         )
 
     def metrics(self) -> bytes:
-        """Figures in Prometheus' text format."""
         return self._metrics.text()
 
     def diagnose(self) -> list[Finding]:
-        """Findings of `dragon doctor`, as far as they are of use while the daemon runs."""
+        """Findings of `dragon doctor` that are useful while running."""
         return list(check_running(self._settings, self._cloud_status(), self._side.library))
 
     def _cloud_status(self) -> CloudStatus:
@@ -212,7 +210,7 @@ class DeviceEngine:
         return self._in_turn(lambda: self._side.search(query, count, "", Scope()))
 
     def _in_turn(self, work: Callable[[], Result]) -> Result:
-        """The result of `work`, from the retrieval thread. Raises what it raises."""
+        """Runs `work` on the retrieval thread, and raises its errors."""
         done: Future[Result] = Future()
         self._side.on_retrieval_thread(lambda: done.set_result(work()), done.set_exception)
         return done.result()
@@ -231,13 +229,12 @@ class DeviceEngine:
     # --- the link's events
 
     def _on_welcome(self) -> None:
-        """Open the running answers, with their tokens so far, on a cloud that is connected (again)."""
+        """Opens the running answers on a (re)connected cloud."""
         for active in self._all():
             with _ending(active):
                 active.reopen()
 
     def _on_refusal(self, reason: str) -> None:
-        """Tell the running answers that there is no cloud for them, and why."""
         for active in self._all():
             with _ending(active):
                 active.refused(reason)
@@ -267,18 +264,17 @@ class DeviceEngine:
             if active is None:
                 return
             self._served += 1
-        if active.scope.library is not None:  # behind a search in it, and on no thread that others wait for
+        if active.scope.library is not None:  # after searches, on a thread without waiting users
             self._side.on_retrieval_thread(lambda: self._forget(active.scope), lambda error: self._forget(active.scope))
 
     def _forget(self, scope: Scope) -> None:
-        """Remove the files that came with a request."""
         if scope.library is not None:
             self._files.close(scope.library)
 
 
 @contextmanager
 def _ending(active: ActiveRequest) -> Iterator[None]:
-    """Confine an exception raised inside to one answer, which ends; its reader gets the failure."""
+    """Confines an exception to one answer, which ends."""
     try:
         yield
     except Exception as error:
@@ -286,13 +282,13 @@ def _ending(active: ActiveRequest) -> Iterator[None]:
 
 
 def method_of(request: Request, settings: DeviceSettings) -> Method:
-    """The method that serves `request`. Raises `RequestError`, one sentence that names the field."""
+    """Raises `RequestError`, naming the field."""
     method = METHODS.get(request.method)
     if method is None:
         raise RequestError(f"There is no method {request.method!r}; there are {', '.join(METHODS)}.", "method")
     if not request.question.strip():
         raise RequestError("The question is empty.", "prompt")
-    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may stand for the prompt
+    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may replace the prompt
     if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
         said = "question is" if long_question else "question with all before it is"
         raise TooLong(f"The {said} longer than {LONGEST_QUESTION} bytes.")

@@ -1,4 +1,4 @@
-"""The device's metrics: its answers, and what it knows of its cloud."""
+"""The device's metrics: its answers and its view of the cloud."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from device.interface import Finished, FinishReason
 
 
 class DeviceMetrics:
-    """Notes each answer once, at its end; reads the rest when it is asked for. From any thread."""
+    """Records answers at their end; reads the rest on request. Thread-safe."""
 
     def __init__(
         self,
@@ -31,8 +31,9 @@ class DeviceMetrics:
         link: Callable[[], LinkCounters | None],
         process: bool = False,
     ) -> None:
-        """`running` is the number of answers under way, `link` the counts of the link, None without one; `process`:
-        the process is this daemon's alone.
+        """`running` returns the number of answers, `link` the link's counts or None.
+
+        `process`: this daemon owns the process.
         """
         self._registry = registry = exposition.make_registry(process)
         self._side = side
@@ -59,15 +60,13 @@ class DeviceMetrics:
         registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def refused(self, failure: Exception) -> None:
-        """Note a request that was refused before anything was begun."""
         self._answers.failed(failure_kind(failure))
 
     def ended(self, record: Record, event: Finished | Exception) -> None:
-        """Note an answer that ended with `event`."""
         answers, times = self._answers, record.token_times
         answers.waited(record.memory_wait)
         if times:

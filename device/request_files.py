@@ -1,7 +1,7 @@
-"""Files that come with a request: a library for one answer, which is gone when the answer is over.
+"""Files sent with a request: a library for one answer.
 
-They never are in the device's own library: another answer can't find them there, a copy that it already has does not
-hide them, and nothing has to be taken out of it again.
+They never enter the device's library: other answers can't find them, a copy there does not hide them, and nothing
+needs removal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from common.process.files import private_folder
 from common.processors.trial import always
 from device.settings import DeviceSettings
 
-MOST_FILE_BYTES: Final = 2**24  # of all files of a request
-_DISK_LEFT: Final = 2**28  # bytes that they leave free
+MOST_FILE_BYTES: Final = 2**24  # per request
+_DISK_LEFT: Final = 2**28  # bytes to leave free
 
 log = logging.getLogger(__name__)
 
 
 class RequestFiles:
-    """Libraries of requests' files. Its methods take their time; any thread may call them."""
+    """Libraries of requests' files. Methods are slow and thread-safe."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class RequestFiles:
         embedder: SentenceTransformerEmbedder,
         most_bytes: Callable[[str], int],
     ) -> None:
-        """`most_bytes` tells how large a file of a name may be; raises `PathError` for one that can't be taken.
+        """`most_bytes` returns a file's limit by name, or raises `PathError`.
 
-        What an earlier process that was killed has left is removed.
+        Removes a killed process's remains.
         """
         self._settings = settings
         self._embedder = embedder
@@ -47,8 +47,9 @@ class RequestFiles:
         self.clear()
 
     def open(self, files: Sequence[RequestFile], wanted: Callable[[], bool] = always) -> Library:
-        """A library of nothing but `files`; to be closed by `close`. Raises `RequestError`, which names no file, and
-        `AnswerFailed` as soon as it is not `wanted` any more.
+        """Returns a library of `files` only, for `close`.
+
+        Raises `RequestError`, which names no file, and `AnswerFailed` once not `wanted`.
         """
         self._check(files)
         try:
@@ -67,12 +68,10 @@ class RequestFiles:
             raise
 
     def close(self, library: Library) -> None:
-        """Forget a library and its files."""
         library.close()
         _remove(library.folder.parent)
 
     def clear(self) -> None:
-        """Remove all that there is."""
         _remove(self._folder)
 
     def _filled(self, folder: Path, files: Sequence[RequestFile], wanted: Callable[[], bool]) -> Library:
@@ -96,7 +95,7 @@ class RequestFiles:
         except BaseException:
             library.close()
             raise
-        shutil.rmtree(documents)  # the texts are in the library
+        shutil.rmtree(documents)  # the library has the texts
         return library
 
     def _check(self, files: Sequence[RequestFile]) -> None:
@@ -120,7 +119,6 @@ def _refused(text: str) -> RequestError:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that can be done."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         log.error("%s can't be removed: it holds files that came with requests", folder)

@@ -30,12 +30,12 @@ def _origins(value: str) -> str:
 
 
 def origins_in(value: str | None) -> frozenset[str]:
-    """The origins that a setting names, with commas between them, as browsers write them: without a default port."""
+    """Splits a comma-separated setting, and drops default ports, as browsers do."""
     return frozenset(_without_default_port(each.strip()) for each in value.split(",")) if value else frozenset()
 
 
 def names_in(value: str | None) -> frozenset[str]:
-    """The names in a setting, with commas between them."""
+    """Splits a comma-separated setting."""
     return frozenset(each.strip() for each in value.split(",") if each.strip()) if value else frozenset()
 
 
@@ -46,7 +46,7 @@ def _without_default_port(origin: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: a certificate, with those of its issuers behind it if there are any, and its private key."""
+    """PEM files: a certificate, perhaps with its issuers', and its private key."""
 
     certificate: Path
     key: Path
@@ -117,17 +117,15 @@ class DeviceSettings(Settings):
 
     @property
     def uploads(self) -> Path:
-        """Folder of the documents that were uploaded."""
         return self.data / "uploads"
 
     @property
     def shares_machine(self) -> bool:
-        """Whether the cloud runs on this machine, as far as these settings tell."""
+        """Whether the cloud runs on this machine, by these settings."""
         return self.cloud is not None and self.privacy != "offline" and is_loopback(self.cloud)
 
     @property
     def request_files(self) -> Path:
-        """Folder of the files that came with requests which are being answered."""
         return self.data / "request-files"
 
     @property
@@ -140,14 +138,13 @@ class DeviceSettings(Settings):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files for HTTPS, if there are any."""
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key)
 
     @property
     def verifying(self) -> LocalTarget | None:
-        """The model that verifies here, if it is another one."""
+        """The separate verifying model, None if the own one verifies."""
         if self.local_target is None:
             return None
         speed = None if self.emulate_read_mbps is None else self.emulate_read_mbps * 1e6
@@ -155,12 +152,11 @@ class DeviceSettings(Settings):
 
     @property
     def draft(self) -> DraftModel | None:
-        """The model that drafts, if any."""
         step = None if self.emulate_draft_ms is None else self.emulate_draft_ms / 1e3
         return None if self.draft_model is None else DraftModel(self.draft_model, step)
 
     def refusal(self) -> str | None:
-        """The reason that these settings don't go together, in one sentence; None when they do."""
+        """Returns a sentence on conflicting settings, None without conflict."""
         if self.privacy == "strict" and self.placement != "device":
             return (
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"

@@ -1,4 +1,4 @@
-"""One request's trace as it is collected on the device."""
+"""Collects one request's trace on the device."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Tracing:
-    """The device's half of the trace, and the parts of the cloud's half that have come."""
+    """The device's half of the trace, and received parts of the cloud's."""
 
     def __init__(self, recorder: Recorder, meter: Callable[[], LinkMeter | None], started: float) -> None:
-        """`started`: when the request came, seconds of the monotonic clock."""
+        """`started`: the request's arrival in monotonic seconds."""
         self.recorder = recorder
         self._started = round(started * 1e9)
         self._meter = meter
@@ -30,7 +30,7 @@ class Tracing:
         self._lines = QuietLog(log)
 
     def heard(self, message: Message) -> bool:
-        """Take in a message of the request's session; returns whether it belongs to the trace and nothing else."""
+        """Returns whether the message is for the trace only."""
         if not isinstance(message, Spans):
             return False
         if message.part < min(message.parts, MOST_PARTS):
@@ -42,7 +42,7 @@ class Tracing:
         return True
 
     def merged(self) -> Trace:
-        """The trace of both halves, once the answer is over; takes milliseconds."""
+        """Merges both halves after the answer's end; takes milliseconds."""
         meter = self._meter()
         recorder = self.recorder
         cloud = [span for part in sorted(self._parts) for span in self._parts[part]]

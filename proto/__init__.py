@@ -1,1 +1,1 @@
-"""The wire between a device and a cloud: message types, payload codecs, framing and limits."""
+"""The protocol between device and cloud: message types, payload codecs, framing and limits."""

@@ -1,8 +1,8 @@
-"""Codes of ids, digests and probabilities, their compression, and the payloads of drafts made of them.
+"""Codes of ids, digests and probabilities, their compression, and the payloads of drafts.
 
-Sorted unique ids travel as varints of their gaps. A varint is little-endian base 128: seven bits per byte, the high
-bit set on all bytes but the last (LEB128). The first number is the first id, each later one the distance to the id
-before it, less one.
+Sorted unique ids travel as varints of their gaps. A varint is little-endian base 128 (LEB128): seven bits per byte,
+high bit set except in the last byte. The first number is the first id. Each later one is the distance to the id
+before it, minus one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from proto.errors import malformed, too_large
 
 LONGEST = 4  # bytes; enough for 2**28, ids are below 2**24
-FEW = 96  # up to here a Python loop is quicker than a dozen numpy calls
+FEW = 96  # up to this many, a Python loop is faster than a dozen numpy calls
 
 
 def encode_number(value: int) -> bytes:
-    """One varint. `value` must be below 2**28."""
+    """Returns one varint of `value`, which must be below 2**28."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -34,7 +34,10 @@ def encode_number(value: int) -> bytes:
 
 
 def decode_number(data: bytes, start: int) -> tuple[int, int]:
-    """The varint at `start` and the offset behind it. Raises `ProtocolError` if truncated or over-long."""
+    """Returns the varint at `start` and the offset after it.
+
+    Raises `ProtocolError` if truncated or over-long.
+    """
     value = 0
     for index, byte in enumerate(data[start : start + LONGEST]):
         value |= (byte & 0x7F) << 7 * index
@@ -46,12 +49,12 @@ def decode_number(data: bytes, start: int) -> tuple[int, int]:
 
 
 def encode_ids(ids: NDArray[np.uint32]) -> bytes:
-    """`ids` [n], strictly increasing and below 2**28, in 1 to 4 bytes each."""
+    """Returns `ids` [n], strictly increasing and below 2**28, in 1 to 4 bytes each."""
     return _encode_few(ids.tolist()) if len(ids) <= FEW else _encode_many(ids)
 
 
 def decode_ids(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint32]:
-    """The `count` ids that make up all of `data`, each below `vocabulary`. Raises `ProtocolError`."""
+    """Returns the `count` ids in all of `data`, each below `vocabulary`. Raises `ProtocolError`."""
     if not count <= len(data) <= count * LONGEST:
         raise malformed(f"{count} ids must take {count} to {count * LONGEST} bytes")
     ids = _decode_few(data) if count <= FEW else _decode_many(np.frombuffer(data, dtype=np.uint8))
@@ -126,24 +129,24 @@ def _decode_many(data: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 # --- digest
-# Rolling digest of a token prefix: what a draft is conditioned on, in 61 bits.
+# Rolling 61-bit digest of a token prefix, on which a draft is conditioned.
 #
-# The polynomial sum of (token + 1) * BASE**(distance to the end) modulo the Mersenne prime 2**61 - 1. It fences
-# drafts of another prefix. It is no cryptographic hash: whoever wants two prefixes to collide can find some.
+# The polynomial sum of (token + 1) * BASE**(distance to the end) modulo the Mersenne prime 2**61 - 1. It detects drafts
+# for another prefix. It is not cryptographic: an attacker can find collisions.
 
 PRIME: Final = 2**61 - 1
-BASE: Final = 0x167BDE172C16608E  # drawn once at random below PRIME; part of the protocol
-EMPTY: Final = 0x0039A2DB49A459BE  # digest of the empty prefix; drawn once at random, likewise
+BASE: Final = 0x167BDE172C16608E  # random, below PRIME; part of the protocol
+EMPTY: Final = 0x0039A2DB49A459BE  # digest of the empty prefix; random, part of the protocol
 
 
 def extend(digest: int, token: int) -> int:
-    """The digest of a prefix whose digest is `digest`, with `token` behind it."""
-    # + 1, so that token 0 changes the digest as the others do
+    """Returns the digest of the prefix with `digest`, extended by `token`."""
+    # + 1, so that token 0 changes the digest too
     return (digest * BASE + token + 1) % PRIME
 
 
 def digest(tokens: Iterable[int]) -> int:
-    """The digest of a whole prefix, below `PRIME`."""
+    """Returns the digest of a whole prefix, below `PRIME`."""
     value = EMPTY
     for token in tokens:
         value = extend(value, token)
@@ -153,8 +156,8 @@ def digest(tokens: Iterable[int]) -> int:
 # --- logcode
 # The 16-bit logarithmic code of a probability: 2,048 steps per octave over 32 octaves.
 #
-# Code 0 is probability 0; code c > 0 is 2**((c - 65535) / 2048), so 65535 is 1 and 1 is just above 2**-32.
-# Rounding to the nearest code in the logarithm is off by at most 2**(1/4096) - 1 = 1.693e-4 of the probability.
+# Code 0 is probability 0; code c > 0 is 2**((c - 65535) / 2048), so 65535 is 1 and 1 is just above 2**-32. Rounding in
+# the logarithm changes a probability by at most a factor 2**(1/4096), 1.693e-4.
 
 STEPS_PER_OCTAVE: Final = 2048
 OCTAVES: Final = 32
@@ -167,10 +170,10 @@ _FRACTION_BITS = 128
 def _build_table() -> NDArray[np.float64]:
     """Value of every code, float64 [65536].
 
-    Both sides race on these numbers, so they must be the same bits everywhere: every one is correctly rounded
-    from integers, because exp2 differs between mathematical libraries.
+    Both sides race on these numbers, so all bits must agree everywhere. Integers give correctly rounded values,
+    while exp2 differs between mathematical libraries.
     """
-    step = 2 << _FRACTION_BITS  # 2, in fixed point; its root is taken until it is 2**(1 / STEPS_PER_OCTAVE)
+    step = 2 << _FRACTION_BITS  # 2 in fixed point; its repeated root is 2**(1 / STEPS_PER_OCTAVE)
     for _ in range(STEPS_PER_OCTAVE.bit_length() - 1):
         step = isqrt(step << _FRACTION_BITS)
     power = 1 << _FRACTION_BITS
@@ -189,10 +192,10 @@ TABLE: Final = _build_table()
 
 
 def encode_probabilities(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
-    """The nearest code of each probability, same shape.
+    """Returns the nearest code of each probability, same shape.
 
-    Zero, negative values and what is below the range become 0; what is above 1 (by rounding of a sum) becomes
-    the code of 1. Raises `ValueError` for NaN.
+    Zero, negative values and values below the range become 0. Values above 1 (rounded sums) become the code of 1.
+    Raises `ValueError` for NaN.
     """
     if np.isnan(probabilities).any():
         raise ValueError("a probability is NaN")
@@ -200,8 +203,8 @@ def encode_probabilities(probabilities: NDArray[np.floating[Any]]) -> NDArray[np
 
 
 def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
-    """As `encode_probabilities`; what is not a number becomes 0."""
-    # Half of the smallest is rounded to code 0; fmax and fmin prefer numbers to NaN.
+    """Like `encode_probabilities`, but NaN becomes 0."""
+    # Half of the smallest rounds to code 0; fmax and fmin prefer numbers to NaN.
     positive = np.fmin(np.fmax(numbers, TABLE[1] / 2, dtype=np.float64), 1.0)
     codes = np.rint(np.log2(positive) * STEPS_PER_OCTAVE) + LARGEST
     rounded: NDArray[np.float64] = np.maximum(codes, 0)
@@ -209,22 +212,22 @@ def nearest(numbers: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
 
 
 def decode_probabilities(codes: NDArray[np.uint16]) -> NDArray[np.float64]:
-    """The probability of each code, same shape."""
+    """Returns the probability of each code, same shape."""
     probabilities: NDArray[np.float64] = TABLE[codes]
     return probabilities
 
 
 # --- id_block
-# Strictly increasing ids, as varints of their gaps or as one bit per token, whichever is shorter.
+# Strictly increasing ids, as varints of their gaps or a bit per token, whichever is shorter.
 
 
 def encode_block(ids: NDArray[np.uint32]) -> tuple[bool, bytes]:
-    """Encodes `ids` [n], at least one, as whichever is shorter: a bitmap (True) or varints (False).
+    """Encodes `ids` [n], at least one, as a bitmap (True) or varints (False).
 
-    Raises `ProtocolError` if they are out of order.
+    Chooses the shorter form. Raises `ProtocolError` if out of order.
     """
     length = int(ids[-1]) // 8 + 1
-    if length >= len(ids):  # else no varints, of a byte each at least, could be as short
+    if length >= len(ids):  # otherwise varints, a byte each at least, are not shorter
         varints = encode_ids(ids)
         if length >= len(varints):
             return False, varints
@@ -232,12 +235,15 @@ def encode_block(ids: NDArray[np.uint32]) -> tuple[bool, bytes]:
 
 
 def decode_block(data: bytes, bitmap: bool, count: int, vocabulary: int) -> NDArray[np.uint32]:
-    """The `count` ids, at least one, that make up all of `data`, each below `vocabulary`. Raises `ProtocolError`."""
+    """Returns the `count` ids, at least one, in all of `data`, each below `vocabulary`.
+
+    Raises `ProtocolError`.
+    """
     return _decode_bitmap(data, count, vocabulary) if bitmap else decode_ids(data, count, vocabulary)
 
 
 def _encode_bitmap(ids: NDArray[np.uint32]) -> bytes:
-    """Bit i % 8 of byte i // 8 is set for every id i; the last byte is that of the last id."""
+    """Sets bit i % 8 of byte i // 8 for every id i; the last id determines the length."""
     if not (ids[1:] > ids[:-1]).all():
         raise malformed("ids must be strictly increasing")
     bits = np.zeros(int(ids[-1]) + 1, dtype=np.uint8)
@@ -248,7 +254,7 @@ def _encode_bitmap(ids: NDArray[np.uint32]) -> bytes:
 def _decode_bitmap(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint32]:
     if data[-1:] in (b"", b"\0"):
         raise malformed("a bitmap must end with the byte of its last id")
-    if len(data) > (vocabulary + 7) // 8:  # before each of its bits takes a byte
+    if len(data) > (vocabulary + 7) // 8:  # before each bit becomes a byte
         raise malformed(f"a bitmap must have {count} ids below {vocabulary}")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
     ids = np.flatnonzero(bits).astype(np.uint32)
@@ -258,15 +264,15 @@ def _decode_bitmap(data: bytes, count: int, vocabulary: int) -> NDArray[np.uint3
 
 
 # --- compression
-# LZ4 for payload bodies, only where it shrinks, and never expanded beyond what the format can need.
+# LZ4 for payload bodies, only if it shrinks them, and never expanded above the format's maximum.
 
 COMPRESSED: Final = 0b1000_0000  # in the format byte: a size (uint32, little-endian) and an LZ4 block follow
 _SIZE = struct.Struct("<I")
-_EXPANSION = 255  # of an LZ4 block, at most
+_EXPANSION = 255  # maximum of an LZ4 block
 
 
 def seal(form: int, body: bytes) -> bytes:
-    """Format byte `form` and `body`, or its compressed form if that is shorter."""
+    """Returns format byte `form` and `body`, compressed if that is shorter."""
     packed: bytes = lz4.block.compress(body, store_size=False)
     if len(packed) + _SIZE.size < len(body):
         return bytes((form | COMPRESSED,)) + _SIZE.pack(len(body)) + packed
@@ -274,7 +280,7 @@ def seal(form: int, body: bytes) -> bytes:
 
 
 def unseal(data: bytes, forms: int, limit: int) -> tuple[int, bytes]:
-    """The format, below `forms`, and the body, at most `limit` bytes, of what `seal` made.
+    """Returns the format, below `forms`, and the body, at most `limit` bytes, from `seal`.
 
     Raises `ProtocolError`.
     """
@@ -294,7 +300,7 @@ def _expand(data: bytes, limit: int) -> bytes:
     if len(data) <= _SIZE.size:
         raise malformed("a compressed payload must have its size and a block")
     size: int = _SIZE.unpack_from(data)[0]
-    # both before anything is allocated: what the format can need, and what the block can expand to
+    # before any allocation: the format's limit, and the block's largest expansion
     if size > limit:
         raise too_large(f"a payload body must be at most {limit} bytes")
     if not 0 < size <= _EXPANSION * len(data):
@@ -309,7 +315,7 @@ def _expand(data: bytes, limit: int) -> bytes:
 
 
 # --- bits
-# A stream of bits: numbers of given widths, the most significant bit first, padded with zeros to whole bytes.
+# A stream of numbers of given widths, most significant bit first, zero-padded to whole bytes.
 
 
 class BitWriter:
@@ -319,10 +325,10 @@ class BitWriter:
 
     def __init__(self) -> None:
         self._whole = bytearray()
-        self._rest, self._bits = 0, 0  # what does not fill a byte yet
+        self._rest, self._bits = 0, 0  # bits of an incomplete byte
 
     def write(self, value: int, width: int) -> None:
-        """Append `value` in `width` bits. Raises `ValueError` if it does not fit."""
+        """Appends `value` in `width` bits. Raises `ValueError` if it does not fit."""
         if value < 0 or value.bit_length() > width:
             raise ValueError(f"a number does not fit into {width} bits")
         stream = self._rest << width | value
@@ -331,12 +337,12 @@ class BitWriter:
         self._rest = stream & (1 << self._bits) - 1
 
     def data(self) -> bytes:
-        """The bytes, the last one padded with zeros."""
+        """Returns the bytes, the last one padded with zeros."""
         return bytes(self._whole) + (bytes((self._rest << 8 - self._bits,)) if self._bits else b"")
 
 
 class BitReader:
-    """Takes numbers from a stream, in the order in which they were written."""
+    """Reads numbers in the order of writing."""
 
     __slots__ = ("_at", "_data")
 
@@ -345,38 +351,38 @@ class BitReader:
         self._at = 0
 
     def read(self, width: int) -> int:
-        """The next `width` bits. Raises `ProtocolError` if there are not as many."""
+        """Returns the next `width` bits. Raises `ProtocolError` if there are fewer."""
         start, end = self._at, self._at + width
         if end > 8 * len(self._data):
             raise malformed("a bit stream must not be truncated")
         self._at = end
-        # Only the bytes of this number: a stream may be far longer than what is of use in it.
+        # Only this number's bytes, as a stream may be far longer.
         whole = int.from_bytes(self._data[start // 8 : (end + 7) // 8])
         return whole >> -end % 8 & (1 << width) - 1
 
     def finish(self) -> None:
-        """Raises `ProtocolError` unless nothing but the padding is left, and that is zero."""
+        """Raises `ProtocolError` unless only zero padding is left."""
         rest = 8 * len(self._data) - self._at
         if rest > 7 or self.read(rest):
             raise malformed("a bit stream must end with its last number, padded with zeros to a whole byte")
 
 
 # --- race
-# Payloads of drafts: the K fastest tokens of a race with their coded probabilities, and the paper's distributions.
+# Payloads of drafts: a race's K fastest tokens with coded probabilities, and the paper's distributions.
 
 FORMAT: Final = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaceEntries:
-    """At least one token id [n], strictly increasing, and the `logcode` of each one's probability [n]."""
+    """At least one token id [n], strictly increasing, and their probabilities' `logcode` [n]."""
 
     ids: NDArray[np.uint32]
     codes: NDArray[np.uint16]
 
 
 def encode_race(entries: RaceEntries) -> bytes:
-    """Format byte, count, codes (little-endian), ids. Raises `ProtocolError` for what can't be sent."""
+    """Returns format byte, count, codes (little-endian), ids. Raises `ProtocolError` if invalid."""
     count = len(entries.ids)
     if not count or len(entries.codes) != count:
         raise malformed("race entries must be as many codes as ids, at least one")
@@ -385,7 +391,7 @@ def encode_race(entries: RaceEntries) -> bytes:
 
 
 def decode_count(data: bytes, payload: str, form: int, limit: int, one: str, many: str) -> tuple[int, int]:
-    """The count, 1 to `limit`, after the format byte `form`, and where it ends. Raises `ProtocolError`."""
+    """Returns the count, 1 to `limit`, after format byte `form`, and its end. Raises `ProtocolError`."""
     if data[:1] != bytes((form,)):
         raise malformed(f"a {payload} payload must start with format byte {form}")
     count, end = decode_number(data, 1)
@@ -397,15 +403,15 @@ def decode_count(data: bytes, payload: str, form: int, limit: int, one: str, man
 
 
 def decode_race(data: bytes, vocabulary: int, limit: int) -> RaceEntries:
-    """The entries in `data`: ids below `vocabulary`, at most `limit` of them. Raises `ProtocolError`."""
+    """Returns at most `limit` entries with ids below `vocabulary`. Raises `ProtocolError`."""
     count, start = decode_count(data, "race", FORMAT, limit, "entry", "entries")
-    ids = decode_ids(data[start + 2 * count :], count, vocabulary)  # none of them if codes are missing
+    ids = decode_ids(data[start + 2 * count :], count, vocabulary)  # empty if codes are missing
     codes = np.frombuffer(data, dtype="<u2", count=count, offset=start).astype(np.uint16)
     return RaceEntries(ids, codes)
 
 
 # --- raw
-# The `raw` payload: a whole distribution, the baseline that the other codecs are measured against.
+# The `raw` payload: a whole distribution, the baseline of the other codecs.
 
 SUM_TOLERANCE: Final = 1e-3
 _FORMS: Final = 1
@@ -413,20 +419,20 @@ _FORMS: Final = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawEntries:
-    """Probabilities [vocabulary], their sum 1 within `SUM_TOLERANCE`, and the token drawn from them."""
+    """Probabilities [vocabulary], their sum 1 within `SUM_TOLERANCE`, and the drawn token."""
 
     probabilities: NDArray[np.float32]
     token: int
 
 
 def encode_raw(entries: RawEntries) -> bytes:
-    """Format byte, token, probabilities (little-endian). Raises `ProtocolError` if no distribution."""
+    """Returns format byte, token, probabilities (little-endian). Raises `ProtocolError` if no distribution."""
     _check(entries)
     return seal(0, encode_number(entries.token) + entries.probabilities.astype("<f4").tobytes())
 
 
 def decode_raw(data: bytes, vocabulary: int) -> RawEntries:
-    """The distribution in `data`, [vocabulary]. Raises `ProtocolError`."""
+    """Returns the distribution in `data`, [vocabulary]. Raises `ProtocolError`."""
     _, body = unseal(data, _FORMS, LONGEST + 4 * vocabulary)
     token, start = decode_number(body, 0)
     if len(body) != start + 4 * vocabulary:
@@ -438,7 +444,7 @@ def decode_raw(data: bytes, vocabulary: int) -> RawEntries:
 
 def _check(entries: RawEntries) -> None:
     probabilities = entries.probabilities
-    # NaN fails the comparison, and an infinite item makes the sum infinite
+    # NaN fails the comparison; an infinite item makes the sum infinite
     if not (probabilities >= 0).all() or abs(_sum(probabilities) - 1) > SUM_TOLERANCE:
         raise malformed(f"probabilities must be finite, not negative, and sum to 1 within {SUM_TOLERANCE:g}")
     if not 0 <= entries.token < len(probabilities) or probabilities[entries.token] == 0:
@@ -450,19 +456,18 @@ def _sum(probabilities: NDArray[np.float32]) -> float:
 
 
 # --- top_p
-# The `top-p` payload: a truncated distribution and the token drawn from it (DRAGON §4.2).
+# The `top-p` payload: a truncated distribution and its drawn token (DRAGON §4.2).
 
 VARINTS: Final = 0  # format: ids as varints of their gaps
-BITMAP: Final = 1  # format: ids as one bit per token, shorter when they are dense
+BITMAP: Final = 1  # format: ids as a bit per token, shorter if dense
 _TOP_P_FORMS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopPEntries:
-    """At least one token id [n], strictly increasing, their weights [n], finite and positive, and a choice.
+    """At least one token id [n], strictly increasing, with finite positive weights [n].
 
-    `choice` is the index in `ids` of the drafted token. Weights need not sum to exactly 1: both sides use
-    them divided by their sum.
+    `choice` is the drafted token's index in `ids`. Weights need not sum to 1: both sides divide them by their sum.
     """
 
     ids: NDArray[np.uint32]
@@ -471,7 +476,7 @@ class TopPEntries:
 
 
 def encode_top_p(entries: TopPEntries) -> bytes:
-    """Format byte, then count, choice, weights and ids. Raises `ProtocolError` for what can't be sent."""
+    """Returns format byte, count, choice, weights and ids. Raises `ProtocolError` if invalid."""
     count = len(entries.ids)
     if not count or len(entries.weights) != count or not 0 <= entries.choice < count:
         raise malformed("top-p entries must be as many weights as ids, at least one, and a choice of them")
@@ -483,8 +488,8 @@ def encode_top_p(entries: TopPEntries) -> bytes:
 
 
 def decode_top_p(data: bytes, vocabulary: int) -> TopPEntries:
-    """The entries in `data`, with ids below `vocabulary`. Raises `ProtocolError`."""
-    # two numbers, two bytes per weight, and a byte per id at most: gaps sum to less than the vocabulary
+    """Returns the entries in `data`, with ids below `vocabulary`. Raises `ProtocolError`."""
+    # two numbers, two bytes per weight, at most a byte per id: gaps sum to less than the vocabulary
     form, body = unseal(data, _TOP_P_FORMS, 2 * LONGEST + 3 * vocabulary)
     count, start = decode_number(body, 0)
     choice, start = decode_number(body, start)

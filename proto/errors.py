@@ -1,4 +1,4 @@
-"""The one exception that proto raises for bytes or values that the protocol does not allow."""
+"""The exception for bytes or values that violate the protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Refusal = Literal["version", "unknown-message", "malformed", "too-large"]
 class ProtocolError(ValueError):
     """A fault of a message or a payload.
 
-    `code` is one of `Refusal` and may be sent back as `Error.code`. `text` names the message, the field and
-    the bound that was broken; it never repeats what the message said, so it may be logged and sent.
+    `code` may be sent back as `Error.code`. `text` names the message, field and violated bound. It never quotes the
+    message, so it may be logged and sent.
     """
 
     def __init__(self, code: Refusal, text: str) -> None:
@@ -21,10 +21,10 @@ class ProtocolError(ValueError):
 
 
 def malformed(text: str) -> ProtocolError:
-    """A `ProtocolError` for content that breaks the format or a bound."""
+    """Returns a `ProtocolError` for content that violates the format or a bound."""
     return ProtocolError("malformed", text)
 
 
 def too_large(text: str) -> ProtocolError:
-    """A `ProtocolError` for something that is refused because of its size alone."""
+    """Returns a `ProtocolError` for an excessive size."""
     return ProtocolError("too-large", text)

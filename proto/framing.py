@@ -1,7 +1,7 @@
-"""Messages to bytes and back: one message is one ZeroMQ frame.
+"""Encodes and decodes messages: one message is one ZeroMQ frame.
 
 A frame is a MessagePack header `[tag, version, field, ...]`, then the payload if the message's type has one. The
-header says where it ends.
+header's encoding shows its end.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from proto.messages import (
 )
 
 # --- schema
-# Conversion between messages and the plain values that MessagePack carries, derived from the annotations.
+# Converts messages to and from MessagePack's plain values, by their annotations.
 #
-# A message is a frozen dataclass whose fields are `bool`, bounded `int`, `float`, `str` and `bytes`, a
-# `Literal` of names, a bounded `tuple[item, ...]`, or another such dataclass. A `Literal` travels as its index.
-# The same annotations serve both directions, so what can be sent is what can be received.
+# A message is a frozen dataclass. Its fields are `bool`, bounded `int`, `float`, `str` and `bytes`, a `Literal` of
+# names, a bounded `tuple[item, ...]`, or another such dataclass. A `Literal` travels as its index. Both directions use
+# the same annotations, so everything sendable is receivable.
 
 Convert = Callable[[Any], Any]
 M = TypeVar("M")
@@ -62,7 +62,7 @@ _schemas: dict[type, Schema] = {}
 
 @dataclass(frozen=True, slots=True)
 class Converters:
-    """Conversions of one field: `to_wire` and `from_wire` raise `ProtocolError` for a value out of bounds."""
+    """Conversions of one field. Both raise `ProtocolError` for a value out of bounds."""
 
     to_wire: Convert
     from_wire: Convert
@@ -70,19 +70,19 @@ class Converters:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A message type, compiled."""
+    """A compiled message type."""
 
     names: tuple[str, ...]
     to_wire: tuple[Convert, ...]
     from_wire: tuple[Convert, ...]
     has_payload: bool  # the last field is bytes
-    least: int  # fields, beside it, that are not left out when they are empty
+    least: int  # fields, without the payload, that are always sent
 
 
 def pack(message: object) -> list[Any]:
-    """The field values of `message` in order, as MessagePack can carry them, and the payload, if its type has one.
+    """Returns the field values of `message` for MessagePack, then the payload if any.
 
-    Empty arrays at the end of the others are left out. Raises `ProtocolError`.
+    Omits empty arrays at the end of the fields. Raises `ProtocolError`.
     """
     schema = schema_of(type(message))
     values = [convert(getattr(message, name)) for name, convert in zip(schema.names, schema.to_wire, strict=True)]
@@ -93,7 +93,7 @@ def pack(message: object) -> list[Any]:
 
 
 def unpack(kind: type[M], values: list[Any]) -> M:
-    """The message of type `kind` whose fields are `values`, as `pack` makes them. Raises `ProtocolError`."""
+    """Returns the message of type `kind` from `pack`'s values. Raises `ProtocolError`."""
     schema = schema_of(kind)
     count, given = len(schema.names) - schema.has_payload, values[: len(values) - schema.has_payload]
     if not schema.least <= len(given) <= count or (len(given) > schema.least and given[-1] == []):
@@ -104,7 +104,7 @@ def unpack(kind: type[M], values: list[Any]) -> M:
 
 
 def schema_of(kind: type) -> Schema:
-    """The schema of a message type, compiled once. Raises `TypeError` for a field without a bound."""
+    """Returns a message type's schema, compiled once. Raises `TypeError` for an unbounded field."""
     schema = _schemas.get(kind)
     if schema is None:
         schema = _schemas[kind] = _compile_message(kind)
@@ -177,7 +177,7 @@ def _integer(path: str, bound: Count) -> Convert:
     least, limit = bound.least, bound.limit
 
     def check(value: Any) -> Any:
-        # the exact type, because bool is a subclass of int
+        # the exact type, as bool is a subclass of int
         if type(value) is not int or not least <= value < limit:
             raise malformed(f"{path} must be an integer from {least} to {limit - 1}")
         return value
@@ -191,7 +191,7 @@ def _real(path: str, bound: Real) -> Converters:
         return malformed(f"{path} must be {zero}a finite number from {bound.low:g} to {bound.high:g}")
 
     def to_wire(value: Any) -> float:
-        # an int stands for a float in Python
+        # Python accepts an int for a float
         if not isinstance(value, float | int) or isinstance(value, bool) or not bound.allows(value):
             raise refused()
         return float(value)
@@ -214,7 +214,7 @@ def _text(path: str, limit: int) -> Convert:
 
 
 def _utf8_length(text: str, limit: int) -> int:
-    """Bytes of `text` in UTF-8; more than `limit` when it has none (lone surrogates)."""
+    """Bytes of `text` in UTF-8, above `limit` if not encodable (lone surrogates)."""
     if text.isascii():
         return len(text)
     try:
@@ -324,7 +324,7 @@ _ONE_ARRAY: Final = "a message must begin with one MessagePack array, without ma
 
 
 def encode(message: Message, payload_limit: int = LARGEST_PAYLOAD) -> bytes:
-    """The frame of `message`: its header, and its payload when its type has one.
+    """Returns the frame of `message`: its header, and its payload if its type has one.
 
     Raises `ProtocolError` for a field out of bounds ("malformed") or a part over its limit ("too-large").
     """
@@ -339,16 +339,16 @@ def encode(message: Message, payload_limit: int = LARGEST_PAYLOAD) -> bytes:
 
 
 def decode(frame: bytes, payload_limit: int = PAYLOAD_LIMIT) -> Message:
-    """The message in `frame`.
+    """Returns the message in `frame`.
 
-    Raises `ProtocolError` with code "too-large" (a part over its limit), "version" (the peer speaks another
-    one), "unknown-message" (no such tag) or "malformed" (anything else).
+    Raises `ProtocolError` with code "too-large" (a part over its limit), "version" (of the peer), "unknown-message"
+    (tag) or "malformed" (other faults).
     """
     if len(frame) > HEADER_LIMIT + payload_limit:
         raise too_large(f"a message must be at most {HEADER_LIMIT + payload_limit} bytes")
     end = _header_end(frame)
     tag, version, *values = _header(frame[:end])
-    # An Error reads the same in every version, so that a refusal of the version can be shown to the user.
+    # An Error reads the same in every version, so that users can see a refusal of the version.
     if version != PROTOCOL_VERSION and tag != TAGS[Error]:
         raise ProtocolError(
             "version",
@@ -366,7 +366,7 @@ def decode(frame: bytes, payload_limit: int = PAYLOAD_LIMIT) -> Message:
 
 
 def wire_size(frame: bytes) -> int:
-    """Bytes that `frame` takes on a ZMTP 3 connection: 2 of framing for up to 255 bytes, 9 beyond."""
+    """Returns the bytes of `frame` on a ZMTP 3 connection: 2 of framing, 9 above 255 bytes."""
     return len(frame) + (2 if len(frame) < 256 else 9)
 
 
@@ -380,8 +380,8 @@ def _check_payload(size: int, payload_limit: int) -> None:
 def _header_end(frame: bytes) -> int:
     """Length of the header, which is the offset of the payload.
 
-    msgpack allocates an array when it reads its claimed length, so nested claims could cost gigabytes. Skipping
-    allocates nothing, and succeeds only if every claimed element is there.
+    msgpack allocates an array of the claimed length, so nested claims could cost gigabytes. Skipping allocates
+    nothing, and succeeds only if every claimed element exists.
     """
     walker = msgpack.Unpacker(None, max_buffer_size=HEADER_LIMIT)
     walker.feed(frame[:HEADER_LIMIT])
@@ -396,7 +396,7 @@ def _header_end(frame: bytes) -> int:
 
 
 def _header(header: bytes) -> list[Any]:
-    """The header's array, with an integer tag and version in front."""
+    """The header's array, which starts with an integer tag and version."""
     try:
         values = msgpack.unpackb(
             header,
@@ -416,7 +416,7 @@ def _header(header: bytes) -> list[Any]:
 
 
 def _fits_single(value: Any) -> bool:
-    """Whether float32 holds every float in `value`, a packed field or a list of them, exactly."""
+    """Whether float32 represents every float in `value`, a packed field or list, exactly."""
     if type(value) is list:
         return all(_fits_single(item) for item in value)
     if type(value) is not float:

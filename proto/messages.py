@@ -1,6 +1,6 @@
-"""Every message of the protocol as a frozen value (docs/protocol.md is the normative text).
+"""Every message of the protocol as a frozen value (docs/protocol.md is normative).
 
-`framing.py` refuses what is outside of the `Annotated` limits. Integers are unsigned, times are microseconds.
+`framing.py` enforces the `Annotated` limits. Integers are unsigned, times are microseconds.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 # --- bounds
-# Limits that a field of a message carries in its type.
+# Limits in the types of message fields.
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """An integer from `least` on and below `limit`; on a tuple, as many items."""
+    """An integer from `least`, below `limit`; on a tuple, its number of items."""
 
     limit: int
     least: int = 0
@@ -22,7 +22,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A finite number in [low, high], or 0 where `or_zero`."""
+    """A finite number in [low, high], or 0 if `or_zero`."""
 
     low: float
     high: float
@@ -48,49 +48,49 @@ class Bytes:
 
 
 # --- limits
-# Limits of a request that hold on the wire, in HTTP bodies and on the command line alike.
+# Limits of a request on the wire, in HTTP bodies and on the command line.
 
-LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 that libraries are searched for
-LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of the query part of every row
+LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 for searching libraries
+LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of every row's query part
 MOST_CONTROLS: Final = 4096  # control tokens in it
-LONGEST_OPTIONS: Final = 4096  # bytes of JSON of the options that only one method has
-LONGEST_PROCESSORS: Final = 2**13  # bytes of JSON of what changes an answer's distribution
-MOST_BIASES: Final = 300  # tokens that it may name
-MOST_DOCUMENTS: Final = 64  # that one side retrieves for an answer
-MOST_PATTERNS: Final = 16  # by which documents are chosen
-LONGEST_PATTERN: Final = 256  # bytes of UTF-8 of each
+LONGEST_OPTIONS: Final = 4096  # bytes of JSON of one method's own options
+LONGEST_PROCESSORS: Final = 2**13  # bytes of JSON of everything that changes an answer's distribution
+MOST_BIASES: Final = 300  # tokens in it
+MOST_DOCUMENTS: Final = 64  # retrieved by one side for an answer
+MOST_PATTERNS: Final = 16  # to choose documents
+LONGEST_PATTERN: Final = 256  # bytes of UTF-8 per pattern
 MOST_ENTRIES: Final = 4096  # K of the race
-MOST_NAMED: Final = 4096  # tokens whose values one `Resolve` asks for
-MOST_UNITS: Final = 2**12  # of all distributions of a proposal: an index of flat ones takes long to read
-MOST_RESOLUTION: Final = 1024  # units that a quantised distribution is divided into
-MOST_LIKELIEST: Final = 256  # tokens that are listed because they are probable
-MOST_TOKENS: Final = 8192  # of an answer
-MOST_FETCHED: Final = 256  # passages that one answer is handed
-LARGEST_PROPOSAL: Final = 2**21  # a proposal's payload is below that, in bytes
-MOST_PROPOSED: Final = 64  # drafted tokens of one proposal
-MOST_NODES: Final = 256  # drafted tokens of a tree
-SEEDS: Final = 2**64  # seeds are below it
-DRAWN_SEEDS: Final = 2**53  # the same of those that nobody chose: every reader of JSON keeps such a number
+MOST_NAMED: Final = 4096  # tokens with values requested by one `Resolve`
+MOST_UNITS: Final = 2**12  # units over a proposal's distributions; an index of flat ones is slow to read
+MOST_RESOLUTION: Final = 1024  # units of a quantised distribution
+MOST_LIKELIEST: Final = 256  # tokens listed for their probability
+MOST_TOKENS: Final = 8192  # per answer
+MOST_FETCHED: Final = 256  # passages sent for one answer
+LARGEST_PROPOSAL: Final = 2**21  # exclusive limit of a proposal's payload in bytes
+MOST_PROPOSED: Final = 64  # drafted tokens per proposal
+MOST_NODES: Final = 256  # drafted tokens per tree
+SEEDS: Final = 2**64  # exclusive limit
+DRAWN_SEEDS: Final = 2**53  # exclusive limit of seeds drawn by the software: every JSON reader keeps them exact
 
-# Noise is raised to the power of the temperature: below the least one, float32 could not tell its law from that of 0.
+# Noise is raised to the power of the temperature. Below this limit float32 can't tell its law from that of 0.
 TEMPERATURE: Final = Real(0.01, 2.0, or_zero=True)
-WHOLE_SHARE: Final = 255  # in `Contributions`: all of a token's probability
+WHOLE_SHARE: Final = 255  # in `Contributions`: a token's whole probability
 
 
 # --- control
-# Control tokens in a text, which no text can spell out.
+# Control tokens in a text, which no text can express.
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control token in a text, before the character at `place`."""
+    """A control token before the character at `place`."""
 
     place: Annotated[int, Count(LONGEST_PROMPT + 1)]
     token: Annotated[int, Count(2**24)]
 
 
 # --- fields
-# Types and bounds of the fields that several messages have.
+# Types and bounds shared by several messages.
 
 Side = Literal["device", "cloud"]
 OTHER: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
@@ -99,7 +99,7 @@ Placement = Literal["device", "cloud", "greedy", "random", "mirrored"]
 Codec = Literal["race", "top-p", "raw"]
 Aggregation = Literal["output", "context", "blocks"]
 Form = Literal["text", "kv"]
-Exactness = Literal["bit-exact", "rounded", "near"]  # of repeated computations, the best first
+Exactness = Literal["bit-exact", "rounded", "near"]  # of repeated computations, best first
 
 SessionId = Annotated[int, Count(2**32, least=1)]
 AnySession = Annotated[int, Count(2**32)]  # 0: the link itself
@@ -108,68 +108,68 @@ Position = Annotated[int, Count(2**20)]
 Token = Annotated[int, Count(2**24)]
 Digest = Annotated[int, Count(2**61)]
 Name = Annotated[str, Text(256)]
-Question = Annotated[str, Text(LONGEST_QUESTION)]  # what is looked up in the library
-Earlier = Annotated[str, Text(LONGEST_QUESTION)]  # questions of the conversation that it may follow up on
+Question = Annotated[str, Text(LONGEST_QUESTION)]  # text for the library's search
+Earlier = Annotated[str, Text(LONGEST_QUESTION)]  # earlier questions that it may follow up on
 Wanted = Annotated[int, Count(MOST_DOCUMENTS + 1)]  # documents to retrieve
-Patterns = Annotated[  # of the documents that may be retrieved; none: all
+Patterns = Annotated[  # of allowed documents; empty: all
     tuple[Annotated[str, Text(LONGEST_PATTERN)], ...], Count(MOST_PATTERNS + 1)
 ]
 EosIds = Annotated[tuple[Token, ...], Count(257)]  # end-of-sequence ids, strictly increasing
 
 
 # --- rounds
-# Messages of draft-and-verify answers: the device proposes tokens, the cloud says how many of them hold.
+# Messages of draft-and-verify answers: the device proposes tokens, and the cloud counts the accepted ones.
 
 Round = Annotated[int, Count(2**32)]
 
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Drafted tokens from `position` on, behind the prefix with `digest`."""
+    """Drafted tokens from `position` on, after the prefix with `digest`."""
 
     session: SessionId
-    round: Round  # one more than that of the proposal before
+    round: Round  # one more than the previous proposal's
     position: Position  # of the first proposed token
-    digest: Annotated[tuple[Digest, ...], Count(2)]  # none: behind the proposal of the round before, as a whole
+    digest: Annotated[tuple[Digest, ...], Count(2)]  # empty: after the whole proposal of the previous round
     tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
-    tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty where the payload names them
-    payload: Annotated[bytes, Bytes(LARGEST_PROPOSAL)]  # of the method: the distributions that tokens were drawn from
+    tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # empty if the payload names them
+    payload: Annotated[bytes, Bytes(LARGEST_PROPOSAL)]  # of the method: the distributions of the drawn tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Leaves `count` tokens from `position` on to the verifier, which decides them one by one, without drafts."""
+    """Leaves `count` tokens from `position` on to the verifier, which decides without drafts."""
 
     session: SessionId
-    round: Round  # one more than that of the proposal, or of what was deferred, before
+    round: Round  # one more than the previous proposal's or deferral's
     position: Position
-    digest: Annotated[tuple[Digest, ...], Count(2)]  # none: behind what the round before deferred, as a whole
+    digest: Annotated[tuple[Digest, ...], Count(2)]  # empty: after everything deferred in the previous round
     tail: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1)]  # tokens before `position` that only the device knows
     count: Annotated[int, Count(MOST_PROPOSED + 1, least=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Tokens from `position` on, behind the prefix with `digest`, whether they were proposed or not."""
+    """Decided tokens from `position` on, after the prefix with `digest`, proposed or not."""
 
     session: SessionId
-    round: Round  # the last proposal that they were compared with, or the one that deferred them; 0: none
+    round: Round  # the last proposal compared, or the deferral; 0: none
     position: Position
     digest: Digest
     tokens: Annotated[tuple[Token, ...], Count(MOST_PROPOSED + 1, least=1)]
-    verify_time: Annotated[int, Count(2**32)]  # microseconds from that proposal's arrival on, or of the pass; 0: again
+    verify_time: Annotated[int, Count(2**32)]  # microseconds since that proposal's arrival, or of the pass; 0: repeated
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Number of proposed tokens from `position` on that are part of the answer, and the token behind them."""
+    """Number of accepted tokens from `position` on, and the token after them."""
 
     session: SessionId
-    round: Round  # the last one that is judged; those before it that were not are judged with it
+    round: Round  # the last one judged; earlier unjudged ones are judged with it
     position: Position
     accepted: Annotated[int, Count(2**16)]
-    token: Annotated[tuple[Token, ...], Count(2)]  # the one behind the accepted ones; none where the device finds it
-    verify_time: Annotated[int, Count(2**32)]  # from the last proposal's arrival on
+    token: Annotated[tuple[Token, ...], Count(2)]  # after the accepted ones; empty if the device finds it
+    verify_time: Annotated[int, Count(2**32)]  # since the last proposal's arrival
     payload: Annotated[bytes, Bytes(2**21)]  # of the method: the distribution at the rejected token
 
 
@@ -178,20 +178,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Properties of a side. The device sends it first; the cloud answers with its own as `Welcome`, or `Error`."""
+    """Properties of a side, sent first by the device. The cloud answers `Welcome` or `Error`."""
 
     role: Side
     model: Name
     tokenizer: Name  # content hash
     vocabulary: Annotated[int, Count(2**24)]
-    scorer: Name  # identity of the document weights, they are compared across sides
+    scorer: Name  # identity of the document weights, compared across sides
     embedder: Name
     codecs: Annotated[tuple[Name, ...], Count(16)]
     decode_intercept: Annotated[float, Real(0.0, 1e9)]  # seconds, profiled line of §5.2
     decode_slope: Annotated[float, Real(-1e9, 1e9)]  # seconds per token of context
-    eos: EosIds  # of the model; they may differ, see `Open.eos`
-    library: Name  # of the cloud: the content of its library; a device tells nothing of its own
-    exactness: Exactness  # of the model's numbers, as loading found them
+    eos: EosIds  # of the model; sides may differ, see `Open.eos`
+    library: Name  # content of the cloud's library; a device sends nothing about its own
+    exactness: Exactness  # of the model's numbers, determined at loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Open:
-    """Start one answer. Everything that fixes the answer's law is in here."""
+    """Starts one answer. Contains everything that determines the answer's law."""
 
     session: SessionId
     method: Name  # of common/methods
@@ -221,16 +221,16 @@ class Open:
     exact: bool
     top_p: Annotated[float, Real(0.0, 1.0)]
     placement: Placement
-    sources: Literal["both", "cloud"]  # "cloud": the device's documents take no part and it does not decode
-    run_ahead: Annotated[int, Count(4097, least=1)]  # drafts a side may hold beyond the commits; 1 is synchronous
+    sources: Literal["both", "cloud"]  # "cloud": the device's documents are unused, and it does not decode
+    run_ahead: Annotated[int, Count(4097, least=1)]  # drafts of a side beyond the commits; 1 is synchronous
     max_tokens: Annotated[int, Count(MOST_TOKENS + 1, least=1)]
-    aggregation: Aggregation = "output"  # else the documents that a side has share a row
-    trace: bool = False  # the cloud notes what it does when, and sends it as `Spans` before `Closed`
-    first: Side = "device"  # who aggregates the first position under placement `greedy`
-    eos: EosIds = ()  # the device's: what ends the answer on both sides
-    options: Annotated[str, Text(LONGEST_OPTIONS)] = ""  # of this method alone, a JSON object
+    aggregation: Aggregation = "output"  # otherwise a side's documents share a row
+    trace: bool = False  # the cloud records its work, and sends it as `Spans` before `Closed`
+    first: Side = "device"  # aggregator of the first position under placement `greedy`
+    eos: EosIds = ()  # the device's: ids that end the answer on both sides
+    options: Annotated[str, Text(LONGEST_OPTIONS)] = ""  # of this method only, a JSON object
     controls: Annotated[tuple[Control, ...], Count(MOST_CONTROLS + 1)] = ()  # in the prompt, by place
-    likeliest: Annotated[int, Count(MOST_LIKELIEST + 1)] = 0  # most probable tokens that a race list has, too
+    likeliest: Annotated[int, Count(MOST_LIKELIEST + 1)] = 0  # most probable tokens added to a race list
     processors: Annotated[str, Text(LONGEST_PROCESSORS)] = ""  # biases, penalties, format: a JSON object
     earlier: Earlier = ""
     only: Patterns = ()  # of the cloud's own documents
@@ -238,17 +238,17 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The cloud retrieved and prefills. Titles serve the citations."""
+    """The cloud has retrieved and prefills. Titles serve the citations."""
 
     session: SessionId
     titles: Annotated[tuple[Annotated[str, Text(1024)], ...], Count(257)]
     prompt_tokens: Annotated[int, Count(2**24)]
-    closest: Annotated[float, Real(-2.0, 2.0)]  # retrieval cosine, the largest; -1 without documents
+    closest: Annotated[float, Real(-2.0, 2.0)]  # largest retrieval cosine, -1 without documents
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One drafted token with the distribution it was drawn from, conditioned on the prefix `digest`."""
+    """One drafted token with its distribution, conditioned on the prefix `digest`."""
 
     session: SessionId
     epoch: Epoch
@@ -261,7 +261,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Committed tokens from `position` on, and who aggregates the position after them."""
+    """Committed tokens from `position` on, and the aggregator of the next position."""
 
     session: SessionId
     term: Epoch  # of the aggregation
@@ -272,7 +272,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Ask for values that a certificate lacks: of named tokens, or of a deeper list (`depth` entries)."""
+    """Requests values missing in a certificate: of named tokens, or of a deeper list (`depth` entries)."""
 
     session: SessionId
     position: Position
@@ -283,7 +283,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Values that complete a race list at `position`: of the tokens listed, or of the `depth` fastest."""
+    """Values that complete a race list at `position`: of the listed or the `depth` fastest tokens."""
 
     session: SessionId
     position: Position
@@ -294,8 +294,9 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """The sender's committed prefix and the term in which it was made; after silence, a reconnect or a take-over.
-    `wants_reply` asks the peer for its own `Sync` and for everything it holds beyond this prefix.
+    """The sender's committed prefix and its term, after silence, a reconnect or a take-over.
+
+    `wants_reply` asks for the peer's `Sync` and for everything that it has beyond this prefix.
     """
 
     session: SessionId
@@ -307,7 +308,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The device is done with the session; the cloud answers `Closed` and frees it."""
+    """The device's end of the session; the cloud answers `Closed` and frees it."""
 
     session: SessionId
     position: Position  # length of the answer
@@ -315,7 +316,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The cloud's counts of the session, sent after all of its `Contributions` and texts."""
+    """The cloud's counts of the session, sent after all `Contributions` and texts."""
 
     session: SessionId
     drafted: Annotated[int, Count(2**32)]
@@ -324,14 +325,15 @@ class Closed:
     preempted: Annotated[int, Count(2**32)]
     stale: Annotated[int, Count(2**32)]
     disagreements: Annotated[int, Count(2**32)]
-    branches: Annotated[int, Count(2**32)] = 0  # of `drafted`, those beside the chain
-    used: Annotated[int, Count(2**32)] = 0  # rejections behind which one of them went on
+    branches: Annotated[int, Count(2**32)] = 0  # of `drafted`, outside the chain
+    used: Annotated[int, Count(2**32)] = 0  # rejections after which a branch continued
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Shares of the cloud's documents, and of none, in the tokens: uint8 [positions, documents + 1], of 255, all 0
-    where it made no draft.
+    """Shares of the cloud's documents, and of none, in the tokens.
+
+    uint8 [positions, documents + 1], in parts of 255; all 0 at positions without a draft.
     """
 
     session: SessionId
@@ -342,23 +344,23 @@ class Contributions:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Part of the cloud's half of a trace: when it did what (payloads/trace.py), without tokens and text."""
+    """Part of the cloud's half of a trace: times of its work (payloads/trace.py), without text."""
 
     session: SessionId
     part: Annotated[int, Count(256)]
-    parts: Annotated[int, Count(257)]  # how many there are
-    dropped: Annotated[int, Count(2**32)]  # spans that the cloud had no room to note
+    parts: Annotated[int, Count(257)]  # number of parts
+    dropped: Annotated[int, Count(2**32)]  # spans that exceeded the cloud's room
     payload: Annotated[bytes, Bytes(2**16)]
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Free the session at once; nothing is answered."""
+    """Frees the session at once, without an answer."""
 
     session: SessionId
 
 
-SEQUENCES = 2**31  # of probes that measure; those from here to 2^32 are the link's own, for flow control
+SEQUENCES = 2**31  # limit of measuring probes' numbers; the link's own, for flow control, are from here to 2^32
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +373,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReply:
-    """`received` is the replier's own monotonic clock, for one-way delay changes."""
+    """`received` is the replier's monotonic clock, for changes of one-way delay."""
 
     sequence: Annotated[int, Count(2**32)]
     sent: Annotated[int, Count(2**63)]
@@ -380,7 +382,7 @@ class ProbeReply:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """No place for the session now."""
+    """No slot for the session now."""
 
     session: SessionId
     retry_after: Annotated[int, Count(2**32)]
@@ -388,7 +390,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A refusal, in a sentence that says what differs and what to do. Session 0 is the link itself."""
+    """A refusal, with a sentence on the difference and the remedy. Session 0 is the link."""
 
     session: AnySession
     code: Name
@@ -397,7 +399,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Retrieve documents and hand them over: the device reads them itself. No answer is opened."""
+    """Requests documents for the device's own reading. Opens no answer."""
 
     session: SessionId
     question: Question
@@ -409,9 +411,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Part `part` of `parts` of the document `index` of `count`. Without any document: one message, `count` 0.
+    """Part `part` of `parts` of the document `index` of `count`.
 
-    Before `Closed`: a text that the answer may cite, in one part, without similarity and title.
+    Without documents: one message with `count` 0. Before `Closed`: a text to cite, in one part, without similarity
+    and title.
     """
 
     session: SessionId
@@ -421,7 +424,7 @@ class Fetched:
     parts: Annotated[int, Count(2**16)]
     similarity: Annotated[float, Real(-2.0, 2.0)]  # retrieval cosine
     title: Annotated[str, Text(1024)]
-    payload: Annotated[bytes, Bytes(2**21)]  # of the document's text in UTF-8, or of its `kv` payload
+    payload: Annotated[bytes, Bytes(2**21)]  # of the document's UTF-8 text, or of its `kv` payload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Patterns that name documents by folder, file and tag, as requests have them: `journal/**`, `*.pdf`, `tag:work`."""
+"""Patterns of documents by folder, file and tag in requests: `journal/**`, `*.pdf`, `tag:work`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_TAG: Final = 64  # characters
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """Raise `ValueError`, one clause that doesn't repeat them, for patterns that can't be followed."""
+    """Raises `ValueError`, one clause without the patterns, for invalid ones."""
     if len(patterns) > MOST_PATTERNS:
         raise ValueError(f"there may be up to {MOST_PATTERNS} patterns")
     for number, pattern in enumerate(patterns, 1):
@@ -22,7 +22,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
 
 
 def checked_tag(tag: str) -> str:
-    """The tag as it is kept, without space around it. Raises `ValueError`, one clause."""
+    """Returns the tag without surrounding space. Raises `ValueError`, one clause."""
     kept = normalised(tag.strip())
     if not 0 < len(kept) <= LONGEST_TAG:
         raise ValueError(f"a tag has 1 to {LONGEST_TAG} characters")
@@ -32,7 +32,7 @@ def checked_tag(tag: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Text in which equal characters have equal codes: file systems differ in how they write accents."""
+    """Returns text with one code per character: file systems encode accents differently."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

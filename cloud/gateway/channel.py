@@ -1,4 +1,4 @@
-"""Frames between the gateway and its workers: over a socket that only this user can reach, or encrypted over TCP."""
+"""Frames between gateway and workers, over a private local socket or encrypted TCP."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from common.transport.sending import (
 from proto.framing import LARGEST_PAYLOAD, decode, encode, wire_size
 from proto.messages import Busy, Cancel, Close, Error, Fetch, Message, Open
 
-MOST_BYTES: Final = 2**28  # that wait for one process, or that it has not taken in
-_LEAST: Final = 2**12  # bytes that a note counts for at least: it takes memory beside its own
-MOST_OF_ONE: Final = 2**25  # of them, of one device, until the rest of what it says may be dropped
-_TAKEN: Final = 2**18  # bytes that are taken in until the sender is told
-_BATCH: Final = 64  # messages that are taken before what waits is sent
-_ENDING: Final = 200  # milliseconds for what is queued, in the end
-# Events of a connection that there is no more, or won't be.
+MOST_BYTES: Final = 2**28  # waiting for a process, or not taken in
+_LEAST: Final = 2**12  # least bytes counted per note, for its own memory
+MOST_OF_ONE: Final = 2**25  # per device, before droppable messages are dropped
+_TAKEN: Final = 2**18  # bytes between confirmations
+_BATCH: Final = 64  # messages received before sending
+_ENDING: Final = 200  # milliseconds for final messages
+# Events of a lost or failed connection.
 _LOST: Final = (
     zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -48,13 +48,13 @@ _LOST: Final = (
 class Kind(IntEnum):
     """Purposes of frames."""
 
-    READY = 1  # a worker serves; `value`: tokens of its vocabulary
+    READY = 1  # a worker serves; `value`: its vocabulary
     ALIVE = 2  # its threads work
-    MESSAGE = 3  # of or for the device `peer`: `frame`; `value`: the opening that comes with it, or was taken in last
-    GONE = 4  # the device's connection is lost, or it has no session there any more
-    PASSED = 5  # `value` bytes in all, of those for `peer`, wait here no more
-    METRICS = 6  # asks for the worker's metrics; in the answer `frame` has them, in Prometheus' text format
-    TAKEN = 7  # `value` notes more have been taken in
+    MESSAGE = 3  # from or for the device `peer`: `frame`; `value`: its opening, or the last one taken in
+    GONE = 4  # the device, or its last session there, is gone
+    PASSED = 5  # `value` bytes in total left the queue for `peer`
+    METRICS = 6  # requests metrics, or has them in `frame` (Prometheus' text format)
+    TAKEN = 7  # `value` more notes taken in
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,13 @@ class Note:
 
 
 def pack_note(note: Note) -> bytes:
-    """A note on its way."""
     connection, key = (0, None) if note.peer is None else (note.peer.connection, note.peer.key)
     packed: bytes = msgpack.packb((int(note.kind), connection, key, note.value, note.frame))
     return packed
 
 
 def unpack_note(data: bytes) -> Note:
-    """Raises `ValueError` for what no process of ours can have sent."""
+    """Raises `ValueError` for a foreign frame."""
     try:
         kind, connection, key, value, frame = msgpack.unpackb(data)
     except (TypeError, msgpack.UnpackException):
@@ -85,16 +84,16 @@ def unpack_note(data: bytes) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class _Outgoing(OutgoingMessage):
-    share: tuple[int, str | int] | None  # the process that it is for, and the device that it is of or for
+    share: tuple[int, str | int] | None  # process and device
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelKeys:
-    """CURVE keys of one gateway's channel, made anew each time it starts. All of its workers have the same pair."""
+    """CURVE keys of one gateway's channel, new at each start. Its workers share a pair."""
 
     gateway: str  # its public key (Z85)
     worker: KeyPair
-    secret: str | None = field(default=None, repr=False)  # the gateway's own, which workers do not get
+    secret: str | None = field(default=None, repr=False)  # the gateway's own
 
     @classmethod
     def new(cls) -> Self:
@@ -103,11 +102,10 @@ class ChannelKeys:
 
 
 class Channel:
-    """The thread that owns one socket: sends what other threads hand in, and hands over what comes.
+    """The thread that owns one socket: sends queued notes and delivers received ones.
 
-    One end listens, for as many others as come, by their names; the others connect, under the name that they are given,
-    once: a connection that is lost, and what was on its way, is not replaced, and `died` is told. What the others are
-    sent waits for them until they have taken it in.
+    One end listens for named others, which connect once. A lost connection loses its notes, is not replaced, and
+    calls `died`. Notes wait until the receiver has taken them in.
     """
 
     def __init__(
@@ -121,27 +119,27 @@ class Channel:
         tick: Callable[[], None] = lambda: None,
         period: float | None = None,
     ) -> None:
-        """`take` is called on the thread with the number of the process that a note is from, 0 for the listener's;
-        `name` is this process's number, None for the listener. With `keys` all is encrypted, and nobody gets in who has
-        not the workers' pair. `tick` is called every `period` seconds. Raises `ConfigurationError` where no socket is
-        to be had at the address.
+        """`take` gets the sender's number (0: the listener) and the note, on the thread.
+
+        `name` is this process's number, None for the listener. `keys` encrypt, and admit only holders of the
+        workers' pair. `tick` is called every `period` seconds. Raises `ConfigurationError` for an unusable address.
         """
         self.turns = Turns("channel", died)
         self._take = take
         self._tick = tick
         self._period = period
-        self._next = 0.0  # when the next tick is due
+        self._next = 0.0  # time of the next tick
         self._listens = name is None
         self._died = died
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER if self._listens else zmq.DEALER)
-        self._socket.set_hwm(0)  # the outbox has the bounds
+        self._socket.set_hwm(0)  # the outbox has limits
         self._socket.tcp_keepalive = 1
         self._outbox = Outbox(MOST_BYTES // _LEAST, MOST_BYTES, self.turns.signal)
-        self._under_way: dict[int, deque[OutgoingMessage]] = {}  # to each of the others, without their frames
-        self._shares: Counter[tuple[int, str | int]] = Counter()  # bytes that wait, by process and device
+        self._under_way: dict[int, deque[OutgoingMessage]] = {}  # in flight per process, without frames
+        self._shares: Counter[tuple[int, str | int]] = Counter()  # waiting bytes by process and device
         self._lock = threading.Lock()  # of these
-        self._taken = [0, 0]  # notes, and their bytes, of which the listener has not been told
+        self._taken = [0, 0]  # notes and bytes not yet confirmed
         self.sockets: list[tuple[Any, int]] = [(self._socket, zmq.POLLIN)]
         self.receiving = [self._receive]
         self.sending = [self._send, self._tick_when_due]
@@ -171,32 +169,32 @@ class Channel:
         self.turns.start()
 
     def close(self) -> None:
-        """Send what waits, if that takes no longer than a moment, and end the thread."""
+        """Sends waiting notes for a moment, then ends the thread."""
         self.turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the thread call `answer` soon, as a sign that it works. From any thread."""
+        """Has the thread call `answer`, as a sign of life. From any thread."""
         self.turns.ask(answer)
 
     def open(self, number: int) -> None:
-        """Let notes be sent to the process of this number."""
+        """Accepts notes for a process."""
         self._under_way[number] = deque()
         self._outbox.open(number)
 
     def shut(self, number: int) -> None:
-        """Send no more to it."""
         self._outbox.shut(number)
         for outgoing in self._under_way.pop(number, ()):
             self._mark_taken(outgoing)
 
     def full(self, number: int, peer: Peer) -> bool:
-        """Whether so much waits for a process, of all or of this device, that the rest of the room is for what it must
-        hear. From any thread.
+        """Whether a process's queue, in total or for this device, takes only essential notes.
+
+        From any thread.
         """
         return 2 * self._outbox.pending(number) > MOST_BYTES or self._shares[number, tenant_of(peer)] > MOST_OF_ONE
 
     def send(self, note: Note, number: int = 0) -> bool:
-        """Hand a note over for a process, from any thread; False where it was dropped, as too much waits for it."""
+        """Queues a note, from any thread. Returns False for a full queue."""
         data = pack_note(note)
         share = None if note.peer is None else (number, tenant_of(note.peer))
         outgoing = _Outgoing(number, note.kind.name, data, _size(data), share)
@@ -219,7 +217,7 @@ class Channel:
         self._count(outgoing.share, -outgoing.size)
 
     def _guarded(self, keys: ChannelKeys) -> ZapAuthenticator:
-        """The answering end of handshakes, which lets workers in, and nobody else."""
+        """Returns an authenticator that admits only workers."""
         assert keys.secret is not None
         doorman = ZapAuthenticator(self._context, lambda key: key == keys.worker.public, lambda key: False)
         doorman.protect(self._socket, keys.secret.encode())
@@ -239,7 +237,6 @@ class Channel:
     # --- the thread
 
     def deadline(self) -> float | None:
-        """Time of the next tick, if there are any."""
         return None if self._period is None else self._next
 
     def _tick_when_due(self) -> None:
@@ -263,7 +260,6 @@ class Channel:
                 self._take_in(note, _size(data))
 
     def _take_in(self, note: Note, size: int) -> None:
-        """Hand over what the listener has sent, and tell it now and then."""
         self._taken = [self._taken[0] + 1, self._taken[1] + size]
         if self._taken[1] >= _TAKEN and self.send(Note(Kind.TAKEN, value=self._taken[0])):
             self._taken = [0, 0]
@@ -284,7 +280,6 @@ class Channel:
                 under_way.append(replace(outgoing, frame=b""))
 
     def _listen(self) -> None:
-        """See whether the connection is lost."""
         assert self._monitor is not None
         with contextlib.suppress(zmq.Again):
             read_event(self._monitor)
@@ -293,7 +288,7 @@ class Channel:
             self.turns.closing.set()
 
     def end(self) -> None:
-        """Send the rest, if that takes no longer than a moment, and close all."""
+        """Sends the rest for a moment, then closes everything."""
         with contextlib.suppress(zmq.ZMQError):
             self._send()
         if self._monitor is not None:
@@ -315,16 +310,15 @@ def _routing(number: int) -> bytes:
 
 
 # --- worker_link
-# The link of a worker: the devices as it sees them, behind the gateway.
+# The devices behind the gateway, as a worker sees them.
 
-_SIGN: Final = 20.0  # seconds within which there is a sign of life
+_SIGN: Final = 20.0  # seconds between signs of life, at most
 
 
 class WorkerLink:
-    """Implements `LinkToDevices`, and calls a handler as the devices' own link would.
+    """Implements `LinkToDevices`, and calls a handler as the devices' link would.
 
-    Each device has its share of this thread, as of the devices' own. Implements `LivenessMonitor`, too: the gateway
-    wants signs of life.
+    Devices have shares of this thread. Implements `LivenessMonitor` for the gateway.
     """
 
     def __init__(
@@ -338,8 +332,9 @@ class WorkerLink:
         silence: float = math.inf,
         died: Died | None = None,
     ) -> None:
-        """`metrics` tells this worker's, in Prometheus' text format; `silence` are the seconds without a sign of life
-        after which the gateway has the worker killed.
+        """`metrics` returns this worker's metrics, in Prometheus' text format.
+
+        The gateway kills a worker after `silence` seconds without a sign of life.
         """
         self.watchdog = min(_SIGN, silence)
         self._handler = handler
@@ -348,8 +343,8 @@ class WorkerLink:
         self._complaints = Accounts(rate, max(1.0, rate))
         self._metrics = metrics
         self._sent: dict[Peer, int] = {}  # bytes
-        self._passed: dict[Peer, int] = {}  # bytes of these that wait nowhere any more
-        self._openings: dict[Peer, int] = {}  # the latest that it has taken in, by which the gateway knows what is over
+        self._passed: dict[Peer, int] = {}  # of these, gone from all queues
+        self._openings: dict[Peer, int] = {}  # the latest taken in
         self._lock = threading.Lock()  # of all three
         self._channel = Channel(address, self._taken, name=number, keys=keys, died=died)
 
@@ -360,19 +355,17 @@ class WorkerLink:
         self._channel.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the link's thread call `answer` soon, as a sign that it works. From any thread."""
+        """Has the link's thread call `answer`, as a sign of life. From any thread."""
         self._channel.ask(answer)
 
     def ready(self, vocabulary: int) -> None:
-        """Tell the gateway that this worker serves."""
         self._channel.send(Note(Kind.READY, value=vocabulary))
 
     def alive(self) -> None:
-        """Tell the gateway that this worker's threads work."""
         self._channel.send(Note(Kind.ALIVE))
 
     def send(self, peer: Peer, message: Message) -> int:
-        """Hand `message` over for `peer`, from any thread; its bytes on the wire, or 0 if it was dropped."""
+        """Queues `message`, from any thread. Returns its wire bytes, 0 if dropped."""
         frame = encode(message, LARGEST_PAYLOAD)
         with self._lock:
             if peer not in self._sent:
@@ -383,7 +376,7 @@ class WorkerLink:
         return wire_size(frame)
 
     def queued(self, peer: Peer) -> int:
-        """Bytes that wait for `peer`, here or at the gateway."""
+        """Returns the bytes that wait here or at the gateway."""
         with self._lock:
             return self._sent.get(peer, 0) - self._passed.get(peer, 0)
 
@@ -399,8 +392,8 @@ class WorkerLink:
             case Kind.MESSAGE:
                 new = peer not in self._sent
                 if new and not note.value:
-                    return  # it was on its way when the device was gone
-                if note.value:  # as with the first one of each device
+                    return  # the device is gone
+                if note.value:  # set with a device's first message, too
                     with self._lock:
                         self._sent.setdefault(peer, 0)
                         self._openings[peer] = note.value
@@ -420,8 +413,9 @@ class WorkerLink:
                 pass
 
     def _hand_over(self, peer: Peer, frame: bytes, new: bool) -> None:
-        """Charge the work to its device. One that has overdrawn its account is refused whatever causes more; but its
-        first message, by which it is known here, and the ends of sessions are taken in.
+        """Charges the work to its device, and refuses work of an overdrawn one.
+
+        Always takes a device's first message, which introduces it, and ends of sessions.
         """
         begun, now = time.thread_time(), time.monotonic()
         account = self._accounts.of(tenant_of(peer), now)
@@ -437,13 +431,13 @@ class WorkerLink:
 
     def _refuse(self, peer: Peer, message: Message, wait: float, now: float) -> None:
         if isinstance(message, Open | Fetch):
-            self._handler.on_message(peer, Cancel(message.session), 0)  # the gateway frees it by what follows
+            self._handler.on_message(peer, Cancel(message.session), 0)  # the reply frees it at the gateway
             self.send(peer, Busy(message.session, int(1e6 * wait)))
         elif self._complaints.of(tenant_of(peer), now).take(now):
             self.send(peer, Error(0, "quota", "This cloud does less work per second for one device; slow down."))
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """An exception over one device's message must not cost the others their turn."""
+        """One device's message must not stop the others."""
         try:
             function(*arguments)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Keeps workers running: has them started, watches them, and has those started again that end or hang."""
+"""Starts and watches workers, and restarts ended and hanging ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from common.transport.keys import CloudKeys
 from common.transport.sending import Limits, LinkCounters, Peer, largest_payload
 
 # --- processes
-# Processes of workers: what the fleet asks of them wherever they are, and those of this machine.
+# Worker processes, anywhere and local.
 
 LOADS: Final = "it loads its models"
 
@@ -49,47 +49,51 @@ class WorkerProcess(Protocol):
     """A worker's process. For one thread."""
 
     def ended(self) -> str | None:
-        """The way in which it ended, for people; None while it runs."""
+        """Describes the process's end, None while it runs."""
 
     def misconfigured(self) -> bool:
-        """Whether it ended because of its settings, which all workers have."""
+        """Whether its settings, shared by all workers, ended it."""
 
     def leaving(self) -> bool:
-        """Whether the machine that it runs on is about to be taken away."""
+        """Whether its machine is about to be taken away."""
 
     def awaited(self) -> str:
-        """A sentence for people about one that does not serve yet."""
+        """Describes the reason why the worker does not serve yet."""
 
     def terminate(self) -> None:
-        """Have it end in order, soon."""
+        """Asks the process to end in order."""
 
     def kill(self) -> None:
-        """Have it end at once. Nobody waits: the system may take long, or for ever."""
+        """Ends it at once, without waiting, as the system may take forever."""
 
 
 class Launcher(Protocol):
-    """Starts processes of workers. For one thread, which lasts."""
+    """Starts worker processes. For one lasting thread."""
 
-    address: str  # where the gateway listens for them: ipc, or tcp with `*` for a port that is not chosen yet
-    keys: ChannelKeys | None  # with which they connect
+    address: str  # for the gateway to listen: ipc, or tcp with `*` for a free port
+    keys: ChannelKeys | None  # the workers' keys
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
-        """Start the worker of this number, which connects to `address`; `place` counts those that run at a time."""
+        """Starts worker `number`, for `address`; `place` counts concurrent workers."""
 
     def close(self) -> None:
-        """Let go of what they were started with; they have ended."""
+        """Frees the launcher's resources after the workers' end."""
 
 
 def worker_command(number: int, place: int, address: str) -> list[str]:
-    """The command of a worker, which reads its settings as JSON from stdin, and ends with this process."""
+    """Returns a worker's command. Its settings are JSON on stdin.
+
+    It ends with this process.
+    """
     return child_command("cloud.gateway.worker", str(number), str(place), address)
 
 
 def given_to_worker(
     settings: Mapping[str, object], keys: ChannelKeys | None, *, snapshots: bool, workers: int = 0, gpus: float = 0.0
 ) -> bytes:
-    """JSON for a worker's stdin: its `settings`, the keys with which it connects, whether it searches snapshots, and
-    how it comes by a GPU: `workers` divide those of their machine, or `gpus` are reserved for each.
+    """Returns the JSON for a worker's stdin.
+
+    `snapshots`: it searches them. `workers` share their machine's GPUs, or `gpus` are reserved for each.
     """
     parts = None if keys is None else [keys.gateway, keys.worker.public, keys.worker.secret]
     given = {"settings": dict(settings), "keys": parts, "snapshots": snapshots, "workers": workers, "gpus": gpus}
@@ -97,40 +101,38 @@ def given_to_worker(
 
 
 def start_process(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
-    """A process of this installation, which finds what it is `given` on its stdin."""
+    """Starts a process of this installation with `given` on stdin."""
     process = subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE)
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended, and its exit code says so
+    with suppress(BrokenPipeError):  # its exit code shows the end
         process.stdin.write(given)
         process.stdin.close()
     return process
 
 
 def describe_end(code: int, where: str = "") -> str:
-    """The way in which a process ended, of which `subprocess` tells the `code`; `where` is a phrase, if it matters."""
+    """Describes an end with `subprocess`'s `code`; `where` is a phrase."""
     if code < 0:
         return f"was killed{where} (signal {-code})"
     return f"ended{where} (exit code {code})"
 
 
 class LocalLauncher:
-    """Starts so many workers on this machine, with `settings`; they end with the thread that starts them."""
+    """Starts `count` local workers. They end with the starting thread."""
 
     def __init__(self, settings: Mapping[str, object], address: str, count: int) -> None:
         self.address = address
-        self.keys: ChannelKeys | None = None  # only this user can reach the socket
+        self.keys: ChannelKeys | None = None  # a private socket
         self._given = given_to_worker(settings, None, snapshots=False, workers=count)
 
     def start(self, number: int, place: int, address: str) -> WorkerProcess:
         return LocalProcess(start_process(worker_command(number, place, address), self._given))
 
     def close(self) -> None:
-        """There is nothing but the processes."""
+        """Does nothing: no resources are left."""
 
 
 class LocalProcess:
-    """A process that was started here."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
@@ -142,7 +144,7 @@ class LocalProcess:
         return self._process.poll() == BAD_INPUT
 
     def leaving(self) -> bool:
-        return False  # the gateway would be, too
+        return False  # nor would the gateway stay
 
     def awaited(self) -> str:
         return LOADS
@@ -159,18 +161,16 @@ class LocalProcess:
 log = logging.getLogger(__name__)
 
 _TICK: Final = 0.02  # seconds
-_TURN: Final = 0.005  # seconds between two looks at a worker that is told to end
-_REMINDER: Final = 20.0  # seconds between two sentences about a worker that does not serve yet
-_FIRST_PAUSE: Final = 1.0  # seconds until a worker that ended is started again, doubled each time
+_TURN: Final = 0.005  # seconds between checks
+_REMINDER: Final = 20.0  # seconds between log lines about a worker not serving yet
+_FIRST_PAUSE: Final = 1.0  # seconds until a restart, doubled each time
 _LAST_PAUSE: Final = 60.0
-_PROVEN: Final = 60.0  # seconds of service after which it is as if it had never ended
-_ENOUGH: Final = 2  # ends in each place, before any has served, that make a start one in vain
-_ENDING: Final = 0.6  # seconds that workers have for their end
+_PROVEN: Final = 60.0  # seconds of service that reset the pause
+_ENOUGH: Final = 2  # ends per place, before any service, that fail the start
+_ENDING: Final = 0.6  # seconds for workers to end
 
 
 class Serving(Protocol):
-    """The gateway, as it is told of workers."""
-
     def joined(self, worker: int) -> None: ...
 
     def leaving(self, worker: int) -> None: ...
@@ -186,27 +186,27 @@ class Serving(Protocol):
 
 @dataclass(slots=True)
 class _Worker:
-    """One of the places for a worker. A process that comes after another has a number of its own."""
+    """The worker in one place. A replacement has a new number."""
 
     number: int
     process: WorkerProcess
     begun: float
     reminders: int = 0
-    ready: float | None = None  # when it began to serve
-    heard: float = 0.0  # when it gave a sign of life, by the fleet's clock
+    ready: float | None = None  # start of its service
+    heard: float = 0.0  # last sign of life, by the fleet's clock
     pause: float = _FIRST_PAUSE
 
 
 @dataclass(slots=True)
 class _Scrape:
-    """The metrics of all workers, on their way."""
+    """A running collection of all workers' metrics."""
 
-    waiting: dict[int, int]  # places by number, of those that have not answered
+    waiting: dict[int, int]  # unanswered places by number
     texts: dict[int, bytes] = field(default_factory=dict)  # by place
     done: threading.Event = field(default_factory=threading.Event)
 
     def came(self, number: int, text: bytes | None) -> None:
-        """Note an answer, None where there won't be one."""
+        """Takes a worker's answer; None means that none will come."""
         place = self.waiting.pop(number, None)
         if place is not None and text is not None:
             self.texts[place] = text
@@ -215,30 +215,30 @@ class _Scrape:
 
 
 class Fleet:
-    """Implements `Workers`. All of its work is done on the channel's thread, which lasts, as a `Launcher` wants it.
+    """Implements `Workers`, on the channel's lasting thread, as `Launcher` needs it.
 
-    `silence` are the seconds without a sign of life after which a worker is killed.
+    Kills a worker after `silence` seconds without a sign of life.
     """
 
     def __init__(self, count: int, launcher: Launcher, silence: float, died: Died | None = None) -> None:
         self.vocabulary = 0  # of the workers' model, once one is ready
         self._begun = threading.Event()  # one serves, or none can
-        self._lost = [0] * count  # workers that have ended, by place
+        self._lost = [0] * count  # ended workers, by place
         self._serving: Serving | None = None
         self._launcher = launcher
         self._silence = silence
-        self._clock = Stopwatch()  # of silence: while this process sleeps, as in a container that is paused, all may
+        self._clock = Stopwatch()  # of silence; stops while this process sleeps, e.g. in a paused container
         self._channel = Channel(
             launcher.address, self._taken, keys=launcher.keys, died=died, tick=self._look, period=_TICK
         )
         self.turns = self._channel.turns  # of the thread
         self._last = 0
-        self._ends = {"ended": 0, "silent": 0}  # of workers, by what happened
+        self._ends = {"ended": 0, "silent": 0}  # of workers, by cause
         self._scrape: _Scrape | None = None
         self._closing = False
         self._places: list[_Worker | None] = [None] * count
-        self._leaving: list[_Worker] = []  # which others have replaced, and which have sessions still
-        self._killed: list[WorkerProcess] = []  # that have not ended yet: the system may take long, or for ever
+        self._leaving: list[_Worker] = []  # replaced, with open sessions
+        self._killed: list[WorkerProcess] = []  # not ended yet; may take forever
         self._again: dict[int, tuple[float, float]] = dict.fromkeys(range(count), (0.0, _FIRST_PAUSE))
         self._closed = threading.Event()
 
@@ -246,12 +246,12 @@ class Fleet:
         self._channel.start()
 
     def until_one_serves(self) -> bool:
-        """Wait until a worker serves; False where none can: those that have ended before have said why."""
+        """Waits for a serving worker. Returns False if none can serve; they have reported why."""
         self._begun.wait()
         return self.vocabulary > 0
 
     def serve(self, gateway: Serving) -> None:
-        """Tell `gateway` of workers from now on, those that are ready first."""
+        """Informs `gateway` about workers, first about ready ones."""
 
         def attach() -> None:
             self._serving = gateway
@@ -262,29 +262,28 @@ class Fleet:
         self.turns.perform(attach)
 
     def send(self, note: Note, number: int) -> bool:
-        """Hand a note over for a worker, from any thread; False where it is gone, or too much waits for it."""
+        """Queues a note, from any thread. Returns False for a lost worker or a full queue."""
         return self._channel.send(note, number)
 
     def full(self, number: int, peer: Peer) -> bool:
-        """Whether so much waits for a worker, of all or of this device, that it gets no more of what may be dropped."""
+        """Whether a worker's queue takes no droppable notes, in total or of this device."""
         return self._channel.full(number, peer)
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the thread call `answer` soon, as a sign that it works. From any thread."""
+        """Has the thread call `answer`, as a sign of life. From any thread."""
         self._channel.ask(answer)
 
     @property
     def serving(self) -> int:
-        """Workers that serve."""
         return sum(worker.ready is not None for worker in self._workers())
 
     @property
     def ends(self) -> tuple[tuple[str, int], ...]:
-        """Ends of workers so far: those that `ended`, and those that were killed because they were `silent`."""
+        """Numbers of workers that `ended`, or were killed because `silent`."""
         return tuple(self._ends.items())
 
     def metrics(self, patience: float) -> dict[int, bytes]:
-        """The metrics of all workers that serve and tell them within `patience` seconds, by place. For one thread."""
+        """Returns workers' metrics by place, within `patience` seconds. For one thread."""
         scrapes: list[_Scrape] = []
         asked = threading.Event()
 
@@ -306,7 +305,7 @@ class Fleet:
         return dict(scrapes[0].texts)
 
     def close(self) -> None:
-        """End the workers, in order where that takes no longer than a moment, and the thread."""
+        """Ends the workers, in order for a moment, then the thread."""
         self._channel.ask(self._end)
         self._closed.wait(2 * _ENDING)
         self._channel.close()
@@ -319,8 +318,8 @@ class Fleet:
     def _taken(self, number: int, note: Note) -> None:
         worker = next((each for each in self._workers() if each.number == number), None)
         if worker is None:
-            return  # last words of one that was given up
-        if note.kind in (Kind.READY, Kind.ALIVE):  # all else comes from threads that may work while others hang
+            return
+        if note.kind in (Kind.READY, Kind.ALIVE):  # other notes come from threads that may work while others hang
             worker.heard = self._clock.total
         if note.kind is Kind.READY:
             worker.ready = time.monotonic()
@@ -336,7 +335,7 @@ class Fleet:
 
     def _join(self, gateway: Serving, worker: _Worker) -> None:
         gateway.joined(worker.number)
-        if worker in self._leaving:  # since it began to load
+        if worker in self._leaving:  # since its start
             gateway.leaving(worker.number)
 
     def _look(self) -> None:
@@ -370,7 +369,7 @@ class Fleet:
             self._serving.tick()
 
     def _end_of(self, worker: _Worker, now: float) -> str | None:
-        """The end of a worker, for people, who may have been silent and was killed just now; None while it lives."""
+        """Describes a worker's end, perhaps for silence just now; None while it lives."""
         how = worker.process.ended()
         if how is not None:
             self._ends["ended"] += 1
@@ -382,7 +381,6 @@ class Fleet:
         return how
 
     def _replace(self, place: int, worker: _Worker, now: float) -> None:
-        """Start another worker, elsewhere, and let this one finish what it has."""
         log.info("worker %d leaves: its machine is taken away; another one is started", worker.number)
         self._places[place], self._again[place] = None, (now, _FIRST_PAUSE)
         self._leaving.append(worker)
@@ -409,7 +407,7 @@ class Fleet:
         self._channel.open(number)
         try:
             process = self._launcher.start(number, place, self._channel.address)
-        except (OSError, RuntimeError) as error:  # there is no process or no thread to be had
+        except (OSError, RuntimeError) as error:
             log.warning("worker %d can't be started (%s); another one is tried in %.0f s", number, error, pause)
             self._channel.shut(number)
             self._again[place] = time.monotonic() + pause, min(2 * pause, _LAST_PAUSE)
@@ -420,16 +418,16 @@ class Fleet:
             self._places[place] = _Worker(number, process, time.monotonic(), pause=pause)
 
     def _again_at(self, place: int, worker: _Worker, now: float) -> None:
-        """Have another worker started in the place of one that has ended, later where it ends each time."""
+        """Schedules a worker's restart, later after each end."""
         self._places[place] = None
         proven = worker.ready is not None and now - worker.ready > _PROVEN
         pause = _FIRST_PAUSE if proven else worker.pause
         self._again[place] = now + (0.0 if proven else pause), min(2 * pause, _LAST_PAUSE)
 
     def _is_in_vain(self, worker: _Worker) -> bool:
-        """Whether a start that has lost this worker won't succeed: for its settings all end, or no other one is left.
+        """Whether the start fails now: by settings, or with no other worker left.
 
-        One that was killed, or whose machine was lost, says nothing about the others, unless that goes on.
+        Killed workers and lost machines count only when repeated.
         """
         lives = any(each is not None and each.process.ended() is None for each in self._places)
         return worker.process.misconfigured() or not lives or min(self._lost) >= _ENOUGH
@@ -457,21 +455,21 @@ class Fleet:
 
     @staticmethod
     def _await(processes: Sequence[WorkerProcess]) -> None:
-        """Wait for the end of processes, no longer than a moment."""
+        """Waits for a moment for the processes' end."""
         until = time.monotonic() + _ENDING
         while any(process.ended() is None for process in processes) and time.monotonic() < until:
             time.sleep(_TURN)
 
 
 # --- librarian
-# The process that keeps the library of a cloud on several machines: started, and started again when it ends.
+# The process that keeps a distributed cloud's library.
 
-_PAUSE: Final = 10.0  # seconds until it is started again
-_LIBRARIAN_ENDING: Final = 0.3  # seconds that it has for its end
+_PAUSE: Final = 10.0  # seconds until a restart
+_LIBRARIAN_ENDING: Final = 0.3  # for its end
 
 
 class Librarian:
-    """Keeps it running, until closed. Answers go on without it, from the latest snapshot."""
+    """Keeps the process running. Without it, answers use the latest snapshot."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = json.dumps(dict(settings), default=str).encode()
@@ -482,7 +480,7 @@ class Librarian:
         self._thread.start()
 
     def close(self) -> None:
-        """End it, in order where that takes no longer than a moment."""
+        """Ends the process, in order for a moment."""
         with self._lock:
             self._closing.set()
             process = self._process
@@ -497,7 +495,7 @@ class Librarian:
         while not self._closing.is_set():
             try:
                 process = self._started()
-            except OSError as error:  # there is no process to be had
+            except OSError as error:
                 log.warning("the process that keeps the library can't be started (%s); it is tried again", error)
                 self._closing.wait(_PAUSE)
                 continue
@@ -518,16 +516,16 @@ class Librarian:
 
 
 # --- metrics
-# The metrics of a cloud with workers: the gateway's own, and each worker's with its place as a label.
+# Metrics of a cloud with workers: the gateway's, and each worker's labelled by place.
 
-PATIENCE: Final = 2.0  # seconds for the workers' answers; Prometheus waits 10 by default
+PATIENCE: Final = 2.0  # seconds; Prometheus waits 10 by default
 
 
 class GatewayMetrics:
-    """Reads what the gateway knows, and asks workers for theirs, whenever somebody asks for the metrics."""
+    """Reads metrics of gateway and workers on request."""
 
     def __init__(self, gateway: Gateway, fleet: Fleet, link: Callable[[], LinkCounters]) -> None:
-        """`link` counts what is exchanged with devices."""
+        """`link` returns the counts of the link to devices."""
         self._gateway = gateway
         self._fleet = fleet
         self._link = link
@@ -535,7 +533,7 @@ class GatewayMetrics:
         self._registry.register(ValueCollector(self._readings))
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format. A worker that does not answer in time is left out."""
+        """Returns the metrics in Prometheus' text format, without late workers."""
         workers = {str(place): text for place, text in sorted(self._fleet.metrics(PATIENCE).items())}
         return exposition.merged(generate_latest(self._registry), workers, "worker")
 
@@ -553,9 +551,9 @@ class GatewayMetrics:
 
 
 # --- daemon
-# The cloud daemon as a gateway: keys, allow-list and address are here, models and libraries with the workers.
+# The cloud daemon as a gateway with keys, allow-list and address.
 
-_LONGEST_PATH: Final = 90  # bytes of a socket's; systems allow a little more
+_LONGEST_PATH: Final = 90  # bytes of a socket's path; systems allow more
 
 
 def serve_by_workers(
@@ -565,10 +563,9 @@ def serve_by_workers(
     manager: ServiceManager,
     scraped: MetricsServer | None,
 ) -> None:
-    """Serve devices by `settings.workers` processes until `Stopped`; the `stack` ends them then.
+    """Serves with `settings.workers` processes until `Stopped`; the `stack` ends them.
 
-    Their metrics and the gateway's are told where they are `scraped`. Raises `ConfigurationError` where no worker can
-    serve.
+    `scraped` serves metrics. Raises `ConfigurationError` if no worker can serve.
     """
     startup = Startup(manager.status)
     with receiving(settings, keys, startup, end_process) as address:
@@ -611,7 +608,7 @@ def _launcher(settings: CloudSettings, stack: ExitStack) -> Launcher:
 
 
 def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
-    """The settings of one worker: its part of the machine's cores and memory."""
+    """Returns a worker's settings, with its part of cores and memory."""
     values = {name: getattr(settings, name) for name in CloudSettings.model_fields}
     count = settings.workers
     kv_bytes = settings.kv_bytes or memory().total // KV_SHARE
@@ -622,7 +619,7 @@ def settings_of_worker(settings: CloudSettings) -> dict[str, Any]:
 
 
 def socket_folder(folder: Path) -> Path:
-    """Make the folder of the workers' socket, this user's only. Raises `ConfigurationError` for a path too long."""
+    """Makes the private folder of the workers' socket. Raises `ConfigurationError`."""
     if len(os.fsencode(folder)) > _LONGEST_PATH:
         raise ConfigurationError(f"data = {folder.parent}: the path is too long for the socket of workers; shorten it")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Passes messages on between devices and workers: the only process that devices can reach, and that has the keys."""
+"""Passes messages between devices and workers. The only reachable process, with the keys."""
 
 from __future__ import annotations
 
@@ -32,79 +32,74 @@ from proto.messages import (
 )
 
 # --- table
-# Sessions of devices and the workers that have them. Pure: the gateway asks, and does what it is told.
+# Sessions and their workers. Pure.
 
-Key = tuple[Peer, int]  # a device's connection, and the number of its session
+Key = tuple[Peer, int]  # a device's connection and session
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
     worker: int
-    fetches: bool  # it is nothing but a document that is fetched
-    opening: int  # as the table counts them
+    fetches: bool  # only fetches documents
+    opening: int  # number
 
 
 @dataclass(slots=True)
 class _Device:
-    """A connection that said hello."""
-
-    hello: bytes  # its frame
-    home: int | None = None  # the worker that its sessions go to as far as loads allow
-    introduced: dict[int, int] = field(default_factory=dict)  # workers that know it: since which opening
-    told: bytes = b""  # the latest welcome that was passed on
+    hello: bytes  # frame
+    home: int | None = None  # its sessions' preferred worker
+    introduced: dict[int, int] = field(default_factory=dict)  # workers, and the openings that introduced it
+    told: bytes = b""  # the latest welcome
     sessions: dict[int, _Session] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The worker of a new session, and the device's hello where that does not know it yet."""
+    """A new session's worker, and the device's hello if needed there."""
 
-    number: int  # which one it is, as the table counts them
+    number: int
     worker: int
     hello: bytes | None
 
 
 class Table:
-    """Devices, workers and the sessions between them. For one thread at a time.
+    """Devices, workers and sessions. For one thread at a time.
 
-    A session stays with its worker. New ones of a device go to its home, as documents and prompts that a worker has
-    read are quick to be read again, unless another worker has `slack` sessions fewer. All workers are home to as many
-    devices, but for those that waited for the first one. Opening and freeing a session takes no longer because others
-    have many.
+    A session stays with its worker. New ones go to the device's home, where known documents and prompts are reread
+    fast, unless another worker has `slack` sessions fewer. Workers are home to equally many devices, except the ones
+    that waited for the first worker.
+
+    Opening and freeing take no longer with more sessions.
     """
 
     def __init__(self, most_per_key: int, slack: int = 2) -> None:
         self._most_per_key = most_per_key
         self._slack = slack
         self._devices: dict[Peer, _Device] = {}
-        self._of_keys: Counter[str | int] = Counter()  # sessions of devices, by what they count for
-        self._loads: dict[int, int] = {}  # sessions of the workers that serve
-        self._homes: Counter[int] = Counter()  # devices at home with each of them
-        self._leaving: set[int] = set()  # of these, those that get no new ones
-        self.openings = 0  # of sessions, and of workers to devices that these did not know: so far
+        self._of_keys: Counter[str | int] = Counter()  # per tenant
+        self._loads: dict[int, int] = {}  # per serving worker
+        self._homes: Counter[int] = Counter()  # devices per worker
+        self._leaving: set[int] = set()  # serving, without new sessions
+        self.openings = 0  # so far: sessions, and introductions
 
     @property
     def workers(self) -> list[int]:
-        """Those that serve."""
         return sorted(self._loads)
 
     @property
     def devices(self) -> list[Peer]:
-        """Those that said hello."""
         return list(self._devices)
 
     def load(self, worker: int) -> int:
-        """Sessions of a worker."""
         return self._loads.get(worker, 0)
 
     # --- devices
 
     def knows(self, peer: Peer) -> bool:
-        """Whether a device has said hello."""
         return peer in self._devices
 
     def greeted(self, peer: Peer, hello: bytes) -> int | None:
-        """Note a device's hello; the worker that answers it, None where there is none now."""
+        """Returns the worker that answers the hello, None if there is none."""
         device = self._devices.setdefault(peer, _Device(hello))
         device.hello = hello
         self._settle(device)
@@ -113,7 +108,7 @@ class Table:
         return device.home
 
     def welcomed(self, peer: Peer, welcome: bytes) -> bool:
-        """Whether a worker's welcome is news for the device, which has to be passed on."""
+        """Whether a worker's welcome is new to the device."""
         device = self._devices.get(peer)
         if device is None or device.told == welcome:
             return False
@@ -122,11 +117,11 @@ class Table:
 
     @property
     def ungreeted(self) -> list[tuple[Peer, bytes]]:
-        """Devices that no worker has answered, and none will: those without a welcome and a home; with their hellos."""
+        """Devices that nobody will answer, with their hellos: no welcome and no home."""
         return [(peer, each.hello) for peer, each in self._devices.items() if not each.told and each.home is None]
 
     def gone(self, peer: Peer) -> list[int]:
-        """Forget a device; the workers that have to be told."""
+        """Forgets a device. Returns the workers to inform."""
         knowing = self.known_to(peer)
         for session in self._sessions(peer):
             self.free((peer, session))
@@ -136,19 +131,19 @@ class Table:
         return knowing
 
     def known_to(self, peer: Peer) -> list[int]:
-        """The workers that know a device."""
         device = self._devices.get(peer)
         return [] if device is None else sorted(device.introduced)
 
     def hears(self, worker: int, peer: Peer, opening: int) -> bool:
-        """Whether a device hears what a worker has said, of whose openings it had taken in this one last. What it said
-        before it forgot the device is over, also when it knows that again.
+        """Whether a worker's message still concerns a device; `opening` is the latest it took in.
+
+        Messages from before the worker forgot the device are outdated.
         """
         device = self._devices.get(peer)
         return device is not None and worker in device.introduced and device.introduced[worker] <= opening
 
     def forgotten(self, worker: int, peer: Peer) -> bool:
-        """Have a worker forget a device that isn't at home there and has no session; whether it has to be told."""
+        """Removes a device without home or sessions from a worker. Returns whether to inform it."""
         device = self._devices.get(peer)
         if device is None or device.home == worker or any(each.worker == worker for each in device.sessions.values()):
             return False
@@ -157,32 +152,31 @@ class Table:
     # --- sessions
 
     def find(self, key: Key) -> int | None:
-        """The worker of a session."""
+        """Returns a session's worker, None if unknown."""
         session = self._session(key)
         return None if session is None else session.worker
 
     def begun(self, key: Key, worker: int, opening: int) -> bool:
-        """Whether a session is this worker's, and was begun with this opening or before it."""
+        """Whether the session is this worker's, begun by this opening or earlier."""
         session = self._session(key)
         return session is not None and session.worker == worker and session.opening <= opening
 
     def fetches(self, key: Key) -> bool:
-        """Whether a session is nothing but a document that is fetched."""
         session = self._session(key)
         return session is not None and session.fetches
 
     def full(self, peer: Peer) -> bool:
-        """Whether a device has as many sessions as it may, on all workers together."""
+        """Whether a device has its maximum of sessions."""
         return self._of_keys[tenant_of(peer)] >= self._most_per_key
 
     def opened(self, key: Key, fetches: bool = False) -> Opening | None:
-        """Place a session; None where no worker serves, or the device has not said hello."""
+        """Places a session. Returns None without a worker or the device's hello."""
         device, least = self._devices.get(key[0]), self._least()
         if device is None or least is None:
             return None
         self._settle(device)
         home = device.home
-        assert home is not None  # one serves
+        assert home is not None
         worker = home if self._loads[home] < self._loads[least] + self._slack else least
         known = not self._introduce(device, worker)
         self.openings += 1
@@ -192,7 +186,6 @@ class Table:
         return Opening(self.openings, worker, None if known else device.hello)
 
     def free(self, key: Key) -> None:
-        """Note the end of a session, if it is open."""
         session = self._session(key)
         if session is None:
             return
@@ -207,16 +200,15 @@ class Table:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """A worker serves from now on."""
         self._loads.setdefault(worker, 0)
 
     def leaving(self, worker: int) -> None:
-        """A worker gets no new sessions if another one can have them; those that it has go on."""
+        """Stops new sessions of a worker if another can take them."""
         if worker in self._loads:
             self._leaving.add(worker)
 
     def lost(self, worker: int) -> list[Key]:
-        """A worker serves no more; the sessions that it had, which are free."""
+        """Returns the lost worker's sessions, which are freed."""
         self._loads.pop(worker, None)
         self._homes.pop(worker, None)
         self._leaving.discard(worker)
@@ -239,7 +231,7 @@ class Table:
         return None if device is None else device.sessions.get(key[1])
 
     def _introduce(self, device: _Device, worker: int) -> bool:
-        """Note that a worker hears of a device; whether that is news for it."""
+        """Returns whether the device is new to the worker."""
         if worker in device.introduced:
             return False
         self.openings += 1
@@ -247,7 +239,7 @@ class Table:
         return True
 
     def _settle(self, device: _Device) -> None:
-        """Give a device a home, unless it has one; none where no worker serves."""
+        """Gives a device a home, unless no worker serves."""
         if self._takes(device.home):
             return
         if device.home is not None:
@@ -257,15 +249,13 @@ class Table:
             self._homes[device.home] += 1
 
     def _takes(self, worker: int | None) -> bool:
-        """Whether new sessions of a worker's devices go to it."""
         return worker in self._loads and worker not in self._leaving
 
     def _least(self) -> int | None:
-        """The worker with the fewest sessions."""
         return min(self._taking(), key=lambda worker: (self._loads[worker], worker), default=None)
 
     def _taking(self) -> list[int]:
-        """Workers that get new sessions; those that leave only where there is no other."""
+        """Workers for new sessions; leaving ones only without others."""
         return [worker for worker in self._loads if worker not in self._leaving] or list(self._loads)
 
 
@@ -273,62 +263,55 @@ class Table:
 
 log = logging.getLogger(__name__)
 
-CROWDED: Final = 1.0  # seconds after which a device tries again for which there is no place, or no worker
-KNOWN: Final = 10.0  # seconds that a worker knows a device after its last session there, if it is at home elsewhere
-TOLD: Final = 2**16  # bytes more or less of what waits for a device, of which its workers are told
+CROWDED: Final = 1.0  # seconds until a refused device retries
+KNOWN: Final = 10.0  # seconds that a worker knows a device, after the last session away from home
+TOLD: Final = 2**16  # change of a device's waiting bytes to report to workers
 
 
 class ForwardingLink(LinkToDevices, Protocol):
-    """The link to the devices, as the gateway uses it."""
-
     def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
-        """As `send`, for a message that a worker has encoded; `kind` is the name of its type."""
+        """Like `send`, for an encoded message of type `kind`."""
         ...
 
 
 class Workers(Protocol):
-    """The way to the workers."""
-
     def full(self, number: int, peer: Peer) -> bool: ...
 
     def send(self, note: Note, number: int) -> bool: ...
 
 
 class Gateway:
-    """Handler of the devices' link and of what workers say, which one thread brings.
+    """Handler of the devices' link and of the workers' messages, on one thread.
 
-    A device's messages are validated here. The sessions of a worker that is lost end: their devices open them again, on
-    another worker, with the tokens that they have.
+    Validates the devices' messages. Devices reopen a lost worker's sessions, with their tokens, on another worker.
     """
 
     def __init__(self, workers: Workers, most_per_key: int) -> None:
         self.link: ForwardingLink | None = None  # set before the link starts to deliver
-        self.busy = 0  # sessions so far for which there was no place, or no worker
-        self.sessions_lost = 0  # so far, with their workers
+        self.busy = 0  # sessions without a slot or worker
+        self.sessions_lost = 0  # with their workers
         self._workers = workers
         self._table = Table(most_per_key)
         self._passed: dict[tuple[int, Peer], _Passed] = {}
-        self._left: dict[tuple[int, Peer], float] = {}  # when a device's session at a worker ended last, in that order
+        self._left: dict[tuple[int, Peer], float] = {}  # ends of last sessions at a worker, in order
         self._lines = QuietLog(log)
         self._closing = False
         self._lock = threading.Lock()  # of the tables
 
     @property
     def sessions(self) -> dict[int, int]:
-        """Open sessions by worker."""
         with self._lock:
             return {worker: self._table.load(worker) for worker in self._table.workers}
 
     @property
     def devices(self) -> int:
-        """Devices that have shaken hands."""
         with self._lock:
             return len(self._table.devices)
 
     # --- the devices' link
 
     def on_connected(self, peer: Peer) -> None:
-        """Nothing is known of it before it says hello."""
+        """Does nothing: a device is unknown before its hello."""
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
         self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)
@@ -353,7 +336,7 @@ class Gateway:
                 self._pass_on(peer, message)
 
     def close(self) -> None:
-        """Tell the devices that the cloud ends; nothing is passed on any more."""
+        """Announces the end to devices, and stops passing messages."""
         with self._lock:
             self._closing = True
             peers = self._table.devices
@@ -363,23 +346,21 @@ class Gateway:
     # --- workers
 
     def joined(self, worker: int) -> None:
-        """A worker serves from now on, those first who wait for one."""
+        """Adds a serving worker, and welcomes waiting devices."""
         with self._lock:
             self._table.joined(worker)
         self._greet_anew()
 
     def leaving(self, worker: int) -> None:
-        """A worker gets no new sessions: it is taken away when it has none."""
+        """Stops new sessions of a worker, which leaves once it has none."""
         with self._lock:
             self._table.leaving(worker)
 
     def load(self, worker: int) -> int:
-        """Sessions of a worker."""
         with self._lock:
             return self._table.load(worker)
 
     def lost(self, worker: int) -> None:
-        """A worker is gone, and its sessions with it."""
         with self._lock:
             ended = self._table.lost(worker)
             self.sessions_lost += len(ended)
@@ -390,7 +371,6 @@ class Gateway:
         self._greet_anew()
 
     def said(self, worker: int, note: Note) -> None:
-        """Pass on what a worker has for a device."""
         peer, frame = note.peer, note.frame
         if peer is None or self.link is None or self._closing:
             return
@@ -407,8 +387,9 @@ class Gateway:
             self.link.forward(peer, type(message).__name__, frame)
 
     def tick(self) -> None:
-        """Tell workers what waits for devices no more, so that they send what else they have, and which devices they
-        need not know any more.
+        """Tells workers about bytes that left the devices' queues, so that they send more.
+
+        Also makes workers forget devices that they no longer need to know.
         """
         link = self.link
         if link is None:
@@ -417,19 +398,18 @@ class Gateway:
         with self._lock:
             self._forget_those_that_left()
             for (worker, peer), passed in self._passed.items():
-                if passed.bytes == passed.told:  # nearly all devices, at any time
+                if passed.bytes == passed.told:  # usually
                     continue
                 gone = passed.bytes - link.queued(peer)
                 if gone - passed.told >= TOLD or (gone == passed.bytes and gone > passed.told):
                     news.append((worker, peer, passed, gone))
         for worker, peer, passed, gone in news:
-            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # else it is tried again
+            if self._workers.send(Note(Kind.PASSED, peer, gone), worker):  # otherwise retried
                 passed.told = gone
 
     # --- inside
 
     def _ends(self, peer: Peer, message: Message) -> bool:
-        """Whether a worker's message is the last one of its session."""
         if isinstance(message, Fetched):
             last = message.count == 0 or (message.index + 1, message.part + 1) == (message.count, message.parts)
             return last and self._table.fetches((peer, message.session))
@@ -442,7 +422,7 @@ class Gateway:
             self._send(peer, starting_message("waiting for a worker"))
 
     def _greet_anew(self) -> None:
-        """Have those devices welcomed whose worker was lost before it did, or for whom there was none."""
+        """Introduces devices that no worker has answered."""
         with self._lock:
             waiting = [] if self._closing else self._table.ungreeted
             unmet = [peer for peer, hello in waiting if not self._introduce(peer, hello)]
@@ -450,8 +430,9 @@ class Gateway:
             self._send(peer, starting_message("waiting for a worker"))
 
     def _introduce(self, peer: Peer, hello: bytes, repeated: bool = False) -> bool:
-        """Have a worker hear of a device; False where there is none. The caller holds the lock, so that a device's end
-        comes behind this.
+        """Introduces a device to a worker. Returns False without one.
+
+        The caller holds the lock, so that a device's end follows.
         """
         worker = self._table.greeted(peer, hello)
         if worker is not None and not (repeated and self._workers.full(worker, peer)):
@@ -467,13 +448,13 @@ class Gateway:
         if not known:
             self._send(peer, no_handshake(message))
         elif worker is not None:
-            self._forward(peer, message, worker)  # which has it already
+            self._forward(peer, message, worker)  # it has the session
         elif opening is None or not self._begin(peer, message, opening):
             self.busy += 1
             self._send(peer, Busy(message.session, int(1e6 * CROWDED)))
 
     def _begin(self, peer: Peer, message: Open | Fetch, opening: Opening) -> bool:
-        """Have a worker begin a session; False where that gets no more now."""
+        """Starts a session on a worker. Returns False for a full queue."""
         if opening.hello is not None:
             self._workers.send(Note(Kind.MESSAGE, peer, opening.number, opening.hello), opening.worker)
         begun = self._forward(peer, message, opening.worker, opening.number)
@@ -497,20 +478,18 @@ class Gateway:
             self._forward(peer, message, worker)
 
     def _forward(self, peer: Peer, message: Message, worker: int, opening: int = 0) -> bool:
-        """Hand a device's message over for a worker; False where it was dropped, as too much waits for that already."""
+        """Queues a device's message for a worker. Returns False for a full queue."""
         note = Note(Kind.MESSAGE, peer, opening, encode(message))
         return not self._workers.full(worker, peer) and self._workers.send(note, worker)
 
     def _free(self, key: Key, worker: int) -> None:
-        """Note the end of a session. The caller holds the lock."""
+        """The caller holds the lock."""
         self._table.free(key)
-        self._left.pop((worker, key[0]), None)  # to be the last again
+        self._left.pop((worker, key[0]), None)  # moves it to the end
         self._left[worker, key[0]] = time.monotonic()
 
     def _forget_those_that_left(self) -> None:
-        """Have workers forget devices that are at home elsewhere, and which they would probe for ever. The caller holds
-        the lock.
-        """
+        """Stops workers' probes of devices with other homes. The caller holds the lock."""
         until = time.monotonic() - KNOWN
         while self._left and next(iter(self._left.values())) <= until:
             worker, peer = next(iter(self._left))
@@ -519,7 +498,7 @@ class Gateway:
                 self._forget(worker, peer)
 
     def _forget(self, worker: int, peer: Peer) -> None:
-        """Have a worker forget a device, as the table has. The caller holds the lock."""
+        """The caller holds the lock."""
         self._passed.pop((worker, peer), None)
         self._workers.send(Note(Kind.GONE, peer), worker)
 
@@ -529,15 +508,12 @@ class Gateway:
 
 
 def session_of(message: Message) -> int:
-    """The session that a message is of; 0: none."""
     return int(getattr(message, "session", 0))
 
 
 class _Passed:
-    """Bytes that a worker had for a device."""
-
     __slots__ = ("bytes", "told")
 
     def __init__(self) -> None:
-        self.bytes = 0  # in all
-        self.told = 0  # that were gone when it was told last
+        self.bytes = 0  # in total
+        self.told = 0  # reported as gone

@@ -1,7 +1,7 @@
-"""`python -m cloud.gateway.librarian_process`: keeps the library of a cloud whose workers are on other machines.
+"""`python -m cloud.gateway.librarian_process`: keeps the library of a cloud with remote workers.
 
-It reads the watched folders, as no worker does, and publishes what it and others make of the library. Its settings are
-JSON on stdin. It ends with the gateway, however that ends.
+It reads the watched folders, and publishes the library's changes. Settings are JSON on stdin. It ends with the
+gateway.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from common.process.machine import open_closed_streams
 
 
 def main() -> None:
-    """Keep the library until told to stop."""
     open_closed_streams()
     keep_private()
     from cloud.settings import CloudSettings

@@ -1,7 +1,7 @@
-"""`python -m cloud.gateway.ray_driver`: the process that talks to Ray, for the gateway.
+"""`python -m cloud.gateway.ray_driver`: talks to Ray for the gateway.
 
-It is told by lines of JSON on stdin, the first one with what all workers need, and tells of them on stdout. Whatever
-happens to the cluster or to Ray's own threads happens here: the gateway, which has the keys, lives on.
+It gets JSON lines on stdin, first with data for all workers, and reports on stdout. Failures of the cluster or of
+Ray's threads do not reach the gateway with the keys.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from common.process.version import VERSION
 
 log = logging.getLogger(__name__)
 
-_STORE: Final = 80 * 2**20  # bytes of Ray's object store, where this process starts the cluster: nothing is put there
-_LOOK: Final = 2.0  # seconds between two looks for machines that are taken away
+_STORE: Final = 80 * 2**20  # bytes of an own cluster's unused object store
+_LOOK: Final = 2.0  # seconds between checks for drained machines
 
 
 class WorkerStarter:
-    """Starts and ends workers. Calls to Ray return at once; its threads tell what became of them."""
+    """Starts and ends workers. Calls return at once; Ray's threads report results."""
 
     def __init__(self, ray: Any, wanted: dict[str, Any], out: IO[str]) -> None:
         from cloud.gateway.ray_worker import CONCURRENCY, WorkerActor
 
         self._ray = ray
         self._given = wanted["given"].encode()
-        # Ray starts none again: the gateway does, for workers of every kind, under a number of its own.
+        # No restarts: the gateway does them, with new numbers.
         needs = {"num_cpus": wanted["cpus"], "num_gpus": wanted["gpus"], "max_restarts": 0, "max_task_retries": 0}
         self._actor = ray.remote(WorkerActor).options(**needs, max_concurrency=CONCURRENCY)
         self._seats: dict[int, Any] = {}
-        self._machines: dict[int, str] = {}  # node ids, of workers that have been placed
+        self._machines: dict[int, str] = {}  # node ids of placed workers
         self._out = out
-        self._lock = threading.Lock()  # of the stream and of the tables
+        self._lock = threading.Lock()  # of the stream and the tables
 
     def start(self, number: int, place: int, address: str) -> None:
-        """Have Ray find a machine for a worker; it waits until there is one."""
+        """Has Ray find a machine, or wait for one."""
         seat = self._actor.remote()
         with self._lock:
             self._seats[number] = seat
@@ -64,18 +64,16 @@ class WorkerStarter:
         seat.serve.remote(VERSION, number, place, address, self._given).future().add_done_callback(ended)
 
     def terminate(self, number: int) -> None:
-        """End a worker in order."""
-        if (seat := self._seats.get(number)) is not None:  # another thread takes it out
+        if (seat := self._seats.get(number)) is not None:  # other threads remove it
             seat.terminate.remote()
 
     def kill(self, number: int) -> None:
-        """End a worker at once."""
         if (seat := self._seats.get(number)) is not None:
             self._ray.kill(seat)
 
     def watch(self) -> None:
-        """Tell of workers whose machines are drained, over and over."""
-        from ray._private.state import state  # what Ray's own Serve asks: there is no public way
+        """Reports workers on drained machines, again and again."""
+        from ray._private.state import state  # as Ray Serve does; not public
 
         while True:
             time.sleep(_LOOK)
@@ -90,19 +88,17 @@ class WorkerStarter:
                 self.tell(leaving=leaving)
 
     def tell(self, **value: Any) -> None:
-        """Write a line for the gateway."""
         with self._lock:
             self._out.write(json.dumps(value) + "\n")
             self._out.flush()
 
 
 def main() -> None:
-    """Start and end workers as told, until stdin ends."""
-    # Ray prints, and so do the libraries below it: what the gateway reads must be ours alone.
+    # Ray and its libraries print.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     wanted = json.loads(sys.stdin.readline())
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to anybody
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
     import ray
 
     try:
@@ -125,7 +121,6 @@ def main() -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of an error's text; its kind where it has none."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
 

@@ -1,4 +1,4 @@
-"""Starts workers on the machines of a Ray cluster. Ray chooses the machine; no message of an answer goes through it."""
+"""Starts workers on a Ray cluster. Ray chooses machines, but passes no messages."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from common.process.machine import child_command, python_environment
 
 log = logging.getLogger(__name__)
 
-# Seconds that the process which talks to Ray has for its end. The workers have ended before; all is over within
-# `common.process.lifetime.LONGEST`. Ray's own end in order takes longer: what it has started ends with that process.
+# Seconds for the Ray process, whose workers have ended, within `common.process.lifetime.LONGEST`. Ray's orderly end is
+# slower; its processes end with this one.
 _ENDING: Final = 0.2
-_REMOVAL: Final = 0.2  # seconds in which processes that have been killed may still write to Ray's folder
-_LONGEST_TEMPORARY: Final = 18  # characters of a folder below which the paths of Ray's sockets are not too long
+_REMOVAL: Final = 0.2  # seconds in which killed processes may still write
+_LONGEST_TEMPORARY: Final = 18  # characters of a parent folder for Ray's sockets
 
 
 class RayLauncher:
-    """Has the workers started by a process that talks to Ray; another one is started when that has ended.
+    """Starts workers through a process that talks to Ray, restarted when needed.
 
-    Workers connect over TCP, encrypted, with keys that are made anew each time.
+    Workers connect over encrypted TCP, with new keys each time.
     """
 
     def __init__(self, cluster: str, settings: Mapping[str, object], count: int, cpus: int, gpus: float) -> None:
-        """`cluster` is HOST:PORT of its head, or `LOCAL`; for each of `count` workers `cpus` and `gpus` are reserved.
+        """`cluster`: its head's HOST:PORT, or `LOCAL`. Each worker reserves `cpus` and `gpus`.
 
         Raises `ConfigurationError`.
         """
@@ -66,7 +66,7 @@ class RayLauncher:
         return self._driver.start(number, place, address)
 
     def close(self) -> None:
-        """End what was started. Of a cluster that was started here, nothing is left on the disk."""
+        """Ends the process, and deletes the files of an own cluster."""
         if self._driver is not None:
             self._driver.close()
         until = time.monotonic() + _REMOVAL
@@ -75,7 +75,7 @@ class RayLauncher:
 
 
 class _Driver:
-    """The process that talks to Ray, and what it has told."""
+    """The process that talks to Ray."""
 
     def __init__(self, wanted: Mapping[str, Any]) -> None:
         self.ended = False
@@ -100,14 +100,14 @@ class _Driver:
         return worker
 
     def tell(self, value: Mapping[str, Any]) -> None:
-        """Hand a line over, which is of no use any more where the process has ended."""
+        """Sends a line, unless the process has ended."""
         assert self._process.stdin is not None
-        with suppress(OSError, ValueError):  # the thread that reads sees the end
+        with suppress(OSError, ValueError):  # noticed by the reader
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the process, and what it has begun with it: in order where that takes no longer than a moment."""
+        """Ends the process and its children, in order for a moment."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.close()
@@ -137,7 +137,7 @@ class _Driver:
                     worker.code, worker.how = told["code"], told["how"]
         self._process.wait()
         for pipe in (self._process.stdout, self._process.stdin):
-            with suppress(OSError):  # of what was written and not read
+            with suppress(OSError):  # unread output
                 pipe.close()
         with self._lock:
             self.ended = True
@@ -149,7 +149,7 @@ class _Driver:
 class _RayProcess:
     def __init__(self, driver: _Driver, number: int) -> None:
         self.how: str | None = None
-        self.code: int | None = None  # with which it exited, if it did
+        self.code: int | None = None  # if it exited
         self.leaves = False
         self.placed = False
         self._driver = driver
@@ -175,21 +175,20 @@ class _RayProcess:
 
 
 def own_folder() -> Path:
-    """Makes a folder for a cluster that is started here."""
     temporary = tempfile.gettempdir()
     above = temporary if len(temporary) <= _LONGEST_TEMPORARY else "/tmp"
     return Path(tempfile.mkdtemp(prefix="dragon-ray-", dir=above))
 
 
 def own_address(cluster: str) -> str:
-    """The address of this machine under which those of a cluster reach it. Raises `ConfigurationError`."""
+    """Returns this machine's address for the cluster. Raises `ConfigurationError`."""
     if cluster == LOCAL:
         return "127.0.0.1"
     host, _, port = cluster.rpartition(":")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)  # nothing is sent: the system says which way it would go
+            probe.connect(place)  # sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
         raise ConfigurationError(f"ray = {cluster!r}: {host} can't be found ({error.strerror})") from None

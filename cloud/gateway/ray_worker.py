@@ -1,7 +1,6 @@
-"""The place of one worker in a Ray cluster: an actor that has its process, on whichever machine Ray puts it.
+"""One worker's actor in a Ray cluster, and the worker's process.
 
-The worker is a process of its own below the actor's: it talks to the gateway and never to Ray, nothing of Ray's runs in
-it, and it ends with the actor.
+The child process talks to the gateway only, runs no Ray code, and ends with the actor.
 """
 
 from __future__ import annotations
@@ -15,39 +14,40 @@ from contextlib import suppress
 from cloud.gateway.fleet import describe_end, start_process, worker_command
 from common.process.version import VERSION
 
-CONCURRENCY = 2  # calls at a time: `serve` takes as long as the worker lives
+CONCURRENCY = 2  # calls; `serve` lasts as long as the worker
 
 
 class WorkerActor:
-    """The actor. Ray kills it when its driver ends, or when the machine is taken away."""
+    """Ray kills the actor when its driver ends or its machine is taken away."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._told = False  # to end
+        self._told = False  # told to end
         self._lock = threading.Lock()
 
     def serve(self, version: str, number: int, place: int, address: str, given: bytes) -> tuple[str, int | None]:
-        """Run the worker until it ends; how it ended, for people, and its exit code. `version` is the gateway's."""
+        """Runs the worker. Returns a description of its end, and its exit code.
+
+        `version` is the gateway's.
+        """
         host = socket.gethostname()
         if version != VERSION:
             return f"can't start on {host}: dragon is {VERSION} there, and {version} at the gateway", None
         with self._lock:
             if self._told:
                 return "was told to end", None
-            with suppress(PermissionError):  # Ray's processes stand back behind all others; only root may undo that
-                os.setpriority(os.PRIO_PROCESS, 0, 0)  # of this thread, and so of what it starts
+            with suppress(PermissionError):  # Ray lowers priorities; only root may raise them
+                os.setpriority(os.PRIO_PROCESS, 0, 0)  # and its children
             self._process = process = start_process(worker_command(number, place, address), given)
         code = process.wait()
         return describe_end(code, f" on {host}"), code
 
     def machine(self) -> str:
-        """The id of the Ray node that this is on."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
 
     def terminate(self) -> None:
-        """Have the worker end in order."""
         with self._lock:
             self._told = True
             if self._process is not None:

@@ -1,6 +1,6 @@
-"""`python -m cloud.gateway.worker`: a process with a model, whose devices come by way of the gateway.
+"""`python -m cloud.gateway.worker`: a process with a model, behind the gateway.
 
-Its settings, and its keys where it needs some, are JSON on stdin. It ends with the gateway, however that ends.
+Settings and keys are JSON on stdin. It ends with the gateway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve until told to stop."""
     number, place, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     open_closed_streams()
     keep_private()
@@ -46,7 +45,7 @@ def main() -> None:
 
         if settings.torch_device != "cpu":
             keep_to(take_gpu(place, given["workers"]) if given["workers"] else given["gpus"] or 1.0)
-        snapshots: bool = given["snapshots"]  # else the first worker keeps the library, which all search
+        snapshots: bool = given["snapshots"]  # otherwise the first worker keeps the library
         side = SideRuntime("cloud", settings, end_process, watches=place == 0 and not snapshots, snapshots=snapshots)
         stack.callback(partial(within, THREADS_END, side.close))
         sessions = Sessions(settings, side, process=True)

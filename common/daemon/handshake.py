@@ -1,4 +1,4 @@
-"""Compatibility of a device and a cloud, by the `Hello` of each."""
+"""Compatibility of a device and a cloud, from their `Hello` messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from proto.messages import Hello
 
 
 def explain_mismatch(device: Hello, cloud: Hello) -> str | None:
-    """The reason that two sides can't answer together, in sentences that say what to do; None when they can.
+    """Returns the reason why two sides can't answer together, None if they can.
 
-    The models may differ. The tokenizers may not, since tokens would differ in meaning, nor may the scorers and
-    embedding models, since they scale the evidence that weighs one side against the other.
+    It says what to do. Models may differ. Different tokenizers would change the tokens' meaning. Scorers and
+    embedding models scale the evidence that weighs the sides, so they must match.
     """
     if device.role != "device" or cloud.role != "cloud":
         return f"A {device.role} talks to a {cloud.role}: connect a device to a cloud."
@@ -39,12 +39,12 @@ def explain_mismatch(device: Hello, cloud: Hello) -> str | None:
 
 
 def proper_eos(ids: Sequence[int], vocabulary: int) -> bool:
-    """Whether `ids` are end-of-sequence ids as a message carries them: increasing and below `vocabulary`."""
+    """Whether `ids` are increasing and below `vocabulary`."""
     return all(one < other for one, other in pairwise(ids)) and all(id_ < vocabulary for id_ in ids)
 
 
 def changes(before: Hello, now: Hello) -> list[str]:
-    """Names of what differs in a cloud that came back; the rest of an answer then follows another distribution."""
+    """Returns changed fields of a returning cloud, which change running answers' distribution."""
     found = []
     if before.model != now.model:
         found.append("model")
@@ -54,7 +54,7 @@ def changes(before: Hello, now: Hello) -> list[str]:
 
 
 # --- failures
-# Failures of an answer: a sentence for the user, a place in the code for the log, no exception's text for anyone.
+# Failures: a sentence for the user, a place in the code for the log, never an exception's text.
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +64,14 @@ ANSWER_FAILED = "The answer failed; the daemon's log says why."
 def as_failure(
     error: Exception, sentence: str = ANSWER_FAILED, session: int | None = None
 ) -> AnswerFailed | RequestError:
-    """The failure that an answer ends with because of `error`; `session` is its number, where it is known.
+    """Returns the failure that ends an answer because of `error`.
 
-    An exception that was made for users keeps its own sentence. For any other one the user is told `sentence`, and the
-    log gets its type and the place that raised it, but not its text, which may quote a prompt or a document.
+    Exceptions made for users keep their sentence. Otherwise the user gets `sentence`, and the log the type and
+    place, but not the text, which may quote a prompt or document. `session` is the answer's number, if known.
     """
     if isinstance(error, AnswerFailed | RequestError):
         return error
-    if isinstance(error, ProtocolError):  # of this side's own; what a peer sends is refused where it comes in
+    if isinstance(error, ProtocolError):  # of this side; a peer's are refused on arrival
         return AnswerFailed(f"A message of the answer can't be sent: {error.text}.")
     where = CodePlace.of(error)
     if session is None:

@@ -1,4 +1,4 @@
-"""Decode steps, measured anew while a daemon has nothing to do, where that could be better than what is kept."""
+"""Measures decode steps again while a daemon is idle."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from common.process.threads import Died, vital_thread
 
 PAUSE: Final = 5.0  # seconds until the first try, doubled after each
 LONGEST_PAUSE: Final = 600.0  # seconds
-LOOK: Final = 1.0  # seconds in which the machine shows how busy it is
+LOOK: Final = 1.0  # seconds of observing the machine's load
 
 log = logging.getLogger(__name__)
 
 
 class IdleProfile:
-    """Measures the steps of one model until a measurement lacked nothing. A thread, which ends then, or by `close`.
+    """Measures one model's steps until a measurement lacks no cores. Its thread then ends.
 
-    It measures by passes of its own on the model's thread, one at a time. A job that comes ends the measurement, so
-    that an answer waits for one pass at most.
+    Single passes on the model's thread. A new job ends a measurement, so answers wait for one pass at most.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class IdleProfile:
         pause: float = PAUSE,
         look: float = LOOK,
     ) -> None:
-        """The line of `rows` documents is kept in `folder`. Processes that measure lock the file `turns`."""
+        """`folder` stores the line of `rows` documents. Measuring processes lock `turns`."""
         self._decoding, self._rows, self._folder, self._turns = decoding, rows, folder, turns
         self._pause, self._look = pause, look
         self._closing = threading.Event()
@@ -49,12 +48,12 @@ class IdleProfile:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; what is being measured is dropped."""
+        """Ends the thread and its measurement."""
         self._closing.set()
         self._thread.join()
 
     def join(self) -> None:
-        """Wait until nothing can be measured better."""
+        """Waits until no measurement can be better."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -69,18 +68,18 @@ class IdleProfile:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _lacked(self) -> float:
-        """Cores that the kept line lacked; 0 where no better one is possible."""
+        """Cores that the kept line lacked, 0 if no better one is possible."""
         kept = kept_line(self._decoding.decoder, self._rows, self._folder)
         return ROUGH if kept is None else kept.lacked
 
     def _try(self, lacked: float) -> None:
-        """Measure, and keep the line if it is better than one that `lacked` so many cores. Raises `OSError`."""
+        """Keeps a line that lacks fewer cores than `lacked`. Raises `OSError`."""
         decoder = self._decoding.decoder
         with Neighbours() as others:
             if self._closing.wait(self._look) or not self._decoding.idle:
                 return
         if others.lacked(decoder.threads) >= lacked:
-            return  # the machine is as busy as it was
+            return
         with Neighbours() as others:
             measured = self._measured()
         if measured is None or (now := others.lacked(decoder.threads)) >= lacked:
@@ -89,7 +88,7 @@ class IdleProfile:
         log.info("measured: a decode step takes %.1f ms", 1e3 * measured.medians[0])
 
     def _measured(self) -> OfflineProfile | None:
-        """The steps' times; None where a job came, or there is no memory."""
+        """Returns None for a new job or too little memory."""
         decoder = self._decoding.decoder
         turn = _Turn(self._decoding, measuring(decoder, self._rows, measured_lengths(decoder)), self._closing)
         while not turn.over:
@@ -102,7 +101,7 @@ class IdleProfile:
 
 
 class _Turn:
-    """A measurement that goes on by one pass at a time, on the model's thread."""
+    """A measurement that runs pass by pass on the model's thread."""
 
     def __init__(self, decoding: Worker, steps: Generator[None, None, DecodeProfile], closing: threading.Event) -> None:
         self._decoding, self._steps, self._closing = decoding, steps, closing
@@ -111,7 +110,7 @@ class _Turn:
         self.result: DecodeProfile | None = None
 
     def step(self) -> None:
-        """Make a pass, unless there is something better to do."""
+        """Runs a pass, or ends for other work."""
         try:
             if self._closing.is_set() or not self._decoding.idle:
                 self._steps.close()

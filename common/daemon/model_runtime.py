@@ -1,4 +1,4 @@
-"""A model with its thread, and how it reads the documents and the prompt of an answer."""
+"""A model with its thread, and its reading of documents and prompts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from common.sampling.rejection import Warp
 from proto.messages import Open
 
 # --- prompt_rows
-# Rows that a side reads for an answer: one for each document, or one with all of them.
+# Rows that a side reads: one per document, or one with all.
 
 CUT: Final = (
     "The question, all before it and the answer leave too little room in the model's context: {} of {} documents were"
@@ -43,42 +43,38 @@ CUT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A retrieved passage as the model reads it."""
-
     title: str
     tokens: tuple[int, ...]
     similarity: float  # retrieval cosine
-    text: str  # of the passage, without the document format
-    states: DocumentStates | None = None  # its keys and values, where they came along
+    text: str  # without the document format
+    states: DocumentStates | None = None  # keys and values, if sent
     origin: Origin | None = None  # in this side's library
-    passing: bool = False  # it is for one answer: its keys and values are not kept
-    cut: bool = False  # its end had no room
-    named: bool = False  # it has a word of the question that names one thing, e.g. a number of an order
+    passing: bool = False  # for one answer, without kept keys and values
+    cut: bool = False  # its end did not fit
+    named: bool = False  # has a specific name from the question, e.g. an order number
 
     @property
     def closeness(self) -> float:
-        """The cosine with the question, or 1 if the question names something in it."""
+        """The cosine, or 1 for a name from the question."""
         return 1.0 if self.named else self.similarity
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRows:
-    """The rows of one answer on one side, with their documents' titles and their length."""
-
     prompt: Prompt
     titles: tuple[str, ...]
-    tokens: int  # of all rows' documents and the query, once
+    tokens: int  # of all documents, and the query once
     fetched_titles: tuple[str, ...] = ()  # of the other side's documents
     origins: tuple[Origin | None, ...] = ()  # of this side's documents
-    closest: float = -1.0  # the largest closeness of a document, of either side
-    apart: Prompt | None = None  # the documents of a row that holds several, each in a row of its own, and none
-    part: Reservation | None = None  # of KV memory, where it is claimed for them together with that for other rows
-    found: int = 0  # documents
-    cut: int = 0  # those of them that had no room, or not all
-    texts: tuple[str, ...] = ()  # of the documents, of this side's and then of the other's
+    closest: float = -1.0  # of any document of both sides
+    apart: Prompt | None = None  # a shared row's documents in rows of their own, and a row without any
+    part: Reservation | None = None  # of KV memory, if claimed with other rows
+    found: int = 0  # number of documents
+    cut: int = 0  # documents not fitting, or not fully
+    texts: tuple[str, ...] = ()  # of the documents, this side's first
 
     def note(self, record: Record) -> None:
-        """Note for the report what the device reads."""
+        """Records the device's reading in the report."""
         record.device_titles, record.origins = self.titles, self.origins
         record.own_closest = self.closest
         record.device_prompt_tokens = self.tokens
@@ -96,9 +92,9 @@ def rows(
     begin: tuple[int, ...],
     blank: bool = False,
 ) -> PromptRows:
-    """Output aggregation: a row per document, or one row without a document when there are none.
+    """Output aggregation: a row per document, or one without documents.
 
-    `blank`: beside documents, there is one more row without any.
+    `blank` adds a row without a document.
     """
     documents = [*own, *fetched]
     if not documents:
@@ -107,7 +103,7 @@ def rows(
         tuple(document.tokens for document in documents),
         query,
         tuple(document.similarity for document in documents),
-        fetched=len(fetched) if own else 0,  # alone they are all there is
+        fetched=len(fetched) if own else 0,  # without own documents none counts as fetched
         states={document.tokens: document.states for document in documents if document.states is not None},
         empty_row=begin if blank else None,
         ephemeral=frozenset(document.tokens for document in documents if document.passing),
@@ -128,10 +124,10 @@ def one_row(
     blank: bool = False,
     blocks: bool = False,
 ) -> PromptRows:
-    """Context aggregation: the documents of both sides one after another, the most similar last.
+    """Context aggregation: both sides' documents in one row, the most similar last.
 
-    At most `room` tokens: the most similar documents are kept, the least similar of these is cut to fit. `blank` is as
-    for `rows`; with `blocks` each document is read by itself.
+    The most similar documents that fit into `room` tokens are kept, the last one cut. `blank` is as for `rows`. With
+    `blocks`, each document is read by itself.
     """
     found = len(own) + len(fetched)
     kept = _fitting([*own, *fetched], begin, room)
@@ -162,7 +158,8 @@ def one_row(
 
 
 def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -> dict[int, Document]:
-    """Those of `documents` that have room in one row, each as long as it has, by their places; the most similar first.
+    """Returns the documents that fit into one row, by index, most similar first.
+
     All begin with `begin`, which the row has once.
     """
     kept: dict[int, Document] = {}
@@ -179,7 +176,6 @@ def _fitting(documents: Sequence[Document], begin: tuple[int, ...], room: int) -
 
 
 def cut_document(document: Document, room: int) -> Document:
-    """`document` with its first `room` tokens at most."""
     if len(document.tokens) <= room:
         return document
     states = None if document.states is None else shortened(document.states, room)
@@ -199,17 +195,17 @@ def _titles(documents: Sequence[Document]) -> tuple[str, ...]:
 
 
 # --- rereading
-# Attribution of a finished answer to documents that shared a row: it is read again behind each of them by itself.
+# Attribution of documents that shared a row: the answer is read again after each one alone.
 
-Shares = list[tuple[float, ...]]  # of each document in each token, and last of none, [tokens][docs + 1]
+Shares = list[tuple[float, ...]]  # [tokens][docs + 1]: of each document, then without any
 
-TOGETHER: Final = 8  # tokens of a pass: more would hold up the steps of other answers
+TOGETHER: Final = 8  # tokens per pass; more would delay other answers
 LEAST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The view of a token that was decided long ago."""
+    """An already decided token."""
 
     token: int
 
@@ -232,15 +228,13 @@ class RepeatingDrafter:
 
 
 class Rereading:
-    """One answer being read again. Implements `Client`; any thread may `stop` it."""
+    """An answer being read again. Implements `Client`; `stop` is thread-safe."""
 
     resting = False
     recorder = None
 
     def __init__(self, prompt: Prompt, tokens: Sequence[int], done: Callable[[Shares | None], object]) -> None:
-        """`prompt` has a row for each document and one without any; `done` is called once, with None where it can't be
-        told what the documents said.
-        """
+        """`prompt` has a row per document and one without. `done` is called once, with None after a failure."""
         self.prompt = prompt
         self.tokens = tuple(tokens)
         self._shares: Shares = []
@@ -267,13 +261,12 @@ class Rereading:
             self._finish(self._shares)
 
     def gave_up(self, work: Work, started: int) -> None:
-        """Do nothing: the pass is made again."""
+        """Does nothing: the pass is repeated."""
 
     def end(self, failure: Exception) -> None:
         self._finish(None)
 
     def stop(self) -> None:
-        """Do without."""
         self._finish(None)
 
     def _finish(self, shares: Shares | None) -> None:
@@ -285,7 +278,7 @@ class Rereading:
 
 
 class RereadingJob(AnswerJob[Work]):
-    """Its passes are a prompt's: nobody waits for one of its tokens."""
+    """Its passes rank as a prompt's, as nobody waits for its tokens."""
 
     @property
     def running(self) -> bool:
@@ -293,24 +286,23 @@ class RereadingJob(AnswerJob[Work]):
 
 
 class SecondReading:
-    """The second reading of one answer, if its documents share a row, and the bound on its time."""
+    """The second reading of an answer whose documents share a row."""
 
     def __init__(self, submit: Callable[[Rereading], object]) -> None:
-        """`submit` hands a reading to the engine."""
         self.going = False
-        self.failed = False  # it ended without a result: too late, or behind an error
+        self.failed = False  # too late, or after an error
         self._submit = submit
         self._behind: tuple[Prompt, AnswerRecord] | None = None
         self._reading: Rereading | None = None
         self._until = 0.0
 
     def behind(self, apart: Prompt | None, record: AnswerRecord) -> None:
-        """Note what is to be read behind, for `record`: documents that share a row, in rows of their own, or None."""
+        """Sets a shared row's documents, in rows of their own, or None."""
         record.apart = apart is None
         self._behind = None if apart is None else (apart, record)
 
     def begin(self, tokens: Sequence[int], answered: float, done: Callable[[], object]) -> None:
-        """Read `tokens`, which took `answered` seconds, and call `done` when their shares are known, or will not be."""
+        """Reads `tokens` again, then calls `done`. The answer took `answered` seconds."""
         if self._behind is None or not tokens:
             done()
             return
@@ -331,29 +323,28 @@ class SecondReading:
         self._submit(self._reading)
 
     def tick(self, now: float) -> None:
-        """Look at the clock (monotonic, in seconds)."""
+        """Stops a late reading (`now`: monotonic seconds)."""
         if self.going and now > self._until:
             self.stop()
 
     def stop(self) -> None:
-        """Do without."""
         if self._reading is not None:
             self._reading.stop()
 
 
 def longest(answered: float) -> float:
-    """Seconds that reading an answer again may take which took `answered` seconds: as long as that."""
+    """Returns the second reading's seconds: as long as the answer."""
     return max(LEAST_SECONDS, answered)
 
 
 # --- model_runtime
 
-LONGEST_TITLE = 120  # characters that are sent of a document's title
+LONGEST_TITLE = 120  # characters sent
 
 
 @dataclass
 class ModelRuntime:
-    """One language model of a daemon. Several share the scorer, the format and the grammars."""
+    """One language model. Several share the scorer, format and grammars."""
 
     decoder: Decoder
     decoding: Worker
@@ -363,10 +354,10 @@ class ModelRuntime:
     _queries: WeakKeyDictionary[Open, tuple[int, ...]] = field(default_factory=WeakKeyDictionary, init=False)
 
     def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
-        """A passage in the document format, as at most `room` tokens where that is given. Of a text with far more
-        characters the end is not encoded: the other side may send a megabyte.
+        """Returns a passage in the document format, cut to `room` tokens if given.
 
-        Raises `RequestError` where that holds no document: the question has left too little.
+        Far longer texts are cut before encoding: the other side may send a megabyte. Raises `RequestError` if the
+        question leaves no room.
         """
         begun = text if room is None else text[: max(room, 0) * MOST_CHARACTERS_PER_TOKEN]
         tokens, short = self.format.document_tokens(begun), len(begun) < len(text)
@@ -375,7 +366,7 @@ class ModelRuntime:
         return Document(title[:LONGEST_TITLE], tuple(tokens), similarity, begun, cut=short)
 
     def _cut(self, tokens: Sequence[int], room: int) -> list[int]:
-        """A document part with fewer tokens of its document, `room` in all. Raises `RequestError`."""
+        """Raises `RequestError`."""
         begin, end = self.format.begin, self.format.end
         try:
             return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
@@ -387,12 +378,12 @@ class ModelRuntime:
             ) from None
 
     def room(self, request: Open, reserve: int | None = None) -> int:
-        """Tokens that the context leaves for documents; `reserve` are for what follows the query, None: an answer."""
+        """Returns the room for documents in tokens. `reserve` follow the query; None: an answer."""
         reserve = request.max_tokens + 1 if reserve is None else reserve
         return self.decoder.max_context - len(self.query(request)) - reserve
 
     def query(self, request: Open) -> tuple[int, ...]:
-        """Token ids of the prompt, which are made once, and kept for as long as the request is."""
+        """The prompt's token ids, cached for the request's lifetime."""
         tokens = self._queries.get(request)
         if tokens is None:
             made = query_tokens(self.decoder.tokenizer, request.prompt, request.controls)
@@ -402,33 +393,35 @@ class ModelRuntime:
     def arrange(
         self, request: Open, own: Sequence[Document], fetched: Sequence[Document], room: int | None = None
     ) -> PromptRows:
-        """The rows of an answer from this side's documents and those fetched from the other side, which have `room`
-        tokens together where they share a row; None: what the context leaves.
+        """Returns an answer's rows from own and `fetched` documents.
+
+        A shared row has `room` tokens; None: what the context leaves.
         """
         query = self.query(request)
         if request.aggregation != "output":
             room = self.room(request) if room is None else room
             blocks = request.aggregation == "blocks" and self.decoder.rotation is not None
-            blank = self.blank(request) and not fetched  # with the other side's documents, no side is to be weighed
+            blank = self.blank(request) and not fetched  # with both sides' documents, no side is weighed
             return one_row(query, own, fetched, self.format.begin, room, blank, blocks)
         return rows(query, own, fetched, self.format.begin, self.blank(request))
 
     def kv_bytes(self, request: Open, found: PromptRows, spare: int = 0) -> int:
-        """Bytes of KV memory that an answer from the rows in `found` takes, with `spare` tokens beside its own where
-        the context has room for them. Raises `RequestError` as `need` does.
+        """Returns an answer's bytes of KV memory, with up to `spare` extra tokens.
+
+        Raises `RequestError`.
         """
         return self.need(found, request.max_tokens + 1 + self.spare(request, found, spare)).bytes
 
     def spare(self, request: Open, found: PromptRows, wanted: int) -> int:
-        """Of `wanted` tokens beside an answer's own, those that the context has room for in all rows."""
+        """Returns the `wanted` extra tokens that fit into all rows."""
         longest = max(map(len, found.prompt.parts))
         used = longest + len(found.prompt.query) + request.max_tokens + 1
         return max(0, min(wanted, self.decoder.max_context - used))
 
     def need(self, found: PromptRows, reserve: int) -> Need:
-        """KV memory of the rows in `found`, with room for `reserve` tokens behind the query.
+        """Returns the KV memory for `reserve` tokens after the query.
 
-        Raises `RequestError` for rows that the model's context does not hold.
+        Raises `RequestError` for rows beyond the context.
         """
         try:
             return self.decoder.need(found.prompt.parts, found.prompt.query, reserve)
@@ -436,7 +429,7 @@ class ModelRuntime:
             raise _told(error) from None
 
     def blank(self, request: Open) -> bool:
-        """Whether an answer reads a row without a document beside those with one: where rows are weighed."""
+        """Whether an answer also reads a row without documents, to weigh rows."""
         return self.scorer.gain > 0 and (request.aggregation == "output" or request.sources == "both")
 
     def decode(
@@ -447,19 +440,19 @@ class ModelRuntime:
         processor: Processor | None,
         spare: int = 0,
     ) -> None:
-        """Decode from the rows in `found` until the answer that `opening` describes is over; `spare` as for `spare`."""
+        """Decodes from `found` until the answer is over; see `spare` for `spare`."""
         reserve = opening.max_tokens + 1 + self.spare(opening, found, spare)
         self.read(request, found, reserve, processor)
 
     def read(
         self, request: DecodeRequest[Any], found: PromptRows, reserve: int, processor: Processor | None = None
     ) -> None:
-        """Take a part in an answer from the rows in `found`, with room for `reserve` tokens behind each."""
+        """Joins an answer, with `reserve` tokens after each row."""
         job = AnswerJob(request, found.prompt, self.scorer, reserve, processor, found.part, _told)
         self.decoding.submit(job)
 
     def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
-        """Read an answer again, behind other answers' steps."""
+        """Reads an answer again, after other answers' steps."""
         tokens = rereading.tokens
         request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant)
         self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))
@@ -467,8 +460,9 @@ class ModelRuntime:
     def processor(
         self, request: Open, wanted: Callable[[], bool] = always, cut: Warp | None = None
     ) -> Processor | None:
-        """The processor of the answer's distribution, if any; see `make_processor`. Raises `RequestError` for what
-        can't be served, and `Unwanted` when the answer is not `wanted` any more while its format is compiled.
+        """Returns the answer's processor, None if none; see `make_processor`.
+
+        Raises `RequestError` for an unservable request, and `Unwanted` once the answer is not `wanted`.
         """
         try:
             return make_processor(request, self.decoder.vocabulary, self.grammars, wanted, cut)
@@ -476,7 +470,7 @@ class ModelRuntime:
             raise RequestError(str(error), error.field) from None
 
     def understands(self, other: Decoder) -> bool:
-        """Whether token ids of `other` mean the same here."""
+        """Whether token ids mean the same in both models."""
         own, theirs = self.decoder.tokenizer, other.tokenizer
         return (own.content_hash, own.size) == (theirs.content_hash, theirs.size)
 

@@ -54,7 +54,7 @@ from common.process.machine import memory
 from common.scoring.choice import scorer_without_model
 from proto.messages import Exactness, Side
 
-CONTEXT = 512  # tokens, at half of which and at which a decode step is measured
+CONTEXT = 512  # tokens; steps are measured at half of it and at all of it
 DOCUMENTS = (1, 4)
 MEBIBYTE = 2**20
 _MEANING: Final[dict[Exactness, str]] = {
@@ -65,8 +65,9 @@ _MEANING: Final[dict[Exactness, str]] = {
 
 
 def check_model(settings: Settings, other: Settings) -> list[str]:
-    """Load the model of `settings` and say what it takes; compare what both sides must share with the other side, whose
-    settings are `other`. Raises `ModelError`, and `ValueError` for a scorer that can't be had, before loading.
+    """Loads and describes the model of `settings`. Compares it with the side `other`.
+
+    Raises `ModelError`, and, before loading, `ValueError` for an unavailable scorer.
     """
     weights = _weights(settings, other)
     place = Path(model_place(settings.model, settings.models))
@@ -98,7 +99,7 @@ def _described(decoder: Decoder, seconds: float, memory: int) -> list[str]:
 
 
 def _attention(windows: Sequence[int | None]) -> str:
-    """A phrase for how far layers look back; `windows` in tokens, None for all."""
+    """Describes how far layers look back; `windows` in tokens, None for all."""
     parts = [
         f"{count} {'layers see' if count > 1 else 'layer sees'}"
         + (" all earlier tokens" if window is None else f" the last {window:,} tokens")
@@ -121,7 +122,6 @@ def _timed(decoder: Decoder) -> list[str]:
 
 
 def _compared(tokenizer: Tokenizer, other: Settings) -> str:
-    """A sentence that compares `tokenizer` with that of the other side, as it is configured on this machine."""
     try:
         theirs = Tokenizer.load(other.tokenizer or model_place(other.model, other.models))
     except ModelError as error:
@@ -135,7 +135,6 @@ def _compared(tokenizer: Tokenizer, other: Settings) -> str:
 
 
 def _weights(settings: Settings, other: Settings) -> str:
-    """The scorer of this side, and whether the other side, as it is configured on this machine, agrees."""
     own, theirs = (_scorer(each) for each in (settings, other))
     kinds = [each.partition(":")[0] for each in (own, theirs)]
     if own == theirs:
@@ -147,7 +146,7 @@ def _weights(settings: Settings, other: Settings) -> str:
 
 
 def _scorer(settings: Settings) -> str:
-    """Identity of a scorer, as far as no model has to be loaded for it; its kind first."""
+    """Its kind first, as far as known without loading a model."""
     scorer = scorer_without_model(settings)
     if scorer is not None:
         return scorer.identity
@@ -155,28 +154,26 @@ def _scorer(settings: Settings) -> str:
 
 
 def _most_memory() -> int:
-    """Bytes of memory that this process had at most so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _sentence(exactness: Exactness) -> str:
-    """Says how far a model's numbers repeat."""
     return f"{exactness}: {_MEANING[exactness]}"
 
 
 # --- models_here
-# `dragon models list` and `remove`: the models that are on this machine, and which settings name them.
+# `dragon models list` and `remove`: this machine's models, and the settings that name them.
 
-Sides = Mapping[Side, Settings]  # the settings of both roles
+Sides = Mapping[Side, Settings]  # of both roles
 
-_SHOWN = 12  # digits of a tokenizer's hash, as a refused handshake shows them
-_NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast"})  # say no family
+_SHOWN = 12  # digits of a hash, as in a refused handshake
+_NAMELESS = frozenset({"", "TokenizersBackend", "PreTrainedTokenizer", "PreTrainedTokenizerFast"})  # no family
 
 
 @dataclass(frozen=True, slots=True)
 class ModelListing:
-    """A line of the list; texts are empty where nothing is known."""
+    """A line of the list. Unknown texts are empty."""
 
     name: str
     size: int  # bytes
@@ -184,17 +181,17 @@ class ModelListing:
     licence: str
     tokenizer: str
     used: str
-    state: str  # where it is, or what is wrong
+    state: str  # location, or the fault
 
 
 def list_installed_models(sides: Sides) -> list[ModelListing]:
-    """The models on this machine, by name."""
     return [_listed(each, sides) for each in here(sides["device"].models)]
 
 
 def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
-    """Models that may be removed, by their names in `list_installed_models`. Raises `ModelError` if there is none of
-    one of them, or it is a folder that somebody put there.
+    """Returns the removable models with these names.
+
+    Raises `ModelError` for an unknown name or a user's folder.
     """
     known = {each.name: each for each in here(models)}
     for name in names:
@@ -206,7 +203,7 @@ def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
 
 
 def used_by(model: Pulled, sides: Sides) -> list[str]:
-    """The roles' settings that name a model: `device model`, `cloud model`, ..."""
+    """Returns the settings that name a model, e.g. `device model`."""
     found = []
     for role, settings in sides.items():
         for setting in MODEL_SETTINGS:
@@ -239,7 +236,7 @@ def _where(model: Pulled) -> str:
 
 
 def _family(folder: Path) -> str:
-    """The tokenizer's kind, its size, and the beginning of the hash that the sides compare; empty without one."""
+    """The tokenizer's kind, size and hash prefix; empty without one."""
     try:
         tokenizer = Tokenizer.load(str(folder))
     except ModelError:
@@ -255,7 +252,6 @@ def _family(folder: Path) -> str:
 
 
 def _names(name: str, model: Pulled, models: Path) -> bool:
-    """Whether a setting with this value means `model`."""
     if model.kind == "hub":
         return name == model.name
     if is_gguf(name):
@@ -265,7 +261,7 @@ def _names(name: str, model: Pulled, models: Path) -> bool:
 
 
 # --- pull_command
-# `dragon models pull`: a model is brought to this machine, after it was said what it takes.
+# `dragon models pull` describes a model, then brings it to this machine.
 #
 # Results go to stdout, everything else to stderr.
 
@@ -275,9 +271,9 @@ Say = Callable[[str], object]
 
 
 def pull_model(given: str, sides: Sides, say: Say) -> str:
-    """Bring a model here by Hub id, folder or `.gguf` file; `say` is told lines about it.
+    """Brings a model here by Hub id, folder or `.gguf` file. Returns its name for settings.
 
-    Returns the name that the setting `model` takes. Raises `ModelError`.
+    `say` receives lines about it. Raises `ModelError`.
     """
     models = sides["device"].models
     if (named := hub.file_on_hub(given)) is not None:
@@ -304,7 +300,7 @@ def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
         raise ModelError(f"{folder}: no safetensors weights (*.safetensors); pickled weights are not read")
     check_fetched(folder)
     for weights in folder.glob(WEIGHTS[0]):
-        read_header(weights)  # one that is cut off is told of now, not when it is loaded
+        read_header(weights)  # reports a truncated file now
     stored, licence = _stored(folder), hub.licence_of(card(folder)) or "not stated"
     say(f"{folder}: {decimal(stored)} of weights, licence {licence}; they stay there")
     _tell(str(folder), folder, stored, sides, say)
@@ -324,7 +320,6 @@ def _download(hub_id: str, sides: Sides, say: Say) -> str:
 
 
 def _download_file(hub_id: str, name: str, say: Say) -> Path:
-    """Bring one `.gguf` file of a Hub model here."""
     offer = hub.offered(hub_id)
     files = hub.list_hub_files(hub_id, (name,), ())
     if not files:
@@ -344,7 +339,7 @@ def _announce(offer: hub.Offer, files: Sequence[hub.HubFile], say: Say) -> None:
 
 
 def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
-    """Bring files into the Hub's cache, with progress. Raises `ModelError` where they do not fit."""
+    """Raises `ModelError` if they do not fit on the disk."""
     total, present = sum(file.size for file in files), sum(file.size for file in files if file.here)
     room = shutil.disk_usage(hub.cache_folder()).free
     if room < total - present:
@@ -361,7 +356,7 @@ def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
 
 
 def _check_blobs(hub_id: str, folder: Path) -> None:
-    """Raise `ModelError` for files that are not as the Hub has them, which are removed."""
+    """Removes files that differ from the Hub's. Raises `ModelError` for them."""
     if damaged := damaged_blobs(folder):
         hub.forget_blobs(folder, damaged)
         raise ModelError(
@@ -371,7 +366,7 @@ def _check_blobs(hub_id: str, folder: Path) -> None:
 
 
 def _get(hub_id: str, wanted: tuple[str, ...]) -> Path:
-    """The folder of the newest commit with the files that match."""
+    """Returns the folder of the newest commit with the matching files."""
     try:
         return hub.download_newest(hub_id, wanted, NOT_A_DECODER_S)
     except FileNotFoundError as error:
@@ -385,12 +380,10 @@ def _tell(name: str, folder: Path, stored: int, sides: Sides, say: Say) -> None:
 
 
 def _stored(folder: Path) -> int:
-    """Bytes of a folder's weights."""
     return sum(path.stat().st_size for path in folder.glob(WEIGHTS[0]))
 
 
 def _without_weights(offer: hub.Offer) -> str:
-    """Explains why a model of the Hub that has no safetensors can't be pulled, and what to do."""
     if files := [name for name in offer.names if is_gguf(name)]:
         return f"{offer.hub_id}: holds .gguf files; name one: `dragon models pull {offer.hub_id}/{files[0]}`"
     if any(name.endswith(PICKLES) for name in offer.names):
@@ -399,22 +392,22 @@ def _without_weights(offer: hub.Offer) -> str:
 
 
 # --- fitting
-# A report, before a model is loaded, of its fit with this machine and with the sides that are set up on it.
+# A report, before loading, of a model's fit with this machine and both sides.
 
-_HALF = 2  # bytes of a number in the types that most models are published in
+_HALF = 2  # bytes per number, usually
 
 
 def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str]:
-    """Lines about a model whose settings and tokenizer are in `folder`, with `stored` bytes of weights.
+    """Returns lines about the model in `folder`, with `stored` bytes of weights.
 
-    Raises `ModelError` for what can't be served at all.
+    `folder` needs no weights. Raises `ModelError` for an unservable model.
     """
     check_files(folder, decoder=True)
     if (folder / "modules.json").exists():
         raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # wrong types and values raise whatever comes of them
+    except Exception as error:  # wrong types raise anything
         raise ModelError(f"{name}: the configuration can't be read: {' '.join(str(error).split())}") from error
     check_architecture(name, config)
     lines = [f"context     {max_context(name, config):,} tokens", _memory(config, folder, stored, sides["device"])]
@@ -422,12 +415,11 @@ def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str
 
 
 def _memory(config: object, folder: Path, stored: int, settings: Settings) -> str:
-    """The line that compares the memory of the weights, as they are computed with here, with what is free."""
     place = resolve_device(settings.torch_device)
     source = source_of(folder)
     stated: torch.dtype | None = getattr(config, "dtype", None)
     quantised = getattr(config, "quantization_config", None) is not None
-    kept = quantised and place.type != "cpu"  # where Transformers makes no plain numbers of them
+    kept = quantised and place.type != "cpu"  # Transformers does not dequantise there
     here = stated or torch.float32 if kept else resolve_dtype(settings.dtype, stated, place)
     if quantised:
         taken = stored if kept else stored * _numbers_in_a_byte(config) * here.itemsize
@@ -451,20 +443,19 @@ def _numbers_in_a_byte(config: object) -> int:
 
 
 def _numbers(folder: Path, stored: int, stated: torch.dtype | None) -> int:
-    """The count of a model's numbers, by the headers of its weights where they are in `folder`, else by their bytes."""
+    """Counts the model's numbers in weight headers, else estimates them from the bytes."""
     try:
         numbers = stored_weights(folder).numbers
-    except ModelError:  # as where the index is here, and the files that it lists are not
+    except ModelError:  # e.g. an index without its files
         numbers = 0
     return numbers or stored // (stated.itemsize if stated else _HALF)
 
 
 def _tokenizers(folder: Path, sides: Sides) -> list[str]:
-    """Lines that compare each side's tokenizer with the model's, by the hash that the handshake compares."""
     try:
         own = Tokenizer.load(str(folder))
     except ModelError as error:
-        # Some models leave theirs to the setting `tokenizer`.
+        # Some models rely on the setting `tokenizer`.
         return [f"tokenizer   none that can be read ({error})"]
     return [f"tokenizer   {_tokenizer(own, role, settings)}" for role, settings in sides.items()]
 
@@ -481,7 +472,6 @@ def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
 
 
 def _embedders(sides: Sides) -> str:
-    """The line that compares both sides' embedding models, which a change of the language model leaves alone."""
     try:
         device, cloud = (
             SentenceTransformerEmbedder(side.embedder, side.torch_device, side.embedder_dtype).identity

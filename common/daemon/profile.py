@@ -1,4 +1,4 @@
-"""The offline stage of the profiler: how long a decode step takes at each context length (DRAGON §5.2)."""
+"""Offline stage of the profiler: decode step time by context length (DRAGON §5.2)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from common.process.files import named_by_user
 
 log = logging.getLogger(__name__)
 
-REPEATS = 5  # steps at each context length
-OWN_LENGTHS, OWN_LONGEST = 3, 512  # what a daemon measures
-ROUGH_SECONDS = 0.5  # that a start may take for a rough line, where there is none yet
-ROUGH = 1e6  # cores; stands for a rough line, which any measured one is better than
+REPEATS = 5  # steps per context length
+OWN_LENGTHS, OWN_LONGEST = 3, 512  # of a daemon's own measurement
+ROUGH_SECONDS = 0.5  # limit for a rough line at the first start
+ROUGH = 1e6  # cores; marks a rough line, worse than any measured one
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineProfile:
-    """Median decode steps with `rows` documents at each context length, in seconds, and the line fitted to them."""
+    """Median decode steps with `rows` documents in seconds, and their line."""
 
     rows: int
     contexts: tuple[int, ...]
@@ -47,7 +47,7 @@ class OfflineProfile:
 
     @property
     def residual(self) -> float:
-        """Root mean square distance of the medians from the line, as a share of their mean."""
+        """Root mean square distance from the line, relative to the medians' mean."""
         distances = [median - self.line.predict(context) for context, median in self.pairs]
         mean = sum(self.medians) / len(self.medians)
         return math.sqrt(sum(distance**2 for distance in distances) / len(distances)) / mean
@@ -58,7 +58,7 @@ class OfflineProfile:
 
 
 def evenly(count: int, longest: int) -> list[int]:
-    """`count` context lengths, evenly spaced, of which the last is `longest`."""
+    """Returns `count` evenly spaced context lengths; the last is `longest`."""
     return sorted({max(1, longest * step // count) for step in range(1, count + 1)})
 
 
@@ -70,11 +70,10 @@ def measure_profile(
     reached: Callable[[int], object] = lambda context: None,
     seconds: float = math.inf,
 ) -> OfflineProfile:
-    """Measure the decode steps of `decoder` with `rows` documents at increasing context lengths, and fit the line.
+    """Measures decode steps with `rows` documents at increasing context lengths, and fits the line.
 
-    After `seconds` it is fitted to what was measured by then; to one length, it is level.
-    Raises `ContextError` for lengths that don't fit the model, `ValueError` for less than two of them, and
-    `KvMemoryFullError` or `KvAllocationError` where there is no memory for such rows.
+    Stops after `seconds`; with one length the line is level. Raises `ContextError` for too long lengths,
+    `ValueError` for fewer than two, and `KvMemoryFullError` or `KvAllocationError` for too little memory.
     """
     if len(contexts) < 2:
         raise ValueError("a decode line needs two context lengths or more")
@@ -82,26 +81,24 @@ def measure_profile(
 
 
 def fitted(rows: int, measured: DecodeProfile) -> OfflineProfile:
-    """The line of measured steps with `rows` documents."""
     lengths = tuple(int(length) for length in np.unique(measured.contexts))
-    # Medians, because a machine that does something else makes steps longer and never shorter.
+    # Medians, as a busy machine only lengthens steps.
     medians = tuple(float(np.median(measured.seconds[measured.contexts == length])) for length in lengths)
     line = DecodeLine.fit(lengths, medians) if len(lengths) > 1 else DecodeLine.of(0.0, medians[0], lengths[0])
     return OfflineProfile(rows, lengths, medians, line)
 
 
 def no_room(error: KvMemoryFullError | KvAllocationError) -> str:
-    """A phrase for the memory that steps to be measured lack."""
     if isinstance(error, KvAllocationError):
         return error.reason
     return f"its keys and values take {error.needed} bytes at least, and kv_bytes allows for {error.free}"
 
 
 def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
-    """The decode line of `decoder` with `rows` documents: the best one in `folder`, else a rough one.
+    """Returns the decode line with `rows` documents: the best in `folder`, else a rough one.
 
-    A rough one is level, of a few steps, and kept: a daemon measures a better one while it has nothing to do
-    (`idle_profile`). Raises `ConfigurationError` where keys and values of so many documents have no room.
+    A rough line is level, from a few steps, and stored until an idle daemon improves it (`idle_profile`). Raises
+    `ConfigurationError` if the documents do not fit.
     """
     if (kept := kept_line(decoder, rows, folder)) is not None:
         return kept.line
@@ -118,12 +115,11 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
 
 
 def measured_lengths(decoder: Decoder) -> list[int]:
-    """Context lengths that a daemon measures."""
     return evenly(OWN_LENGTHS, min(decoder.max_context - 1, OWN_LONGEST))
 
 
 def pass_seconds(decoder: Decoder) -> float:
-    """Seconds of one pass, for a model with little memory: a profile takes long rows, and many passes."""
+    """Returns a pass's seconds, for a model without memory for a profile."""
     rows = decoder.memory.take(1, 1)
     started = time.perf_counter()
     try:
@@ -134,12 +130,11 @@ def pass_seconds(decoder: Decoder) -> float:
 
 
 def kept_line(decoder: Decoder, rows: int, folder: Path) -> KeptLine | None:
-    """The best line in `folder` so far; None where there is none."""
     return ProfileStore(folder).load(_key(decoder, rows))
 
 
 def keep(decoder: Decoder, rows: int, line: DecodeLine, folder: Path, lacked: float = 0.0) -> None:
-    """Store the line where `profiled_line` finds it, and the cores that it `lacked`. Raises `OSError`."""
+    """Stores a line, and the cores that it `lacked`. Raises `OSError`."""
     ProfileStore(folder).save(_key(decoder, rows), KeptLine(line, lacked))
 
 
@@ -148,20 +143,20 @@ def _key(decoder: Decoder, rows: int) -> ProfileKey:
 
 
 # --- profile_command
-# `dragon profile`: the offline stage of §5.2 for the configured model, printed and kept in the store.
+# `dragon profile`: the offline stage of §5.2 for the configured model.
 
 ROWS = (1, 2, 4, 8, 16)
-LENGTHS = 6  # context lengths where none are named
-LONGEST = 2048  # tokens; answers with their documents are seldom longer, and a prefill of it takes a while
+LENGTHS = 6  # by default
+LONGEST = 2048  # tokens; answers are rarely longer, and their prefill is slow
 MILLISECONDS, MICROSECONDS = 1e3, 1e6
 
 
 def run_profile(
     settings: Settings, rows: Sequence[int], contexts: Sequence[int], repeats: int, png: Path | None
 ) -> None:
-    """Measure with each number of documents, print and store; with none given, with those of `ROWS` that have room.
-    Raises `ModelError`, `ContextError`, `ValueError` for numbers that can't be measured, `OSError` when something can't
-    be written.
+    """Measures, prints and stores each number of documents; by default those of `ROWS` that fit.
+
+    Raises `ModelError`, `ContextError`, `ValueError` for unmeasurable numbers, `OSError` if writing fails.
     """
     if png is not None:
         _require_matplotlib()
@@ -178,7 +173,6 @@ def run_profile(
 
 
 def describe_profile(measured: OfflineProfile) -> str:
-    """The line and what it was fitted to, as text."""
     line = measured.line
     documents = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
     intercept, slope = MILLISECONDS * line.intercept, MICROSECONDS * line.slope
@@ -192,7 +186,7 @@ def describe_profile(measured: OfflineProfile) -> str:
 
 
 def _with_room(decoder: Decoder, longest: int) -> list[int]:
-    """The numbers of `ROWS` for which kv_bytes has room at `longest` tokens, and the first in any case."""
+    """The `ROWS` that fit kv_bytes at `longest` tokens, at least the first."""
     memory = decoder.memory
     limit = inf if memory.limit_bytes is None else memory.limit_bytes
     found = [count for count in ROWS if memory.needed_bytes(count, longest + 1) <= limit] or [ROWS[0]]
@@ -202,7 +196,7 @@ def _with_room(decoder: Decoder, longest: int) -> list[int]:
 
 
 def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], repeats: int) -> Iterator[OfflineProfile]:
-    """One profile after the other, with a bar on a terminal. Raises `ValueError` where there is no room for one."""
+    """Shows a progress bar. Raises `ValueError` for too little memory."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     with Progress(
@@ -228,7 +222,6 @@ def _require_matplotlib() -> None:
 
 
 def _plot(profiles: Sequence[OfflineProfile], path: Path) -> None:
-    """Medians and the fitted lines, `MOST_LINES` numbers of documents to a panel."""
     title = "Decode step by documents in the batch: medians (marks) and what was fitted (lines)"
     with picture(path, rows=ceil(len(profiles) / MOST_LINES), title=title) as axes:
         for place, measured in enumerate(profiles):
@@ -238,7 +231,7 @@ def _plot(profiles: Sequence[OfflineProfile], path: Path) -> None:
                 measured.contexts, [MILLISECONDS * each for each in measured.medians], **style | {"linestyle": ""}
             )
             axis.plot(ends, [MILLISECONDS * measured.line.predict(x) for x in ends], **style | {"marker": ""})
-            # A line without points, for the key: it tells colour, mark and dash at once.
+            # For the legend: colour, mark and dash.
             label = "1 document" if measured.rows == 1 else f"{measured.rows} documents"
             axis.plot([], [], label=label, **style | {"clip_on": True})
         for axis in axes:

@@ -1,4 +1,4 @@
-"""The runtime of a daemon of either role: one model, one library, and the threads that serve answers with them."""
+"""Runtime of a daemon of either role: a model, a library, and their threads."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ from common.transport.sending import Limits, largest_payload
 from proto.messages import Fetch, Hello, Open, Side
 
 # --- drafter
-# The small model that drafts for a larger one.
 
-KV_IN_BUDGET = 2**24  # bytes of its keys and values, where it shares a memory budget with what it drafts for
+KV_IN_BUDGET = 2**24  # bytes within a shared memory budget
 
 
 def load_drafter(
@@ -66,11 +65,10 @@ def load_drafter(
     gate: Gate | None = None,
     budget: int | None = None,
 ) -> ModelRuntime:
-    """The drafter of a daemon with `settings` whose own model is `target`; that itself where none is named for it.
+    """Returns the drafter of a daemon with the model `target`; `target` itself if none is named.
 
-    It shares `gate` with other models, and `budget` bytes of memory.
-
-    Raises `ModelError`, or `ConfigurationError` for a model with another tokenizer.
+    Shares `gate` with other models, and `budget` bytes of memory. Raises `ModelError`, or `ConfigurationError` for
+    another tokenizer.
     """
     name, tokenizer = wanted.name, settings.tokenizer
     if name == "auto":
@@ -103,11 +101,11 @@ def load_drafter(
 
 
 # --- local_target
-# The model that verifies on the device, perhaps larger than its memory (EdgeLLM).
+# The model that verifies on the device (EdgeLLM).
 
-# Within a memory budget, in bytes. They don't follow from it, so that the smallest budget that works can be named.
+# Bytes within a memory budget: constants, so that errors can name the smallest budget.
 CACHE_IN_BUDGET = 2**24  # documents' keys and values
-LOCAL_TARGET_KV_IN_BUDGET = 2**26  # those of running answers, unless they are limited by a setting
+LOCAL_TARGET_KV_IN_BUDGET = 2**26  # of running answers, unless a setting limits them
 
 
 def load_local_target(
@@ -119,10 +117,10 @@ def load_local_target(
     died: Died | None,
     startup: Startup,
 ) -> ModelRuntime:
-    """The model that `wanted` names, for a daemon with `settings` whose own model is `own`.
+    """Returns the model that `wanted` names, next to the daemon's `own`.
 
-    Raises `ModelError`, also for a budget that is too small, with the smallest one that works, or `ConfigurationError`
-    for a model with another tokenizer.
+    Raises `ModelError`, also for a too small budget, naming the smallest, or `ConfigurationError` for another
+    tokenizer.
     """
     startup.at("loading the model that verifies here")
     place = model_place(wanted.name, settings.models, startup, converted=wanted.budget is not None)
@@ -155,7 +153,7 @@ def load_local_target(
 
 
 def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
-    """Bytes of the draft model, and of its running answers' keys and values where it does nothing but draft."""
+    """Bytes of the drafter, with its keys and values if it only drafts."""
     if drafter is None:
         return 0
     decoder = drafter.decoder
@@ -164,13 +162,14 @@ def _beside(drafter: ModelRuntime | None, own: ModelRuntime) -> int:
 
 
 # --- scope
-# The documents that one answer may retrieve on one side.
+# The documents that one answer may retrieve.
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Documents that fit one of the patterns `only`, none: all. Of this side's library, or of a `library` that is for
-    one answer alone: nothing that is computed from its documents is kept.
+    """Documents that match a pattern of `only` (none: all).
+
+    `library` replaces this side's, for one answer; nothing from it is kept.
     """
 
     only: tuple[str, ...] = ()
@@ -183,13 +182,13 @@ CODECS = ("race", "top-p", "raw")
 SEARCH_FAILED = "The library could not be searched; the daemon's log says why."
 OTHER_MODEL = "pip install the wheel dragon_smollm2 (docs/quick-start.md), or --model FOLDER_OR_HUB_ID"
 
-LEAST_NEAR = 0.2  # cosine of a passage and a question from which a word that both have makes them close
+LEAST_NEAR = 0.2  # minimum cosine for a shared word to count as close
 
 log = logging.getLogger(__name__)
 
 
 class SideRuntime:
-    """Model, library, decoder thread, retrieval thread and profiler of one daemon."""
+    """Model, library, threads and profiler of one daemon."""
 
     def __init__(
         self,
@@ -202,16 +201,16 @@ class SideRuntime:
         watches: bool = True,
         snapshots: bool = False,
     ) -> None:
-        """Loads everything, and the models that `draft` and `verifying` name; the `startup` is told what is loaded.
-        With `watches`, changes in watched folders are read. With `snapshots`, what is searched is the library's newest
-        snapshot, at any time. Raises `ModelError`, `LibraryError` or
-        `ConfigurationError`, one sentence each.
+        """Loads everything, with the models of `draft` and `verifying`; `startup` shows progress.
+
+        `watches` follows watched folders. `snapshots` searches the library's newest snapshot. Raises `ModelError`,
+        `LibraryError` or `ConfigurationError`, one sentence each.
         """
         startup = Startup() if startup is None else startup
         self.role: Side = role
         self.settings = settings
-        self.died = died  # told of a thread that ends by itself
-        scorer_without_model(settings)  # what it lacks is told before the model is loaded, which takes long
+        self.died = died  # called when a thread dies
+        scorer_without_model(settings)  # fails before the slow loading
         if settings.model == str(EMBEDDED_MODEL):
             log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
         startup.at("loading the language model")
@@ -226,30 +225,30 @@ class SideRuntime:
                 f"data = {settings.data}: there is no snapshot of the library; a worker's machine has to share this"
                 " folder with the gateway's"
             )
-        self.library = self._opened(place)  # another one for each snapshot
+        self.library = self._opened(place)  # replaced by each new snapshot
         startup.at("loading the embedding model")
         self.library.warm()
         self.format = load_format(settings, self.tokenizer)
         self._retrieval = TaskThread("retrieval", died)
         self._formats = FormatLine(died)
-        self.messages = FairThread("messages", died)  # takes in those of other sides that take long
+        self.messages = FairThread("messages", died)  # for slow messages of other sides
         startup.at("estimating decode steps")
         line = profiled_line(self.decoder, settings.documents, settings.profiles)
         minimum = _minimum(settings)
         if minimum is not None:
             line = minimum.line(line)
         self.profiler = Profiler(role, line, died)
-        # A large model beside others must not compute against them.
+        # A large model must not compute at the same time as others.
         gate = None if verifying is None else Gate()
         self.decoding = Worker(self.decoder, line.predict(TYPICAL_CONTEXT), minimum, died, gate)
         grammars = Grammars(self.tokenizer, self.decoder.vocabulary)
         self.target = ModelRuntime(self.decoder, self.decoding, scorer, self.format, grammars)
-        # Drafts for methods that verify; the model itself, another one, or none.
+        # Drafts for methods that verify; may be the model itself.
         budget = None if verifying is None else verifying.budget
         self.drafter = (
             None if draft is None else load_drafter(draft, settings, self.target, died, startup, gate, budget)
         )
-        # Verifies on this side, where another model than its own does.
+        # Another model that verifies on this side.
         self.local_target: ModelRuntime | None = None
         if verifying is not None and gate is not None:
             self.local_target = load_local_target(verifying, settings, self.target, self.drafter, gate, died, startup)
@@ -259,8 +258,8 @@ class SideRuntime:
         self._measuring: list[IdleProfile] = []
 
     def measure_when_idle(self) -> None:
-        """Measure the steps of this side's models anew while there is nothing to do, where that could be better."""
-        # One daemon of this machine at a time: they would have each other's cores.
+        """Starts improving this side's profiles while idle."""
+        # One daemon at a time, as they would compete for cores.
         turns = self.settings.caches / "measuring.lock"
         models = {id(model.decoding): model.decoding for model in (self.target, self.drafter) if model is not None}
         for decoding in models.values():
@@ -274,7 +273,7 @@ class SideRuntime:
         return Library(folder, self.embedder, approximate_from=settings.approximate_from, kind=settings.search)
 
     def _replace(self, library: Library) -> None:
-        """Search another library from now on. Searches are made one after another: the former one is in none."""
+        """Searches are serial, so none still uses the former library."""
 
         def replace_it() -> None:
             former, self.library = self.library, library
@@ -284,14 +283,11 @@ class SideRuntime:
 
     @property
     def scorer(self) -> DocumentScorer:
-        """The document weights that this side tells of."""
         return self.target.scorer
 
     @property
     def hello(self) -> Hello:
-        """This side's description of itself for the handshake. A library that can't be read has no name: whoever asks
-        for an answer is told.
-        """
+        """This side's `Hello`. An unreadable library has an empty name."""
         line, library = self.profiler.line, ""
         if self.role == "cloud":
             with suppress(LibraryError):
@@ -313,17 +309,17 @@ class SideRuntime:
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """The model's end-of-sequence ids, increasing; without those beyond the vocabulary, which are never drawn."""
+        """The end-of-sequence ids, increasing, without ids beyond the vocabulary."""
         return tuple(sorted(token for token in self.decoder.eos if token < self.decoder.vocabulary))
 
     @property
     def link_limits(self) -> Limits:
-        """Limits of a link that can carry a whole distribution (codec `raw`)."""
+        """Limits that allow a whole distribution (codec `raw`)."""
         return Limits(payload_bytes=largest_payload(self.decoder.vocabulary))
 
     @property
     def threads(self) -> dict[str, Ask]:
-        """Ways to ask the threads that every answer needs whether they work, by their names."""
+        """Functions that ask the needed threads for a sign of life."""
         models = {"decoder": self.target, "draft decoder": self.drafter, "target decoder": self.local_target}
         asked: dict[str, Ask] = {
             name: model.decoding.on_model_thread for name, model in models.items() if model is not None
@@ -340,10 +336,9 @@ class SideRuntime:
         retrieved: Callable[[PromptRows], object] = tell_nobody,
         spare: int = 0,
     ) -> None:
-        """Retrieve on the retrieval thread, then decode until the answer that `opening` describes is over.
+        """Retrieves on the retrieval thread, then decodes until the answer is over.
 
-        An error on the way ends it. `retrieved` is called with the documents that were found. The rows hold `spare`
-        tokens beside the answer's, for branches.
+        Errors end the answer. `retrieved` gets the rows, which reserve `spare` tokens for branches.
         """
         client, tenant = request.client, request.tenant
 
@@ -358,7 +353,7 @@ class SideRuntime:
             self.target.decode(request, opening, found, processor, spare)
 
         def prepare(wanted: Callable[[], bool]) -> None:
-            """Compile the answer's format, which takes its time, before anybody else's question waits for it."""
+            """Compiles the answer's format, which is too slow for the retrieval thread."""
             processor = self.target.processor(opening, wanted)
             self.on_retrieval_thread(lambda: decode(processor), client.end, tenant)
 
@@ -368,8 +363,9 @@ class SideRuntime:
             self.on_retrieval_thread(lambda: decode(self.target.processor(opening)), client.end, tenant)
 
     def on_retrieval_thread(self, run: Callable[[], object], failed: Failed, tenant: Hashable = None) -> None:
-        """Call `run` on the retrieval thread when its `tenant` has a turn, of whom None is this daemon's own user; see
-        `TaskThread.submit` for `failed`.
+        """Calls `run` on the retrieval thread in the tenant's turn; see `TaskThread.submit`.
+
+        Tenant None is this daemon's user.
         """
         self._retrieval.submit(tenant, run, failed)
 
@@ -393,12 +389,13 @@ class SideRuntime:
         self.library.close()
 
     def retrieve(self, request: Open, scope: Scope) -> PromptRows:
-        """Search the documents in `scope` and make the rows of an answer. On the retrieval thread."""
+        """Searches `scope` and arranges the rows. On the retrieval thread."""
         return self.target.arrange(request, self.find(request, scope), ())
 
     def find(self, request: Open, scope: Scope, room: int | None = None) -> list[Document]:
-        """Search the documents in `scope` for those of an answer, of `room` tokens at most; None: what the model's
-        context leaves. On the retrieval thread.
+        """Returns an answer's documents, each of `room` tokens at most.
+
+        None: what the context leaves. On the retrieval thread.
         """
         room = self.target.room(request) if room is None else room
         hits = self.search(request.question, request.documents, request.earlier, scope)
@@ -415,7 +412,7 @@ class SideRuntime:
         ]
 
     def kv_bytes(self, request: Open | Fetch) -> int:
-        """Bytes of KV memory that an answer will need, about: what documents it will read is not known yet."""
+        """Estimates an answer's bytes of KV memory before its retrieval."""
         if isinstance(request, Fetch):
             return 0
         query = len(self.target.query(request)) + request.max_tokens + 1
@@ -425,29 +422,29 @@ class SideRuntime:
         return self.decoder.memory.needed_bytes(rows + self.target.blank(request), tokens)
 
     def search(self, question: str, count: int, earlier: str, scope: Scope) -> list[Hit]:
-        """The `count` passages in `scope` that are most similar to `question`, which may follow up on `earlier` ones.
+        """Returns the `count` passages most similar to `question`, which may follow up on `earlier`.
 
-        Raises `AnswerFailed`, or `RequestError` where a pattern of the scope finds no document.
+        Raises `AnswerFailed`, or `RequestError` for a pattern without documents.
         """
         with self._told():
             return (scope.library or self.library).search(question, count, earlier, scope.only)
 
     def passages(self, name: str, question: str, scope: Scope) -> list[Hit]:
-        """All passages of one document in `scope`, in its order, with their similarity to `question`.
+        """Returns a document's passages in order, with their similarity to `question`.
 
-        Raises as `search` does, and `RequestError` for a name that fits no document, or several.
+        Raises as `search` does, and `RequestError` for an unknown or ambiguous `name`.
         """
         with self._told():
             return (scope.library or self.library).passages(name, question, scope.only)
 
     def check(self, scope: Scope) -> None:
-        """Raise what a search in `scope` raises before it searches."""
+        """Raises the errors of a search, without searching."""
         with self._told():
             (scope.library or self.library).check(scope.only)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Around the library's work: what it raises, for people."""
+        """Translates the library's exceptions."""
         try:
             yield
         except UnknownDocument as error:
@@ -462,7 +459,6 @@ class SideRuntime:
 
 
 def _minimum(settings: Settings) -> MinimumTimes | None:
-    """The slower hardware that is emulated, if any."""
     if settings.emulate_decode_ms is None:
         return None
     return MinimumTimes(

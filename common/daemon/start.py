@@ -25,19 +25,19 @@ from common.transport.keys import ADD_DEVICE, CloudKeys, DeviceKeys, KeyFolder, 
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-THREADS_END = 0.5  # seconds that a stopping daemon leaves its threads; what they hold is in memory only
-TRUSTED_CLOUD = "cloud"  # name under which a device trusts its cloud's key
-SWITCH_INTERVAL = 0.0005  # seconds; a thread that waits for the interpreter gets it soon, a token takes milliseconds
+THREADS_END = 0.5  # seconds for threads to end; they hold nothing durable
+TRUSTED_CLOUD = "cloud"  # a device's name for its cloud's key
+SWITCH_INTERVAL = 0.0005  # seconds until a waiting thread runs; a token takes milliseconds
 NOISY = ("httpx", "sentence_transformers", "transformers", "urllib3", "filelock", "asyncio", "faiss")  # loggers
 
 log = logging.getLogger(__name__)
 
-# Exceptions of a start with settings or files that can't be used; each carries one sentence.
+# Exceptions of a start with unusable settings or files: one sentence each.
 EXPECTED = (ConfigurationError, ModelError, LibraryError, TransportError, ValueError)
 
 
 def _stay_local() -> None:
-    """Set this process up: no telemetry to the model hub, no tokenizer threads, short turns between threads."""
+    """Turns off telemetry to the model hub and tokenizer threads; shortens thread turns."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -45,10 +45,10 @@ def _stay_local() -> None:
 
 @contextmanager
 def serving(name: str, settings: Settings, worker: int | None = None) -> Iterator[tuple[ExitStack, ServiceManager]]:
-    """A daemon's process: set up, and ended behind the block. What the block begins says on the stack how it ends, and
-    to the service manager how far it is. `worker` is the number of a process that is one of several.
+    """Sets up a daemon's process, and ends it after the block.
 
-    A block that is told to stop, or fails with a start's exceptions (`EXPECTED`), does not return.
+    The block pushes cleanups on the stack and reports progress to the service manager. `worker` numbers one of
+    several processes. A stop, or an `EXPECTED` exception, exits.
     """
     manager = ServiceManager.of(os.environ)
     with exit_on_stop(), one_line_errors(name):
@@ -66,7 +66,7 @@ def serving(name: str, settings: Settings, worker: int | None = None) -> Iterato
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Turn a failed start into one line on stderr and exit code 2."""
+    """Turns a failed start into a line on stderr and exit code 2."""
     try:
         yield
     except EXPECTED as error:
@@ -75,13 +75,14 @@ def one_line_errors(name: str) -> Iterator[None]:
     except OSError as error:
         print(f"{name}: {error.strerror or error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:  # before the daemon listens to signals itself: nothing has begun
+    except KeyboardInterrupt:  # before the daemon handles signals
         sys.exit(INTERRUPTED)
 
 
 def stay_alone(settings: Settings, stack: ExitStack) -> None:
-    """Keep other daemons of the role away from the data folder until the `stack` ends: they would take each other's
-    keys and files. Raises `ConfigurationError` where one is there already.
+    """Locks the data folder against other daemons of the role until the `stack` ends.
+
+    Two daemons would overwrite each other's keys and files. Raises `ConfigurationError` if one is running.
     """
     try:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,16 +92,16 @@ def stay_alone(settings: Settings, stack: ExitStack) -> None:
             f"data = {str(settings.data)!r} is in use by another {settings.role} daemon; stop that one, or set another"
             " data for this one"
         ) from None
-    except OSError as error:  # of a disk that can only be read, for example
+    except OSError as error:  # e.g. a read-only disk
         reason = (error.strerror or str(error)).lower()
         log.warning("%s can't be locked (%s): a second daemon would not be noticed", settings.lock, reason)
 
 
 def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
-    """The keys and the allow-list of a cloud that listens at `address`; None for a plaintext link.
+    """Returns the keys and allow-list of a cloud at `address`, None for plaintext.
 
-    On loopback, while no keys have been exchanged, those that this user's daemons share. The log says so where there
-    is a key pair and no trusted device, as after the last one was revoked. Raises `TransportError`.
+    On loopback, until keys were exchanged, these are the keys shared by this user's daemons. Warns about a key pair
+    without trusted devices, as after the last revocation. Raises `TransportError`.
     """
     if settings.curve == "off":
         return None
@@ -114,9 +115,10 @@ def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
 
 
 def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
-    """The keys of a device whose cloud is at `address`, and that cloud's; None for a plaintext link.
+    """Returns the keys of a device for the cloud at `address`, None for plaintext.
 
-    On loopback, while no keys have been exchanged, those that this user's daemons share. Raises `TransportError`.
+    On loopback, until keys were exchanged, these are the keys shared by this user's daemons. Raises
+    `TransportError`.
     """
     if settings.curve == "off":
         return None
@@ -127,9 +129,9 @@ def device_keys(settings: Settings, address: str) -> DeviceKeys | None:
 
 
 def allow_descriptors(wanted: int) -> None:
-    """Raise this process's own limit of open files to `wanted`, as far as the system allows it.
+    """Raises the limit of open files towards `wanted`.
 
-    Where no descriptor is left, nobody can connect, and ZeroMQ tries again without a pause.
+    Without descriptors nobody can connect, and ZeroMQ retries without a pause.
     """
     if sys.platform == "win32":
         return
@@ -142,36 +144,32 @@ def allow_descriptors(wanted: int) -> None:
 
 
 # --- watchdog
-# Signs of life for the service manager: they come from the threads that do a daemon's work, or not at all.
+# Signs of life for the service manager, from the working threads.
 
-Ask = Callable[[Callable[[], None]], object]  # has a thread call the function, between two pieces of its work
+Ask = Callable[[Callable[[], None]], object]  # has a thread call the function between pieces of work
 
-SHARE: Final = 4  # signs of life within the time that the manager allows for one
-_LOOK: Final = 0.5  # seconds between two looks whether the daemon ends
+SHARE: Final = 4  # signs of life per allowed time
+_LOOK: Final = 0.5  # seconds between checks for the daemon's end
 
 
 class LivenessMonitor(Protocol):
-    """Whoever wants signs of life."""
-
     @property
     def watchdog(self) -> float | None:
-        """Seconds within which one is wanted; None: never."""
+        """Seconds allowed between signs, None for no limit."""
         ...
 
-    def alive(self) -> object:
-        """Take a sign of life."""
-        ...
+    def alive(self) -> object: ...
 
 
 class Watchdog:
-    """Asks threads again and again whether they work, and tells the manager each time when all have answered.
+    """Asks threads for a sign of life, and reports once all have answered.
 
-    A context manager. Where the manager wants no signs of life, no thread is begun. One that hangs makes the signs end,
-    and the manager start the daemon anew; the log names it before.
+    A context manager, idle if the manager wants no signs. After a thread hangs, the log names it, and the manager
+    restarts the daemon.
     """
 
     def __init__(self, manager: LivenessMonitor, threads: Mapping[str, Ask], died: Died | None = None) -> None:
-        """`threads`: ways to ask them, by the names that the log has for them."""
+        """`threads` maps names for the log to functions that ask."""
         self._manager = manager
         self._threads = dict(threads)
         self._closing = threading.Event()
@@ -186,7 +184,7 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Not joined: it holds nothing, and may be waiting for a thread that hangs.
+        # Not joined, as it may wait for a hanging thread.
         self._closing.set()
 
     def _run(self) -> None:
@@ -197,7 +195,7 @@ class Watchdog:
                 for name, ask in self._threads.items():
                     ask(answers[name].set)
             except Exception:
-                if self._closing.is_set():  # then threads end, and can't be asked
+                if self._closing.is_set():  # ending threads can't be asked
                     return
                 raise
             deadline = time.monotonic() + self._allowed / 2
@@ -208,7 +206,7 @@ class Watchdog:
             self._closing.wait(self._allowed / SHARE)
 
     def _wait(self, name: str, answer: threading.Event, deadline: float) -> None:
-        """Wait until the thread has answered or the daemon ends; at the deadline, the log says who did not."""
+        """Logs a silent thread at the deadline."""
         told = False
         while not answer.wait(_LOOK) and not self._closing.is_set():
             if not told and time.monotonic() > deadline:
@@ -217,16 +215,14 @@ class Watchdog:
 
 
 # --- ticker
-# The scheduler thread, which makes the answers look at the clock (DRAGON §3: Scheduler).
+# The scheduler thread (DRAGON §3: Scheduler).
 
-PERIOD = 0.02  # seconds; a stalled answer is noticed this much later than it could be
-IDLE = 0.1  # seconds between two looks where nothing is under way: each wakes a processor that could sleep
+PERIOD = 0.02  # seconds; delay in noticing a stalled answer
+IDLE = 0.1  # seconds between ticks while idle: each wakes a sleeping processor
 
 
 class Ticker:
-    """Calls `tick(now)` periodically, on a thread of its own, until closed; less often while it says that nothing is
-    under way.
-    """
+    """Calls `tick(now)` on its own thread, less often while it returns False."""
 
     def __init__(self, tick: Callable[[float], bool], died: Died | None = None) -> None:
         self._tick = tick

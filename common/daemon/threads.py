@@ -1,4 +1,4 @@
-"""Threads that work through lines in which tenants have turns."""
+"""Threads that serve queues in which tenants take turns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from common.processors.trial import Unwanted
 
 
 class TurnsThread(ABC, Generic[Item]):
-    """A thread that serves items one at a time: each tenant's in their order, the tenants by turns.
+    """A thread that serves items in order per tenant, and tenants in turns.
 
-    Who adds to `_waiting` holds `_changed`, and notifies it. A subclass makes what it needs before it calls `__init__`,
-    which starts the thread.
+    Whoever adds to `_waiting` holds and notifies `_changed`. `__init__` starts the thread, so a subclass sets
+    attributes first.
     """
 
     def __init__(self, name: str, died: Died | None = None) -> None:
@@ -30,7 +30,7 @@ class TurnsThread(ABC, Generic[Item]):
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what is under way; the rest is dropped."""
+        """Drops the waiting items."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -42,10 +42,10 @@ class TurnsThread(ABC, Generic[Item]):
     def _run(self) -> None:
         while (found := self._next()) is not None:
             self._serve(*found)
-            del found  # what it holds is not kept until the next one comes
+            del found  # frees its objects while waiting
 
     def _next(self) -> tuple[Hashable, Item] | None:
-        """The next item and its tenant, whose turn comes again after all others'; None when the thread is closed."""
+        """Returns None when closed. The returned tenant goes last."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._waiting)
             if self._closing:
@@ -55,22 +55,22 @@ class TurnsThread(ABC, Generic[Item]):
 
 
 # --- tasks
-# A thread for the work of answers besides decoding, such as retrieval; a task's exception goes to its answer.
+# A thread for an answer's work besides decoding, e.g. retrieval.
 
 STOPPING = "The daemon is stopping."
 
-Failed = Callable[[Exception], object]  # told why an answer can't go on: `AnswerFailed` or `RequestError`
+Failed = Callable[[Exception], object]  # gets the answer's failure: `AnswerFailed` or `RequestError`
 
 _Task = tuple[Callable[[], object], Failed]
 
 
 class TaskThread(TurnsThread[_Task]):
-    """Runs tasks one at a time: each tenant's in their order, the tenants by turns."""
+    """Runs tasks in order per tenant, and tenants in turns."""
 
     def submit(self, tenant: Hashable, run: Callable[[], object], failed: Failed) -> None:
-        """Queue `run` for the thread, from any other. An exception in it is passed to `failed`; see `as_failure`.
+        """Queues `run`, from any other thread. `failed` gets its exception; see `as_failure`.
 
-        On a closed thread `failed` is called at once.
+        A closed thread calls `failed` at once.
         """
         with self._changed:
             closing = self._closing
@@ -89,12 +89,12 @@ class TaskThread(TurnsThread[_Task]):
 
 
 # --- fair_thread
-# A thread for work that others cause: those who cause it have turns, and none has more of it than its share.
+# A thread for work caused by tenants, with bounded shares.
 
-WORK_PER_SECOND: Final = 0.25  # seconds of the thread's time that one tenant may take
-WORK_BURST: Final = 0.5  # seconds that it may take at once
-MOST_WAITING: Final = 2**25  # bytes of what waits for one tenant
-OVERHEAD: Final = 2**10  # bytes that are counted for a task beside its own
+WORK_PER_SECOND: Final = 0.25  # seconds per tenant
+WORK_BURST: Final = 0.5  # seconds at once
+MOST_WAITING: Final = 2**25  # bytes waiting per tenant
+OVERHEAD: Final = 2**10  # bytes counted per task
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +105,20 @@ class _FairThreadTask:
 
 
 class FairThread(TurnsThread[_FairThreadTask]):
-    """Runs the tasks of each tenant in their order, and the tenants in turns.
+    """Runs tasks in order per tenant, and tenants in turns.
 
-    Each has an account of the time that its tasks take. Whoever has overdrawn it waits; the others don't.
+    A tenant whose tasks took too much time waits; the others don't.
     """
 
     def __init__(self, name: str, died: Died | None = None) -> None:
         self._accounts = Accounts(WORK_PER_SECOND, WORK_BURST)
-        self._sizes: dict[Hashable, int] = {}  # bytes that wait
+        self._sizes: dict[Hashable, int] = {}  # that wait
         super().__init__(name, died)
 
     def submit(self, tenant: Hashable, size: int, run: Callable[[], object], failed: Failed) -> bool:
-        """Queue `run`, which holds `size` bytes, for the thread, from any other; False where too much waits already.
+        """Queues `run` of `size` bytes, from any other thread. Returns False if too much waits.
 
-        An exception in it is passed to `failed`; see `as_failure`.
+        `failed` gets its exception; see `as_failure`.
         """
         with self._changed:
             size += OVERHEAD
@@ -140,7 +140,7 @@ class FairThread(TurnsThread[_FairThreadTask]):
         self._accounts.of(tenant, now).charge(now, spent)
 
     def _next(self) -> tuple[Hashable, _FairThreadTask] | None:
-        """The first task of the next tenant that has not overdrawn its account; None when the thread is closed."""
+        """Skips tenants with overdrawn accounts. Returns None when closed."""
         with self._changed:
             while not self._closing:
                 now = time.monotonic()
@@ -160,13 +160,13 @@ class FairThread(TurnsThread[_FairThreadTask]):
 
 
 # --- format_line
-# A thread that compiles the formats of answers: devices take turns, and none takes more of it than its share.
+# A thread that compiles answers' formats, with bounded shares per device.
 
-FORMAT_LINE_MOST_WAITING: Final = 64  # answers of one device
-# What one device may have of the thread: two costly schemas at once, then one in ten seconds. Most take a fifth of one.
+FORMAT_LINE_MOST_WAITING: Final = 64  # per device
+# Per device: two costly schemas at once, then one per ten seconds. Most cost a fifth of one.
 SHARE: Final = 0.25
 BURST: Final = 5.0  # seconds
-CROWDED: Final = 1.0  # seconds after which a device with too many answers in line may try again
+CROWDED: Final = 1.0  # seconds until a refused device may retry
 TOO_MUCH = "This device has formats of answers compiled for longer than its share of the time; try again later."
 
 Wanted = Callable[[], bool]
@@ -180,10 +180,10 @@ class _FormatLineTask:
 
 
 class FormatLine(TurnsThread[_FormatLineTask]):
-    """Runs tasks one at a time: each tenant's in their order, the tenants by turns.
+    """Runs tasks in order per tenant, and tenants in turns.
 
-    A task that nobody wants any more is forgotten. The time that tasks take is charged to their tenant, unless that is
-    None: this daemon's own user. A tenant that has had more than its share gets `NoPlace`, and the others their turns.
+    Drops unwanted tasks. Charges time to the tenant, except None, the daemon's user. A tenant above its share gets
+    `NoPlace`.
     """
 
     def __init__(self, died: Died | None = None, accounts: Accounts | None = None) -> None:
@@ -191,9 +191,9 @@ class FormatLine(TurnsThread[_FormatLineTask]):
         super().__init__("formats", died)
 
     def submit(self, tenant: Hashable, wanted: Wanted, run: Callable[[Wanted], object], failed: Failed) -> None:
-        """Queue `run`, from any other thread, which is told how to find out whether it is `wanted` still.
+        """Queues `run`, from any other thread. `run` gets a function that says whether it is wanted.
 
-        An exception in it is passed to `failed`; see `as_failure`. On a closed line `failed` is called at once.
+        `failed` gets its exception; see `as_failure`. A closed line calls it at once.
         """
         with self._changed:
             waiting = self._waiting.keep(tenant, lambda task: task.wanted())

@@ -1,4 +1,4 @@
-"""Addresses of a link: what they may look like, and which may be used without encryption."""
+"""Addresses of a link, and the ones allowed without encryption."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ADDRESS = re.compile(r"tcp://(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:
 
 
 class TransportError(Exception):
-    """The link can't be set up as configured; the text is one sentence that says what to do."""
+    """The link can't be set up as configured. The text is one sentence with the remedy."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `tcp://host:port` (an IPv6 host in brackets). Raises `TransportError`."""
+    """Returns host and port of `tcp://host:port` (IPv6 in brackets). Raises `TransportError`."""
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise TransportError(
@@ -28,7 +28,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_local_address(address: str) -> bool:
-    """Whether `address` can only be reached from this machine. Names but localhost are not looked up."""
+    """Whether only this machine can reach `address`. Looks up no name."""
     host, _ = split_address(address)
     if host == "localhost":
         return True
@@ -39,12 +39,10 @@ def is_local_address(address: str) -> bool:
 
 
 def is_four(address: str) -> bool:
-    """Whether `address` is spelled as an IPv4 number, or is localhost."""
     return re.fullmatch(r"[\d.]+|localhost", split_address(address)[0]) is not None
 
 
 def is_number(address: str) -> bool:
-    """Whether the host of `address` is spelled as a number, with which nothing has to be looked up."""
     try:
         ipaddress.ip_address(split_address(address)[0])
     except ValueError:
@@ -53,10 +51,7 @@ def is_number(address: str) -> bool:
 
 
 def require_safe(address: str, curve: bool, insecure: bool) -> None:
-    """Refuse a plaintext link that leaves this machine, unless `insecure` says that it is wanted.
-
-    Raises `TransportError`.
-    """
+    """Refuses a plaintext link that leaves this machine, unless `insecure`. Raises `TransportError`."""
     if not curve and not insecure and not is_local_address(address):
         raise TransportError(
             f"Without keys, {address} would be readable and usable by anyone on the network; "
@@ -65,19 +60,18 @@ def require_safe(address: str, curve: bool, insecure: bool) -> None:
 
 
 def numeric(address: str) -> str:
-    """`address` with localhost replaced by its number."""
     host, port = split_address(address)
     return f"tcp://127.0.0.1:{port}" if host == "localhost" else address
 
 
 # --- names
-# The addresses of a cloud's name: looked up beside the link's thread, and tried one after the other.
+# A cloud's name: looked up outside the link's thread, its addresses tried in turn.
 
 
 class AddressOrder:
-    """Order in which the addresses of a name are tried: each once, the one that worked last before the others.
+    """Order of a name's addresses: each once, the last working one first.
 
-    Pure. When all were tried, or one has worked, the name is to be looked up anew: its addresses may have changed.
+    Pure. After all were tried or one worked, the name needs a new lookup.
     """
 
     def __init__(self) -> None:
@@ -86,23 +80,21 @@ class AddressOrder:
         self._good: str | None = None
 
     def found(self, places: Sequence[str]) -> None:
-        """Note the addresses that the name has now."""
-        self._left = sorted(places, key=lambda place: place != self._good)  # which keeps the order otherwise
+        self._left = sorted(places, key=lambda place: place != self._good)  # stable sort keeps the other order
 
     def next(self) -> str | None:
-        """The address to try; None where none is left."""
+        """Returns the next address, None if none is left."""
         self._tried = self._left.pop(0) if self._left else None
         return self._tried
 
     def worked(self) -> None:
-        """Note that there was a connection to the one tried last."""
         self._good, self._left = self._tried, []
 
 
 class Lookup:
-    """Looks up the name in an address, once at a time, on a thread that nobody waits for: the system may take a minute.
+    """Looks up an address's name on its own thread, once at a time; may take a minute.
 
-    `done` is called on that thread behind each. But for that, for one thread.
+    Calls `done` on that thread. All methods are for one thread.
     """
 
     def __init__(self, address: str, done: Callable[[], None]) -> None:
@@ -112,7 +104,7 @@ class Lookup:
         self._under_way = False
 
     def begin(self) -> None:
-        """Look it up, unless that is under way still. A number needs no thread."""
+        """Starts a lookup unless one is running."""
         if self._under_way:
             return
         if is_number(self._address):
@@ -122,7 +114,7 @@ class Lookup:
         self._under_way = True
 
     def take(self) -> list[str] | None:
-        """The addresses that were found, empty for a name that is not known; None as long as that is under way."""
+        """Returns the addresses, empty for an unknown name, None during the lookup."""
         try:
             found = self._found.get_nowait()
         except queue.Empty:
@@ -140,18 +132,18 @@ class Lookup:
 
 
 def look_up(address: str) -> list[str]:
-    """`address` with each number that its name has and this machine can use, in the system's order."""
+    """Returns `address` with each usable number of its name, in the system's order."""
     host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError):  # it is not known, or can't be a name
+    except (OSError, ValueError):
         return []
     usable = {family: _is_usable(family) for family, *_ in found}
     return list(dict.fromkeys(_spelled(family, place) for family, *_, place in found if usable[family]))
 
 
 def _is_usable(family: int) -> bool:
-    """Whether this machine has sockets of a family. ZeroMQ doesn't tell that an attempt failed for want of one."""
+    """Whether this machine has sockets of the family. ZeroMQ reports no such error."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return False
     try:
@@ -165,5 +157,5 @@ def _spelled(family: int, place: tuple[Any, ...]) -> str:
     host, port = place[:2]
     if family == socket.AF_INET:
         return f"tcp://{host}:{port}"
-    zone = f"%{place[3]}" if place[3] else ""  # by its number: names of interfaces may hold anything
+    zone = f"%{place[3]}" if place[3] else ""  # by number, as interface names may contain anything
     return f"tcp://[{host.partition('%')[0]}{zone}]:{port}"

@@ -32,15 +32,15 @@ from common.transport.sending import (
 from proto.messages import Message
 
 # --- crowd
-# Room for everybody: what becomes of a full link's connections when another one comes.
+# Fair shares of a full link.
 
 
 def choose_evicted(tenants: Sequence[str], newcomer: str) -> int | None:
-    """Index of the connection that goes for one of the tenant `newcomer`; None where the new one has to go.
+    """Returns the index of the connection to cut, None to refuse the newcomer.
 
-    `tenants` are those of the connections, oldest first. The oldest one goes of who has most of them, as it may be one
-    that this tenant has lost; but only if who comes still has no more than who gives: otherwise two would take turns in
-    cutting each other's. So nobody's only connection goes for another one, however many keys or addresses come.
+    `tenants` own the connections, oldest first. The largest tenant gives up its oldest connection, perhaps a dead
+    one, but never falls below the newcomer's count, or both would take turns in cutting. So a tenant's only
+    connection is safe from any number of keys or addresses.
     """
     counts = Counter(tenants)
     crowd, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
@@ -50,15 +50,15 @@ def choose_evicted(tenants: Sequence[str], newcomer: str) -> int | None:
 # --- cloud_link
 
 _LOG = logging.getLogger(__name__)
-_LAST_WORDS: Final = 5.0  # seconds for what a connection left behind to be read, while others go on sending
+_LAST_WORDS: Final = 5.0  # seconds to read a lost connection's last messages
 
 
 class CloudLink(SocketLoop):
-    """A cloud's socket for all its devices, listening when the constructor returns.
+    """A cloud's socket for all its devices. Listens when the constructor returns.
 
-    A peer is known from its first message on. With keys, exactly the peers that `keys.allows` get in, and
-    `Peer.key` is checked on every message. `died` is told if one of the link's threads ends by itself. A link `beside`
-    others is served by their thread. Raises `TransportError` if `bind` can't be listened on.
+    A peer is known from its first message. With keys, only peers allowed by `keys.allows` connect, and every
+    message's `Peer.key` is checked. `died` is called if a link's thread dies. A link `beside` other turns uses their
+    thread. Raises `TransportError` if `bind` is unusable.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class CloudLink(SocketLoop):
         secret = None if keys is None else z85_key(keys.own.secret)
         allows = None if keys is None else keys.allows
         encrypted = keys is not None
-        self._pauses = Pauses(limits.pause_first, limits.pause_last)  # of keys
+        self._pauses = Pauses(limits.pause_first, limits.pause_last)  # by key
         super().__init__(
             handler, limits, "cloud-link", addressed=True, encrypted=encrypted, allows=allows, died=died, beside=beside
         )
         self._routes: dict[bytes, ConnectionState] = {}
-        self._gone: set[bytes] = set()  # routing ids of connections that ended, of which something may be left to read
+        self._gone: set[bytes] = set()  # ids of ended connections that may have unread messages
         self._live: dict[int, ConnectionState | None] = {}  # by descriptor; None before the first message
-        self._strangers: dict[int, float] = {}  # descriptors without a message and when they came, oldest first
-        self._leaving: list[ConnectionState] = []  # that ended, of which something may be left to read
-        self._leave_at = 0.0  # when they are reported at the latest
-        self._emptied = True  # whether nothing was left since
+        self._strangers: dict[int, float] = {}  # descriptors without a message, and their start; oldest first
+        self._leaving: list[ConnectionState] = []  # ended connections that may have unread messages
+        self._leave_at = 0.0  # latest time to report `_leaving`
+        self._emptied = True  # whether all input was read since
         self._quotas: dict[str, Quota] = {}  # by key, so that reconnecting doesn't refill one
         self._lines = QuietLog(_LOG)
         made, monitor = prepare_socket(self._context, zmq.ROUTER, numeric(bind), self.limits)
@@ -103,20 +103,19 @@ class CloudLink(SocketLoop):
         self.address = made.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def send(self, peer: Peer, message: Message) -> int:
-        """Hand `message` over for `peer`, from any thread.
+        """Queues `message` for `peer`, from any thread.
 
-        Its bytes on the wire, or 0 if it was dropped: the peer is gone, or too much is queued for it. More than 0
-        promises nothing: what is on its way when the connection breaks is lost. Raises `ProtocolError` for a message
-        out of bounds.
+        Returns its bytes on the wire, or 0 if dropped: peer gone or queue full. A broken connection loses messages
+        in flight. Raises `ProtocolError` for a message out of bounds.
         """
         return self._post(peer.connection, message)
 
     def forward(self, peer: Peer, kind: str, frame: bytes) -> int:
-        """As `send`, of a message that is encoded already; `kind` is the name of its type."""
+        """Like `send`, for an encoded message of type `kind`."""
         return self._put(peer.connection, kind, frame)
 
     def queued(self, peer: Peer) -> int:
-        """Bytes that wait for `peer`, beside what ZeroMQ has taken over."""
+        """Returns the bytes queued for `peer` outside ZeroMQ."""
         return self._outbox.pending(peer.connection)
 
     def _on_event(self, event: int, value: int, now: float) -> None:
@@ -142,7 +141,7 @@ class CloudLink(SocketLoop):
             self._counters.refused += 1
 
     def _expel(self, connection: ConnectionState | None, now: float) -> None:
-        """Keep the tenant of a key outside for a while, whose connection was cut for what it sent."""
+        """Bans the key of a flooding connection. Cuts its other connections."""
         key = None if connection is None else connection.peer.key
         if connection is not None:
             connection.cut = True
@@ -179,8 +178,8 @@ class CloudLink(SocketLoop):
         if known is not None and (known.descriptor, known.peer.key) == (descriptor, key):
             return known
         if descriptor not in self._live:
-            return None  # first words of a connection that is closed already: nobody to answer
-        # A routing id is given once, but should that change: former owners are gone.
+            return None  # first message of a closed connection
+        # Defensive: routing ids never change.
         for former in (known, self._live[descriptor]):
             if former is not None:
                 self._on_unreachable(former)
@@ -189,7 +188,7 @@ class CloudLink(SocketLoop):
             self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
-        # What took long to shake hands with may be silent longer: answers to this side's first words are under way.
+        # Slow handshakes allow a longer silence: replies to this side's messages are in flight.
         shaking = now - self._strangers.pop(descriptor, now)
         self._guard.be_patient(descriptor, self.limits.heartbeat_timeout + shaking)
         connection = self._admit(key, routing, descriptor, self._quota(key, now), now)
@@ -198,7 +197,7 @@ class CloudLink(SocketLoop):
         return connection
 
     def _has_room(self, tenant: str) -> bool:
-        """Whether there is room for a connection of `tenant`; if need be, after one of a crowd is cut."""
+        """Whether `tenant` may connect, perhaps after cutting a larger tenant's connection."""
         if len(self._connections) < self.limits.peers:
             return True
         present = [connection for connection in self._connections.values() if not connection.cut]
@@ -220,7 +219,7 @@ class CloudLink(SocketLoop):
 
     def _turn_away(self, descriptor: int) -> None:
         self._strangers.pop(descriptor, None)
-        self._live.pop(descriptor, None)  # whatever else it has said is nobody's: it does not get in by it
+        self._live.pop(descriptor, None)  # so that its later messages do not admit it
         self._guard.disconnect(descriptor, "crowd")
 
     def _quota(self, key: str | None, now: float) -> Quota:
@@ -230,7 +229,6 @@ class CloudLink(SocketLoop):
         return fresh if key is None else self._quotas.setdefault(key, fresh)
 
     def _hand_over(self, connection: ConnectionState, frames: Sequence[bytes], now: float) -> None:
-        """Charge the work to its device. On a device nobody does: what its cloud costs it costs nobody else."""
         account = self._accounts.of(tenant_of(connection.peer), now)
         if account.wait(now):
             self._counters.over_quota += 1
@@ -241,7 +239,7 @@ class CloudLink(SocketLoop):
         account.charge(now, time.thread_time() - begun)
 
     def _on_turn(self) -> None:
-        # Their last words are read in the turns between, beside everybody else's.
+        # Their last messages are read in other turns.
         if self._leaving and (self._emptied or time.monotonic() >= self._leave_at):
             for connection in self._leaving:
                 self._on_unreachable(connection)
@@ -260,13 +258,13 @@ class CloudLink(SocketLoop):
 
 
 def _name_connections(router: zmq.Socket[Any]) -> None:
-    """Make `router`, bound already, give every connection a routing id of its own, whatever the peer asks for.
+    """Makes the bound `router` choose the routing id of every connection.
 
-    A ROUTER takes the id that a peer brings. One that brings the id that libzmq would make up for a later
-    connection (they are counted up) makes libzmq abort the process, and ZAP doesn't get to see what a peer brings.
-    In raw mode a ROUTER makes up every id. Connections take over the options as they were at bind, so they go on
-    to speak ZMTP; switched off again, the mode only stays in how ids are made, and in that a message sent has one
-    frame. No connection is taken up between bind and here: ZeroMQ does that in calls that send, receive or poll.
+    A ROUTER accepts a peer's own id. If that equals libzmq's next counted id, libzmq aborts, and ZAP can't see the
+    id. In raw mode a ROUTER chooses every id.
+
+    Connections copy the options at bind, so they still speak ZMTP. Switched off again, raw mode only affects ids,
+    and limits sent messages to one frame. ZeroMQ accepts no connection before the next send, receive or poll.
     """
     router.setsockopt(zmq.ROUTER_RAW, 1)
     router.setsockopt(zmq.ROUTER_RAW, 0)

@@ -1,4 +1,4 @@
-"""The device's end of the link: a DEALER that connects, and connects again."""
+"""The device's end of the link: a DEALER that connects and reconnects."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ENDED: Final = {int(zmq.EVENT_DISCONNECTED), int(zmq.EVENT_CLOSED)}
 
 
 class DeviceLink(SocketLoop):
-    """A device's connection to its cloud, made again forever, with growing pauses, whenever it is lost.
+    """A device's connection to its cloud. It reconnects forever, with growing pauses.
 
-    Every connection has a socket of its own: nothing that was queued for an old one can arrive on a new one. A name
-    is looked up anew after each connection, and each attempt tries one of its addresses: who the cloud is its key says.
-    `died` is told if the link's thread ends by itself. Raises `TransportError` for an address or keys that can't work.
+    Every connection has its own socket, so it gets no messages of an older one. Each attempt tries one address of
+    the name, which is looked up again after each connection. The key identifies the cloud. `died` is called if the
+    link's thread dies. Raises `TransportError` for an unusable address or key.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class DeviceLink(SocketLoop):
         renew: Callable[[], DeviceKeys | None] | None = None,
         died: Died | None = None,
     ) -> None:
-        """`renew` reads the keys again after a handshake that failed: somebody may have exchanged them meanwhile."""
+        """`renew` reads the keys again after a failed handshake."""
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
             raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
@@ -63,18 +63,18 @@ class DeviceLink(SocketLoop):
         )
         self.address = address
         self._lookup = Lookup(address, self._turns.signal.give)
-        self._looking = False  # whether the attempt waits for that
+        self._looking = False  # waiting for the lookup
         self._places = AddressOrder()
         self._current: ConnectionState | None = None
-        self._number = 0  # of the current connection; 0 without one
-        self._descriptor: int | None = None  # of the connection or the attempt, once TCP has connected
-        self._since = 0.0  # of the connection, or of the attempt
-        self._shaking = 0.0  # when TCP had connected
-        self._silence = limits.connect_timeout  # seconds until an attempt that hears nothing is given up
+        self._number = 0  # of the current connection, 0 without one
+        self._descriptor: int | None = None  # of the connection or attempt, after TCP connected
+        self._since = 0.0  # start of the connection or attempt
+        self._shaking = 0.0  # time when TCP connected
+        self._silence = limits.connect_timeout  # seconds of silence that end an attempt
         self._retry_at: float | None = 0.0  # None during an attempt and a connection
         self._pause = limits.backoff_first
         self._pauses = Pauses(limits.pause_first, limits.pause_last)
-        self._useful = False  # whether an answer came forward since the last loss
+        self._useful = False  # an answer progressed since the last loss
         self._end: LinkStatus | None = None
         self._status = LinkStatus("connecting", f"Connecting to {address}.")
         self._random = random.Random()
@@ -85,27 +85,24 @@ class DeviceLink(SocketLoop):
         self._local = None if keys is None else keys.local
 
     def send(self, message: Message) -> int:
-        """Hand `message` over for the current connection, from any thread.
+        """Queues `message` for the current connection, from any thread.
 
-        Its bytes on the wire, or 0 if it was dropped: there is none, or too much is queued. More than 0 promises
-        nothing: what is on its way when the connection breaks is lost. Raises `ProtocolError` for a message out of
-        bounds.
+        Returns its bytes on the wire, or 0 if dropped: no connection or full queue. A broken connection loses
+        messages in flight. Raises `ProtocolError` for a message out of bounds.
         """
         return self._post(self._number, message)
 
     def progressed(self) -> None:
-        """Note that an answer came forward: if the connection is lost now, the next one is tried at once. From any
-        thread.
-        """
+        """Notes progress, so that a lost connection is retried at once. From any thread."""
         self._useful = True
 
     def status(self) -> LinkStatus:
-        """State of the link, from any thread."""
+        """Returns the link's state, from any thread."""
         return LinkStatus("closed", "The link is closed.") if self._turns.closing.is_set() else self._status
 
     @property
     def arriving(self) -> bool:
-        """Whether part of a message is coming in, from any thread; False where the system does not count bytes."""
+        """Whether a message is arriving. From any thread. False without byte counts."""
         descriptor = self._descriptor
         return descriptor is not None and self._guard.arriving(descriptor)
 
@@ -123,7 +120,7 @@ class DeviceLink(SocketLoop):
             self._counters.reconnects += 1
         self._status = LinkStatus("connected", "")
         limits, took = self.limits, now - self._shaking
-        # The handshake takes three round trips or more, so the next one stays within what this one took.
+        # A handshake takes at least three round trips, so the next reply comes within its duration.
         self._silence = min(max(limits.connect_timeout, took), limits.connect_timeout_last)
         self._since = now
         self._places.worked()
@@ -133,7 +130,6 @@ class DeviceLink(SocketLoop):
         self._current = self._admit(self._key, b"", descriptor, Quota(limits, now), now)
 
     def _ending(self, event: int, value: int) -> LinkStatus | None:
-        """Status after an event that ends the attempt or the connection; None for any other event."""
         if event not in _ENDED and event not in HANDSHAKE_REFUSED and event != HANDSHAKE_BROKEN:
             return None
         reason = None if self._descriptor is None else self._guard.reason(self._descriptor)
@@ -152,7 +148,6 @@ class DeviceLink(SocketLoop):
         return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
 
     def _unheard(self) -> LinkStatus:
-        """Status after an attempt or a connection on which nothing came any more."""
         if self._current is not None:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         if self._looking:
@@ -165,7 +160,7 @@ class DeviceLink(SocketLoop):
     def _read_keys_again(self) -> None:
         if self._curve is None or self._renew is None:
             return
-        with contextlib.suppress(TransportError):  # those that are held stay
+        with contextlib.suppress(TransportError):  # the old keys stay
             if (keys := self._renew()) is not None:
                 self._take(keys)
 
@@ -206,7 +201,7 @@ class DeviceLink(SocketLoop):
 
     @property
     def _attempt_ends(self) -> float | None:
-        """Time at which an attempt is given up; None without one, or where the guard looks whether something comes."""
+        """Time when an attempt ends; None without one, or if the guard watches it."""
         if self._retry_at is not None or self._current is not None or (MEASURED and self._descriptor is not None):
             return None
         return self._since + self._silence
@@ -223,7 +218,6 @@ class DeviceLink(SocketLoop):
             self._go_on(found, now)
 
     def _go_on(self, found: Sequence[str], now: float) -> None:
-        """Go on with an attempt for which the name is looked up."""
         self._looking = False
         self._places.found(found)
         if (place := self._places.next()) is not None:
@@ -253,12 +247,12 @@ class DeviceLink(SocketLoop):
     def _lose(self, status: LinkStatus, now: float) -> None:
         lost = self._current
         if lost is not None and (self._useful or now - self._since > self.limits.backoff_last):
-            self._pause = self.limits.backoff_first  # it was a good connection, not a door that opens and shuts
+            self._pause = self.limits.backoff_first  # a good connection, not a flapping one
             self._useful = False
         self._status, self._end = status, None
         self._current, self._number, self._looking = None, 0, False
         self._discard()
-        # Spread, so that the devices of a restarted cloud don't all come at once.
+        # Random, so that a restarted cloud's devices don't all return at once.
         self._retry_at = now + self._pause * self._random.uniform(0.5, 1.0)
         self._pause = min(2 * self._pause, self.limits.backoff_last)
         reason = None if self._descriptor is None else self._guard.forget(self._descriptor)

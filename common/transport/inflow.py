@@ -1,8 +1,8 @@
-"""Watch what connections send, and cut those that send too much, or nothing any more.
+"""Cuts connections that flood the link or fall silent.
 
-ZeroMQ's input is never stopped: libzmq 4.3 ends the process when a connection ends whose input is stopped, and a
-heartbeat is due. So it takes in whatever comes, and shows it when the link's thread gets to it; of a message without
-an end it shows nothing at all. The kernel knows how much a connection received, whatever that thread is doing.
+ZeroMQ's input is never stopped: libzmq 4.3 aborts when a connection with stopped input ends while a heartbeat is
+due. So ZeroMQ reads everything, but shows only whole messages, and only to the link's thread. The kernel's byte
+counts show the rest.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Any, Final, Literal
 from common.process.threads import Died, vital_thread
 
 # --- tcp
-# TCP connections that ZeroMQ owns, reached by their descriptors: what the kernel tells of them, and their end.
+# TCP connections of ZeroMQ, reached by descriptor: the kernel's counts, and their end.
 
-# tcpi_bytes_received in Linux's `struct tcp_info`: 8 bytes, 24 32-bit and 3 64-bit fields precede it.
+# Offset of tcpi_bytes_received in Linux's `struct tcp_info`.
 _BYTES_RECEIVED = struct.Struct("=Q")
 _BYTES_RECEIVED_AT: Final = 8 + 24 * 4 + 3 * 8
 _UNREAD = struct.Struct("i")
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send RST
-_DROPPED: Final = 2**20  # bytes at a time
+_DROPPED: Final = 2**20  # bytes read at a time
 
-MEASURED: Final = hasattr(socket, "TCP_INFO")  # whether the kernel tells how much a connection received
+MEASURED: Final = hasattr(socket, "TCP_INFO")  # whether the kernel counts received bytes
 
 
 def remote_of(descriptor: int) -> Any:
-    """The peer's address, by which a descriptor that is used again is told apart. Raises `OSError`."""
+    """Returns the peer's address, which identifies a reused descriptor. Raises `OSError`."""
     with _borrowed(descriptor) as connection:
         return connection.getpeername()
 
 
 def tcp_received(descriptor: int, remote: Any) -> tuple[int, int] | None:
-    """Bytes of the connection to `remote` that the kernel has received, and of these those that the program has read.
+    """Returns the bytes received from `remote`, and the part that the program read.
 
-    Returns None if the connection is not there any more, or if nobody knows.
+    Returns None for a lost connection, or without byte counts.
     """
     if not MEASURED:
         return None
@@ -58,14 +58,14 @@ def tcp_received(descriptor: int, remote: Any) -> tuple[int, int] | None:
 
 
 def end_connection(descriptor: int, remote: Any) -> None:
-    """End the connection to `remote` in order, under ZeroMQ, which then closes it: what was sent arrives."""
+    """Ends the connection to `remote` in order: sent bytes arrive."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def cut_connection(descriptor: int, remote: Any) -> None:
-    """End the connection to `remote` without the peer's consent, and drop what ZeroMQ has not read of it."""
+    """Resets the connection to `remote` and drops its input."""
     with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
         if connection.getpeername() == remote:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -76,7 +76,7 @@ def cut_connection(descriptor: int, remote: Any) -> None:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A second handle, closed again at once: while it is open the connection outlives ZeroMQ's closing it."""
+    """A second handle, for a moment: it delays the connection's end."""
     duplicate = os.dup(descriptor)
     try:
         connection = socket.socket(fileno=duplicate)
@@ -89,63 +89,62 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 # --- inflow
 
-_SWEEP: Final = 0.05  # seconds between looks; what comes between two of them is taken in
-_SHARE: Final = 20  # of the processor's time that looking may take: one part in so many
-_LATE: Final = 0.25  # seconds by which a look may be late; what is more, this process has slept
-# Heartbeats aren't messages: an otherwise silent connection may receive this many bytes per second forever.
+_SWEEP: Final = 0.05  # seconds between checks
+_SHARE: Final = 20  # divisor of processor time for checks
+_LATE: Final = 0.25  # seconds; a later check shows that the process was suspended
+# Heartbeats aren't messages: a silent connection may receive this many bytes per second.
 _TRICKLE: Final = 1024
-_WORTH_WAITING: Final = 250.0  # bytes per second of a message that is on its way in; 2 kb/s
-_SMOOTHING: Final = 2.0  # seconds over which that is looked at: segments come one by one
-_EVIDENCE: Final = 500  # messages by whose length those behind them are judged
-_SMALL: Final = 2**20  # bytes that wait of a connection that isn't to blame if too many do in all
+_WORTH_WAITING: Final = 250.0  # bytes per second of a message worth waiting for; 2 kb/s
+_SMOOTHING: Final = 2.0  # seconds of averaging, as segments arrive one by one
+_EVIDENCE: Final = 500  # messages needed to estimate the waiting ones' length
+_SMALL: Final = 2**20  # bytes; connections with fewer waiting are never cut for the total
 
-# "endless": a message without an end; "flood": more than fits; "silent": nothing; "crowd": there is no room for it.
+# "endless": message without end; "flood": above a limit; "silent": no bytes; "crowd": too many connections.
 Reason = Literal["endless", "flood", "silent", "crowd"]
 
 
 @dataclass(frozen=True, slots=True)
 class InflowLimits:
-    message: int  # bytes of a message that isn't whole yet
-    waiting: int  # bytes of one connection that wait for the link's thread
-    waiting_in_all: int  # bytes
-    messages: float  # of one connection that wait, if they are as long as those before: a small one takes 64 bytes
+    message: int  # bytes of an incomplete message
+    waiting: int  # bytes per connection not yet taken by the link's thread
+    waiting_in_all: int  # bytes of all connections
+    messages: float  # waiting per connection, estimated from earlier lengths; a small one takes 64 bytes
 
 
 @dataclass(slots=True)
 class _Flow:
     remote: Any  # the peer's TCP address
     patience: float  # seconds without a byte
-    heard_at: float  # when bytes came last
-    since: float  # when `known` was set right
-    messages: int = 0  # that the link's thread got so far; only that thread writes these two
+    heard_at: float  # time of the last bytes
+    since: float  # time of the last exact `known`
+    messages: int = 0  # got by the link's thread, the only writer of these two
     taken: int = 0  # their bytes
     cut: Reason | None = None
-    # The rest is the guard's own.
+    # The guard's thread owns the rest.
     emptied_at: tuple[int, int] = (0, 0)  # `messages` and `taken` when nothing waited
-    counted: int = 0  # of `taken`, at the last look
+    counted: int = 0  # `taken` at the last check
     arrived: int = 0
-    read: int = 0  # by ZeroMQ
-    known: int = 0  # of the bytes read, those that the link's thread got, or that were no messages
-    waiting: int = 0  # the others
-    looked: float = 0.0  # time of the last look
-    speed: float = 0.0  # bytes per second that came in lately, with no whole message among them
+    read: int = 0  # bytes read by ZeroMQ
+    known: int = 0  # bytes of `read` that the link's thread got, or that were no messages
+    waiting: int = 0  # the other bytes of `read`
+    looked: float = 0.0  # time of the last check
+    speed: float = 0.0  # bytes per second lately without a complete message
 
 
 class InflowGuard:
-    """Looks at TCP connections, by descriptor, on a thread of its own: the link's may be busy.
+    """Checks TCP connections by descriptor. Has its own thread, as the link's may be busy.
 
-    The other methods are for the link's thread. Where the kernel does not tell what connections received, it cuts
-    none but those that it is told to.
+    Other methods are for the link's thread. Without byte counts, only `disconnect` cuts.
     """
 
     def __init__(self, limits: InflowLimits, name: str, died: Died | None) -> None:
         self._limits = limits
         self._flows: dict[int, _Flow] = {}
-        self._left = 0  # bytes of connections that were cut, which the link's thread may not have got rid of yet
-        self._emptied = 0  # how often nothing waited; only the link's thread writes it
+        self._left = 0  # bytes of cut connections that may still wait
+        self._emptied = 0  # times that nothing waited; written by the link's thread
         self._emptied_before = 0
-        self._pause = _SWEEP  # until the next look
-        self._swept: float | None = None  # when the last look was
+        self._pause = _SWEEP  # seconds until the next check
+        self._swept: float | None = None  # time of the last check
         self._closing = threading.Event()
         self._thread = vital_thread(self._run, f"{name}-guard", died)
 
@@ -153,36 +152,35 @@ class InflowGuard:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and wait for the thread."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def watch(self, descriptor: int, patience: float, now: float) -> None:
-        """A connection was made; it is cut after `patience` seconds of silence."""
+        """Watches a new connection, cut after `patience` seconds of silence."""
         try:
             self._flows[descriptor] = _Flow(remote_of(descriptor), patience, now, now)
         except OSError:
-            self._flows.pop(descriptor, None)  # it has ended already
+            self._flows.pop(descriptor, None)  # already ended
 
     def be_patient(self, descriptor: int, patience: float) -> None:
-        """Change the seconds of silence after which a connection is cut."""
+        """Changes a connection's seconds of allowed silence."""
         flow = self._flows.get(descriptor)
         if flow is not None:
             flow.patience = patience
 
     def forget(self, descriptor: int) -> Reason | None:
-        """The connection has ended; why, if it was cut here."""
+        """Forgets an ended connection. Returns the reason if it was cut, else None."""
         flow = self._flows.pop(descriptor, None)
         return None if flow is None else flow.cut
 
     def reason(self, descriptor: int) -> Reason | None:
-        """The reason for which a connection was cut, if it was."""
+        """Returns the reason if the connection was cut, else None."""
         flow = self._flows.get(descriptor)
         return None if flow is None else flow.cut
 
     def heard(self, descriptor: int, size: int) -> bool:
-        """A whole message, of `size` bytes on the wire, was taken out of ZeroMQ; False if its connection was cut."""
+        """Counts a message taken from ZeroMQ. Returns False for a cut connection."""
         flow = self._flows.get(descriptor)
         if flow is None:
             return True
@@ -191,38 +189,38 @@ class InflowGuard:
         return flow.cut is None
 
     def emptied(self) -> None:
-        """Nothing waits inside ZeroMQ."""
+        """Notes that nothing waits inside ZeroMQ."""
         self._emptied += 1
 
     def arriving(self, descriptor: int) -> bool:
-        """Whether part of a message is coming in, no slower than one that is worth waiting for. From any thread."""
+        """Whether a message is arriving fast enough. From any thread."""
         flow = self._flows.get(descriptor)
         return flow is not None and flow.speed >= _WORTH_WAITING
 
     def disconnect(self, descriptor: int, reason: Reason) -> None:
-        """Cut a connection; ZeroMQ then reports it as disconnected."""
+        """Cuts a connection, which ZeroMQ then reports."""
         flow = self._flows.get(descriptor)
         if flow is not None and flow.cut is None:
             self._cut(descriptor, flow, reason)
 
     def end_all(self) -> int:
-        """Begin the end of all connections, in order: what was sent arrives. How many there are."""
+        """Ends all connections in order. Returns their number."""
         for descriptor, flow in self._flows.items():
             end_connection(descriptor, flow.remote)
         return len(self._flows)
 
     def sweep(self, now: float) -> None:
-        """Look at all connections, and cut those that are above a limit or silent."""
+        """Checks all connections; cuts silent ones and those above a limit."""
         slept = 0.0 if self._swept is None else max(0.0, now - self._swept - self._pause - _LATE)
         self._swept = now
         emptied = self._emptied
         drained, self._emptied_before = emptied != self._emptied_before, emptied
         if drained:
             self._left = 0
-        # Copied in one step, as the link's thread adds and drops flows meanwhile. A list of pairs is made pair by pair.
+        # `copy` is atomic; the link's thread changes flows.
         flows = [(descriptor, flow) for descriptor, flow in self._flows.copy().items() if flow.cut is None]
         for descriptor, flow in flows:
-            # A process that was paused, or on a machine that was, tells nothing of its peers' silence.
+            # Suspended time is not the peer's silence.
             flow.heard_at = min(now, flow.heard_at + slept)
             if (reason := self._judged(descriptor, flow, drained, now)) is not None:
                 self._cut(descriptor, flow, reason)
@@ -247,7 +245,7 @@ class InflowGuard:
         before, flow.read = flow.read, read
         flow.known = min(flow.known + got, flow.read)
         if drained:
-            # What ZeroMQ had read before it was empty, and nobody got, are heartbeats and the begin of a message.
+            # Bytes read before ZeroMQ was empty, and not taken, are heartbeats and an incomplete message.
             kept = before - flow.known
             if kept > self._limits.message + _TRICKLE * (now - flow.since):
                 return "endless"
@@ -267,18 +265,18 @@ class InflowGuard:
         flow.speed = 0.0 if flow.taken != flow.counted else speed
 
     def _are_many(self, flow: _Flow) -> bool:
-        """Whether too many messages wait behind a lot of others, going by how long those were."""
+        """Estimates the number of waiting messages from the length of earlier ones."""
         messages, taken = flow.messages - flow.emptied_at[0], flow.taken - flow.emptied_at[1]
         return messages > _EVIDENCE and flow.waiting * messages > self._limits.messages * taken
 
     def _cut(self, descriptor: int, flow: _Flow, reason: Reason) -> None:
-        flow.cut = reason  # before the end, so that whoever hears of that finds the reason
+        flow.cut = reason  # before the event of the end
         self._left += flow.waiting
         cut_connection(descriptor, flow.remote)
 
     def _run(self) -> None:
         while not self._closing.wait(self._pause):
-            # By the processor's clock: a look that others have held up must not be followed by a long pause.
+            # Processor time, as delays by other threads must not lengthen the pause.
             began = time.thread_time()
             self.sweep(time.monotonic())
             self._pause = max(_SWEEP, _SHARE * (time.thread_time() - began))

@@ -3,8 +3,8 @@
     <folder>/own.json             {"public": ..., "secret": ...}                readable by the owner only
     <folder>/trusted/<id>.json    {"name": ..., "key": ..., "fingerprint": ...}
 
-`<id>` is the fingerprint without its dashes, so that a handshake opens exactly one file: the folder is the
-allow-list, changes hold from the next handshake on, and whatever goes wrong in reading means "not trusted".
+`<id>` is the fingerprint without dashes, so a handshake opens exactly one file. The folder is the allow-list:
+changes apply from the next handshake, and any read error means "not trusted".
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ class KeyPair:
 
     @classmethod
     def new(cls) -> Self:
-        """A pair that nobody else has."""
         public, secret = zmq.curve_keypair()
         return cls(public.decode("ascii"), secret.decode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedPeer:
-    """A public key that may connect, or that is connected to."""
+    """A public key that may connect or be connected to."""
 
     name: str
     key: str
@@ -66,9 +65,9 @@ class TrustedPeer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """Keys of a device: its own pair and the cloud's public key (Z85).
+    """A device's own pair and the cloud's public key (Z85).
 
-    `local` is the folder that the keys are from, where the daemons of this machine made them by themselves.
+    `local`: the folder of keys that this machine's daemons made, else None.
     """
 
     own: KeyPair
@@ -77,29 +76,28 @@ class DeviceKeys:
 
 
 def nobody(key: str) -> bool:
-    """The allow-list of a cloud that was given none."""
+    """Refuses every key: the default allow-list."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class CloudKeys:
-    """Keys of a cloud: its own pair, and whether a public key (Z85) may connect; asked per handshake."""
+    """A cloud's own pair, and its allow-list of public keys (Z85) per handshake."""
 
     own: KeyPair
     allows: Callable[[str], bool] = nobody
 
 
 class KeyFolder:
-    """The keys of one machine's `role`. Every method raises `TransportError` with a sentence for the user."""
+    """Keys of this machine's `role`. Methods raise `TransportError`, a sentence for the user."""
 
     def __init__(self, path: Path, role: Side = "device", remedy: str | None = None) -> None:
         self.path = path
         self._role = role
-        # For a pair that is damaged.
         self._remedy = remedy or f"`dragon keys new --replace --role {role}` makes another"
 
     def new(self, replace: bool = False) -> KeyPair:
-        """Make this machine's pair. Peers that trusted an older one must trust the new one."""
+        """Makes this machine's pair. Peers must trust the new one."""
         if not replace and self._own.exists():
             raise TransportError(f"There is a key in {self._own} already; pass --replace to make a new one.")
         pair = KeyPair.new()
@@ -107,24 +105,23 @@ class KeyFolder:
         return pair
 
     def own_or_new(self) -> KeyPair:
-        """This machine's pair, made if there is none; of several that make it at once, all get the same."""
+        """Returns this machine's pair, made if missing, one for all concurrent callers."""
         if not self._own.exists():
             pair = KeyPair.new()
             write_private(self._own, {"public": pair.public, "secret": pair.secret}, replace=False)
         return self.own()
 
     def complete(self, peer: str | None = None) -> bool:
-        """Whether there is a pair and a trusted peer (`peer`, if one is named): what it takes to talk to anybody."""
+        """Whether there are a pair and a trusted peer (`peer`, if given)."""
         trusted = [each for each in self.trusted() if peer in (None, each.name)]
         return self.has_pair and bool(trusted)
 
     @property
     def has_pair(self) -> bool:
-        """Whether this machine's pair was made."""
         return self._own.exists()
 
     def own(self) -> KeyPair:
-        """This machine's pair; refused when others on the machine can read it."""
+        """Returns this machine's pair. Refuses one that other users can read."""
         try:
             mode = self._own.stat().st_mode
             stored = json.loads(self._own.read_text("utf-8"))
@@ -143,9 +140,9 @@ class KeyFolder:
         return pair
 
     def trust(self, name: str, key: str, replace: bool = False) -> TrustedPeer:
-        """Trust `key` (Z85) under `name`: letters, digits, dot, dash and underscore.
+        """Trusts `key` (Z85) as `name`: letters, digits, dots, dashes and underscores.
 
-        A name has one key, and a key one name: another one that is there is refused, or with `replace` forgotten.
+        Names and keys are unique. A conflicting entry raises, or is replaced with `replace`.
         """
         self.check_trust(name, key, replace)
         peer = TrustedPeer(name, key)
@@ -156,7 +153,7 @@ class KeyFolder:
         return peer
 
     def check_trust(self, name: str, key: str, replace: bool = False) -> None:
-        """Raise what `trust` would raise for them before it changes anything."""
+        """Raises the errors of `trust` without changing anything."""
         check_name(name)
         z85_key(key)
         for peer in () if replace else self.displaced(name, key):
@@ -167,15 +164,14 @@ class KeyFolder:
             raise TransportError(f"This key is trusted as {peer.name} already; pass --replace to rename it {name}.")
 
     def displaced(self, name: str, key: str) -> tuple[TrustedPeer, ...]:
-        """Trusted peers that `trust` would rename, which have the key, or forget, which have the name."""
+        """Returns the peers that `trust` would rename (same key) or forget (same name)."""
         return tuple(peer for peer in self.trusted() if (peer.name == name) != (peer.key == key))
 
     def named(self, name: str) -> tuple[TrustedPeer, ...]:
-        """Trusted peers of this name or fingerprint."""
         return tuple(peer for peer in self.trusted() if name in (peer.name, peer.fingerprint))
 
     def revoke(self, name: str) -> tuple[TrustedPeer, ...]:
-        """Stop trusting the peer of this name or fingerprint, from its next handshake on."""
+        """Stops trusting a peer, by name or fingerprint, from its next handshake."""
         found = self.named(name)
         if not found:
             raise TransportError(
@@ -186,7 +182,7 @@ class KeyFolder:
         return found
 
     def trusted(self) -> tuple[TrustedPeer, ...]:
-        """Every trusted peer by name. Unreadable and renamed files are left out, as in a handshake."""
+        """Returns the trusted peers by name, without unreadable and renamed files."""
         peers = []
         for path in (self.path / _TRUSTED).glob("*.json"):
             peer = _read_peer(path)
@@ -195,12 +191,12 @@ class KeyFolder:
         return tuple(sorted(peers, key=lambda peer: (peer.name, peer.key)))
 
     def allows(self, key: str) -> bool:
-        """Whether `key` is trusted right now. Any doubt is a no."""
+        """Whether `key` is trusted now. Any doubt means no."""
         peer = _read_peer(self._file(key))
         return peer is not None and peer.key == key
 
     def cloud_keys(self) -> CloudKeys:
-        """Keys of a cloud daemon: accepts exactly the trusted peers. The log says so where there is none."""
+        """Returns a cloud's keys that accept only trusted peers. Warns if there is none."""
         lines = QuietLog(_LOG)
 
         def tell_where_nobody_is_trusted() -> None:
@@ -218,7 +214,6 @@ class KeyFolder:
         return CloudKeys(own, allows)
 
     def device_keys(self, cloud: str = "cloud") -> DeviceKeys:
-        """Keys of a device daemon that talks to the trusted peer named `cloud`."""
         for peer in self.trusted():
             if peer.name == cloud:
                 return DeviceKeys(self.own(), peer.key)
@@ -235,21 +230,21 @@ class KeyFolder:
 
 
 def check_name(name: str) -> None:
-    """Raise `TransportError` for what can't be the name of a peer."""
+    """Raises `TransportError` for an invalid peer name."""
     if not _NAME.fullmatch(name):
         raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
 
 
 def fingerprint(key: str) -> str:
-    """Eight groups of four hexadecimal digits (SHA-256) for people to compare."""
+    """Returns eight groups of four hexadecimal digits (SHA-256)."""
     digest = hashlib.sha256(key.encode("utf-8")).hexdigest()[:32]
     return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
 
 
 def z85_key(key: str) -> bytes:
-    """`key` as ZeroMQ takes it. Raises `TransportError` if it is not 32 bytes in Z85."""
+    """Returns `key` as bytes. Raises `TransportError` unless it is 32 bytes in Z85."""
     try:
-        # Decoding tells apart what only looks like Z85: five characters may say more than 32 bits.
+        # Re-encoding refuses five characters above 32 bits.
         canonical = len(key) == 40 and z85.encode(z85.decode(key.encode("ascii"))) == key.encode("ascii")
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         canonical = False
@@ -271,9 +266,9 @@ def _read_peer(path: Path) -> TrustedPeer | None:
 
 
 def write_private(path: Path, content: Mapping[str, object], replace: bool = True) -> None:
-    """Write JSON to `path` at once, so that a reader or a power cut never meets half a file; mode 0600.
+    """Writes JSON to `path` atomically, with mode 0600.
 
-    Without `replace`, a file that is there meanwhile stays. Raises `TransportError`.
+    Without `replace`, an existing file stays. Raises `TransportError`.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -284,27 +279,26 @@ def write_private(path: Path, content: Mapping[str, object], replace: bool = Tru
 
 
 # --- key_text
-# Public keys as people copy them: 52 letters and digits that no shell and no flag takes for anything else.
+# Public keys for people: 52 letters and digits, safe in shells and flags.
 #
-# ZeroMQ's own text of a key (Z85) has &, <, *, ! and more, and may begin with a dash.
+# Z85 has characters such as & and < and may begin with a dash.
 
 LENGTH: Final = 52  # 32 bytes, five bits each
 _PADDING: Final = "===="
 
 
 def key_text(key: str) -> str:
-    """The public `key` (Z85) as it is shown."""
     return base64.b32encode(z85.decode(key)).decode("ascii").rstrip("=").lower()
 
 
 def key_of(text: str) -> str:
-    """The public key (Z85) that `text` shows, in capitals or not. Raises `TransportError` if it shows none."""
+    """Returns the public key (Z85) of `text`, in any case. Raises `TransportError`."""
     try:
         raw = base64.b32decode(text.upper() + _PADDING) if len(text) == LENGTH else b""
         key = z85.encode(raw).decode("ascii") if raw else ""
     except ValueError:
         key = ""
-    if not key or key_text(key) != text.lower():  # the last letter says more than is left to say
+    if not key or key_text(key) != text.lower():  # unused bits of the last letter must be zero
         raise TransportError(
             f"That is not a public key; it must be the {LENGTH} letters and digits that `dragon keys show` prints."
         )
@@ -312,14 +306,13 @@ def key_of(text: str) -> str:
 
 
 # --- local_keys
-# Keys that daemons make by themselves for a link that does not leave the machine.
+# Keys that daemons make by themselves for links within the machine.
 #
-# All daemons of one user share one pair, in a folder that only this user can read: whoever holds it is this user, and
-# nobody else on the machine, nor any web page, gets in.
+# All daemons of one user share one pair in a private folder. Other users and web pages have no access.
 
 
 def local_cloud_keys(folder: Path) -> CloudKeys:
-    """Keys of a cloud that lets the daemons in that share `folder`. Raises `TransportError`."""
+    """Keys of a cloud for the daemons that share `folder`. Raises `TransportError`."""
     pair = local_pair(folder)
     return CloudKeys(pair, lambda key: key == pair.public)
 
@@ -331,9 +324,9 @@ def local_device_keys(folder: Path) -> DeviceKeys:
 
 
 def local_pair(folder: Path) -> KeyPair:
-    """The pair in `folder`, made if there is none; of several processes that make it at once, one does.
+    """Returns the pair in `folder`, made once if missing, even by concurrent processes.
 
-    Raises `TransportError` for a folder that others can enter or that belongs to another user.
+    Raises `TransportError` for a folder that other users can enter or own.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The thread that owns a socket, its turns, and who may connect: what both roles of the link share."""
+"""Socket thread, turns and admission, shared by both ends of the link."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from proto.framing import decode, encode, wire_size
 from proto.messages import Error, Message, Probe, ProbeReply
 
 # --- turns
-# A thread that polls sockets and does the same steps over and over, and outlives their exceptions.
+# A polling thread that survives its steps' exceptions.
 
 _LOG = logging.getLogger(__name__)
-_FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row: who fails must not spin
+_FIRST_PAUSE: Final = 0.001  # seconds after a failed turn, doubled with each in a row
 _LAST_PAUSE: Final = 0.1
-_LOOK: Final = 1.0  # seconds between two looks whether the thread that is waited for has ended
-_MOST: Final = 100  # failed turns in a row, some ten seconds: what fails that long doesn't mend itself
+_LOOK: Final = 1.0  # seconds between checks for the awaited thread's end
+_MOST: Final = 100  # failed turns in a row, about ten seconds, that end the thread
 
 
 class Mishaps:
-    """The exceptions that a thread outlives: counted, and logged now and then.
+    """Counts and logs the exceptions that a thread survives, within a rate limit.
 
-    Named, but not quoted: their text may repeat what a peer sent.
+    Logs types only: texts may quote a peer's message.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,46 +60,45 @@ class Mishaps:
         self._lines = QuietLog(_LOG, clock)
 
     def note(self, where: str, error: Exception) -> None:
-        """Count an exception, and log it unless others were just now."""
         self.count += 1
         if self._lines.tell(logging.ERROR, "%s failed with %s", where, type(error).__name__):
             _LOG.debug("The failure was:", exc_info=error)
 
 
 class PolledSockets(Protocol):
-    """The sockets of one purpose, and the steps that a turn has for them."""
+    """Sockets of one purpose and their steps per turn."""
 
     @property
     def sockets(self) -> Sequence[tuple[Any, int]]:
-        """Sockets to be polled, each with the events."""
+        """Sockets to poll, each with its events."""
 
     @property
     def receiving(self) -> Sequence[Callable[[], None]]:
-        """Steps that take in what has come."""
+        """Steps that read input."""
 
     @property
     def sending(self) -> Sequence[Callable[[], None]]:
-        """Steps that send what the others, of any part, have to be sent, and look after the rest."""
+        """Steps that send and maintain, after the receiving steps of all parts."""
 
     def deadline(self) -> float | None:
-        """Time at which a turn is needed next (`time.monotonic`); None if only after an event."""
+        """Time of the next needed turn (`time.monotonic`), None for only after events."""
 
     def end(self) -> None:
-        """Close the sockets: no turn comes any more."""
+        """Closes the sockets after the last turn."""
 
 
 class Turns:
-    """Runs turns of the steps of its parts on a vital thread until closed, then their ends.
+    """Runs its parts' steps in turns on a vital thread until closed.
 
-    A step that raises does not keep the following ones from their turn. If turns go on failing, pauses grow, and
-    at last the thread ends with the exception, of which `died` is told. Who gives the `signal` makes it take a turn.
+    Closing ends the parts. An exception does not stop the following steps. Failing turns have growing pauses;
+    finally the thread ends with the exception and calls `died`. The `signal` starts a turn.
     """
 
     def __init__(self, name: str, died: Died | None) -> None:
         self.mishaps = Mishaps()
         self.closing = threading.Event()
         self.signal = Signal()
-        self.readable: dict[Any, int] = {}  # sockets on which there is something, in this turn
+        self.readable: dict[Any, int] = {}  # with events in this turn
         self._parts: list[PolledSockets] = []
         self._asked: deque[Callable[[], None]] = deque()
         self._thread = vital_thread(self._run, name, died)
@@ -108,22 +107,22 @@ class Turns:
         self._thread.start()
 
     def add(self, part: PolledSockets) -> None:
-        """Have turns for a part from now on. Before the start, or on the thread."""
+        """Adds a part before the start, or on the thread."""
         self._parts.append(part)
 
     def remove(self, part: PolledSockets) -> None:
-        """End a part, added or not. On the thread."""
+        """Ends a part, added or not. On the thread."""
         if part in self._parts:
             self._parts.remove(part)
         part.end()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the thread call `answer` at the end of a turn: it does its work. From any thread."""
+        """Has the thread call `answer` after a turn. From any thread."""
         self._asked.append(answer)
         self.signal.give()
 
     def perform(self, task: Callable[[], None]) -> None:
-        """Have the thread do it at the end of a turn, and wait for that, or for its end. From any other thread."""
+        """Runs `task` on the thread, and waits for it or the thread's end. From other threads."""
         done = threading.Event()
 
         def do_it() -> None:
@@ -135,7 +134,7 @@ class Turns:
             pass
 
     def close(self) -> None:
-        """Stop and wait for the thread; from the thread itself, stop after this turn."""
+        """Stops and waits for the thread; on the thread itself, stops after this turn."""
         self.closing.set()
         if self._thread.ident is None:
             self._end()
@@ -157,7 +156,6 @@ class Turns:
             self._end()
 
     def _turn(self) -> Exception | None:
-        """One turn; the last exception of it."""
         parts = list(self._parts)
         failure = self._guarded([self._wait])
         failure = self._guarded([step for part in parts for step in part.receiving]) or failure
@@ -184,7 +182,6 @@ class Turns:
         self.signal.take(self.signal.fileno() in self.readable)
 
     def _patience(self) -> int:
-        """Milliseconds to sleep at most; -1 is until something happens."""
         times = [due for part in self._parts if (due := part.deadline()) is not None]
         return max(0, int((min(times) - time.monotonic()) * 1000) + 1) if times else -1
 
@@ -195,22 +192,23 @@ class Turns:
 
 
 # --- zap
-# Admission of connections: the answering end of ZAP (ZeroMQ RFC 27), with keys and without.
+# Admission of connections: a ZAP server (ZeroMQ RFC 27).
 
 _ADDRESS: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"dragon"
-_REFUSALS: Final = (0.1, 3.0)  # that are logged, per second and at once
-LATER: Final = 500  # told to who is paused: 300 is meant for that, but libzmq then says nothing and closes nothing
-_ZAP_BATCH: Final = 64  # questions answered before the thread looks at anything else
+_REFUSALS: Final = (0.1, 3.0)  # logged refusals per second, and in a burst
+LATER: Final = 500  # for a paused peer; RFC 27's 300 makes libzmq neither answer nor close
+_ZAP_BATCH: Final = 64  # requests answered before other steps run
 
 
 class ZapAuthenticator:
-    """Answers ZeroMQ's question at every handshake, on the link's thread; every doubt is a refusal.
+    """Answers ZeroMQ's request at every handshake, on the link's thread. Doubts are refusals.
 
-    Must exist before a socket of its context is bound or connected. `allows` says which public keys (Z85) get in;
-    None is a plaintext link: whoever gets through to the address does. Such a link asks as well, because libzmq
-    refuses the older protocols ZMTP 1 and 2, whose peers have no handshake and no metadata, only where it asks.
-    An accepted peer's messages carry its key as User-Id. The holder of a key that is `paused` is to come again later.
+    Create it before binding or connecting sockets of its context. `allows` decides on public keys (Z85); None:
+    plaintext, open to all. Plaintext links ask too: only then does libzmq refuse ZMTP 1 and 2, whose peers have no
+    handshake and no metadata.
+
+    Accepted messages carry the key as User-Id. The holder of a `paused` key must return later.
     """
 
     def __init__(
@@ -224,9 +222,9 @@ class ZapAuthenticator:
         self.socket.bind(_ADDRESS)
 
     def protect(self, socket: zmq.Socket[Any], secret: bytes | None = None) -> None:
-        """Make `socket`, neither bound nor connected yet, ask here; with `secret`, as a CURVE server.
+        """Makes an unbound `socket` ask here; with `secret`, as a CURVE server.
 
-        A CURVE server whose question nobody answers would accept any key, so ZeroMQ itself is told to refuse then.
+        Without an answer a CURVE server would accept any key, so ZeroMQ is set to refuse.
         """
         if secret is not None:
             socket.curve_server = True
@@ -235,7 +233,7 @@ class ZapAuthenticator:
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def answer(self) -> None:
-        """Answer what was asked; call when `socket` is readable, and again while it is."""
+        """Answers requests while `socket` is readable."""
         with contextlib.suppress(zmq.Again):
             for _ in range(_ZAP_BATCH):
                 request = self.socket.recv_multipart(zmq.DONTWAIT)
@@ -245,7 +243,7 @@ class ZapAuthenticator:
         self.socket.close(0)
 
     def _verdict(self, request: Sequence[bytes]) -> list[bytes]:
-        # The identity is the asking socket's own, whatever RFC 27 says: libzmq doesn't tell what the peer brought.
+        # The identity is the asking socket's own, against RFC 27.
         version, sequence, domain, _address, _identity, mechanism, *credentials = [*request, *[b""] * 6][
             : max(6, len(request))
         ]
@@ -271,25 +269,25 @@ class ZapAuthenticator:
             refused = "refused a connection: the key with the fingerprint %s is not trusted"
             self._lines.tell(logging.WARNING, refused, fingerprint(key))
             return None
-        except Exception as error:  # whatever an allow-list does, the answer is no and the thread lives
+        except Exception as error:  # any failure is a refusal
             self._lines.tell(logging.ERROR, "the allow-list failed with %s; the peer is refused", type(error).__name__)
             return None
 
 
 # --- loop
 
-_FRAMES: Final = 2  # of a message that are read: one more than a message has, to be refused
-_BATCH: Final = 64  # messages received before the thread looks at what is to be sent
-_TURN: Final = 0.01  # seconds after which it does so anyway: a message may take long to read
-_LAST_WORDS: Final = 1.0  # seconds until a lost connection is reported at the latest, when others have to wait for that
-_SENDING: Final = 0.3  # seconds for what is queued to arrive, in the end; longer than most round trips
-_ENDING: Final = 0.5  # seconds in which connections end in order
+_FRAMES: Final = 2  # frames read per message: one more than allowed
+_BATCH: Final = 64  # messages received before sending
+_TURN: Final = 0.01  # seconds of receiving before sending
+_LAST_WORDS: Final = 1.0  # longest delay in seconds of a loss report
+_SENDING: Final = 0.3  # seconds for the final queue to arrive; longer than most round trips
+_ENDING: Final = 0.5  # seconds for connections to end
 
 
 class SocketLoop(ABC):
-    """Polls one socket, its monitor and the outbox. A role says how connections come and go.
+    """Polls one socket, its monitor and the outbox. Subclasses manage connections.
 
-    Attributes that start with an underscore belong to the thread, once it runs.
+    After the start, underscored attributes belong to the thread.
     """
 
     def __init__(
@@ -304,9 +302,9 @@ class SocketLoop(ABC):
         died: Died | None,
         beside: Turns | None = None,
     ) -> None:
-        """The socket's thread is that of the turns `beside`, which last longer; None: one of its own."""
+        """Uses the thread of `beside`, which must outlive this loop; None: an own thread."""
         self.limits = limits
-        self._addressed = addressed  # whether a routing id precedes each message
+        self._addressed = addressed  # a routing id precedes each message
         self._encrypted = encrypted
         self._handler = handler
         self._context: zmq.Context[Any] = zmq.Context()
@@ -322,12 +320,11 @@ class SocketLoop(ABC):
         self._connections: dict[int, ConnectionState] = {}
         self._delivery = Delivery(self._outbox, self._counters, self._connections, self._on_unreachable)
         self._last_connection = 0
-        self._clearing = False  # whether something of a connection that was cut is left inside ZeroMQ
+        self._clearing = False  # ZeroMQ still has input of a cut connection
         self._socket: zmq.Socket[Any] | None = None
         self._monitor: zmq.Socket[Any] | None = None
         self._closed = False
-        # A connection's beginning is reported before it asks to be let in, so between letting it in and its first
-        # message it is heard of.
+        # A connection's event precedes its handshake, so watching before receiving always sees it.
         self.receiving = [self._authenticate, self._watch, self._receive]
         self.sending = [self._delivery.send, self._on_turn]
         if not self._guest:
@@ -341,7 +338,7 @@ class SocketLoop(ABC):
         self.close()
 
     def start(self) -> None:
-        """Start the threads; the handler is called from now on."""
+        """Starts the threads, and the calls of the handler."""
         self._guard.start()
         if self._guest:
             self._turns.perform(lambda: self._turns.add(self))
@@ -349,20 +346,18 @@ class SocketLoop(ABC):
             self._turns.start()
 
     def close(self) -> None:
-        """Stop and free the socket. What is queued is sent, if that takes no longer than a moment: the other sides'
-        sessions end with it.
-        """
+        """Stops and frees the socket. First sends the queue, for a moment, to end the peers' sessions."""
         if self._guest:
             self._turns.perform(lambda: self._turns.remove(self))
         else:
             self._turns.close()
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the socket's thread call `answer` soon, as a sign that it works. From any thread."""
+        """Has the socket's thread call `answer`, as a sign of life. From any thread."""
         self._turns.ask(answer)
 
     def counters(self) -> LinkCounters:
-        """Counts so far, from any thread."""
+        """Returns the counts so far, from any thread."""
         return self._counters.snapshot(self._outbox.refused, self._turns.mishaps.count)
 
     def _post(self, connection: int, message: Message) -> int:
@@ -372,42 +367,36 @@ class SocketLoop(ABC):
         outgoing = OutgoingMessage(connection, kind, frame, wire_size(frame))
         return outgoing.size if self._outbox.put(outgoing) else 0
 
-    # What a role decides.
-
     @abstractmethod
     def _on_event(self, event: int, value: int, now: float) -> None:
-        """The socket monitor tells of a connection. An end is only noted: its last messages are unread."""
+        """Handles a monitor event. Ends are only noted: last messages are unread."""
 
     @abstractmethod
     def _sender(self, first: zmq.Frame, now: float) -> ConnectionState | None:
-        """Connection whose message starts with `first`; None for a stray, which is dropped."""
+        """Returns the connection of the message with `first`, None for a stray."""
 
     @abstractmethod
     def _on_turn(self) -> None:
-        """Called once per turn, for timers and for the connections that ended."""
+        """Handles timers and ended connections, each turn."""
 
     @abstractmethod
     def _deadline(self) -> float | None:
-        """Time at which `_on_turn` is needed next; None if only after an event."""
+        """Returns the time when `_on_turn` is needed, None for only after events."""
 
     @abstractmethod
     def _on_unreachable(self, connection: ConnectionState) -> None:
-        """Handle a connection that ZeroMQ doesn't know the way to any more."""
+        """Handles a connection that ZeroMQ no longer knows."""
 
     def _is_over(self, first: zmq.Frame) -> bool:
-        """Whether the message that starts with `first` is of a connection that has ended: there may be millions."""
+        """Whether the message is of an ended connection. Fast, as there may be millions."""
         return False
 
     def _on_emptied(self) -> None:
-        """Nothing waits inside ZeroMQ."""
         self._clearing = False
         self._guard.emptied()
 
     def _paused(self, key: str) -> bool:
-        """Whether the holder of `key` has to stay outside for a while."""
         return False
-
-    # The socket.
 
     def _adopt(self, made: zmq.Socket[Any], monitor: zmq.Socket[Any]) -> None:
         self._socket, self._monitor = made, monitor
@@ -422,8 +411,6 @@ class SocketLoop(ABC):
             made.disable_monitor()
             monitor.close(0)
             made.close(0)
-
-    # Connections.
 
     def _admit(self, key: str | None, routing: bytes, descriptor: int, quota: Quota, now: float) -> ConnectionState:
         self._last_connection += 1
@@ -444,22 +431,19 @@ class SocketLoop(ABC):
             self._call(self._handler.on_gone, connection.peer)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """A handler's exception is counted and named, but not quoted (it may quote a message)."""
+        """Counts a handler's exception, logging its type: its text may quote a message."""
         try:
             function(*arguments)
         except Exception as error:
             self._counters.faults += 1
             self._faults.note(getattr(function, "__name__", "handler"), error)
 
-    # A turn of the thread.
-
     def deadline(self) -> float | None:
-        """Time at which a turn is needed next; None if only after an event."""
         times = [self._deadline(), None if (retry := self._delivery.retry) is None else time.monotonic() + retry]
         return min((each for each in times if each is not None), default=None)
 
     def _authenticate(self) -> None:
-        # Who was cut and comes again, as somebody else or on a link without keys, must not find his rest still here.
+        # A cut peer that returns, also under another identity, must not meet its old input.
         if not self._clearing and self._authenticator.socket in self._turns.readable:
             self._authenticator.answer()
 
@@ -488,7 +472,7 @@ class SocketLoop(ABC):
             frames, size = read_frames(self._socket, first, not self._addressed, _FRAMES, self._encrypted)
             try:
                 self._take_in(first, frames, size, now)
-            except Exception as error:  # one peer's message must not cost the others their turn
+            except Exception as error:  # one peer's message must not stop the others
                 self._turns.mishaps.note("taking in a message", error)
             if time.monotonic() > now + seconds:
                 return
@@ -510,7 +494,7 @@ class SocketLoop(ABC):
                 connection.cut = True
 
     def _drain(self) -> None:
-        """Receive what a lost connection left behind; bounded, for it may be much and take long to read."""
+        """Receives a lost connection's last messages, for a limited time."""
         until = time.monotonic() + _LAST_WORDS
         while self._socket is not None and self._socket.poll(0) and (rest := until - time.monotonic()) > 0:
             self._receive(rest)
@@ -528,7 +512,7 @@ class SocketLoop(ABC):
         size = wire_size(frames[0])
         count_message(self._counters.received, type(message).__name__, size)
         if isinstance(message, Probe):
-            # At once and past the queue: what waits behind Python isn't the network's delay.
+            # Bypasses the queue, as Python's delay is not the network's.
             self._delivery.reply(connection, reply_to_probe(message, time.monotonic_ns() // 1000))
         elif not (isinstance(message, ProbeReply) and connection.window.replied(message)):
             self._call(self._handler.on_message, connection.peer, message, size)
@@ -538,7 +522,7 @@ class SocketLoop(ABC):
             self._delivery.reply(connection, Error(0, code, text))
 
     def end(self) -> None:
-        """Send the rest, and close all. On the thread."""
+        """Sends the rest and closes everything. On the thread."""
         if not self._closed:
             self._closed = True
             self._send_rest()
@@ -550,23 +534,23 @@ class SocketLoop(ABC):
             self._context.term()
 
     def _send_rest(self) -> None:
-        """Send what is queued, and wait until it was taken in: what ZeroMQ still has is lost with its socket."""
+        """Sends the queue until confirmed: closing the socket loses ZeroMQ's buffers."""
         try:
             self._delivery.finish()
             until = time.monotonic() + _SENDING
             while self._unconfirmed() and self._socket is not None and (rest := until - time.monotonic()) > 0:
                 if self._socket.poll(int(1000 * rest)):
                     self._receive()
-                if self._delivery.retry is not None:  # there may be room now
+                if self._delivery.retry is not None:
                     self._delivery.finish()
-        except Exception as error:  # whatever it is, the end goes on
+        except Exception as error:  # the shutdown continues
             self._turns.mishaps.note("sending the rest", error)
 
     def _unconfirmed(self) -> bool:
         return any(not connection.window.confirmed for connection in self._connections.values())
 
     def _end_connections(self) -> None:
-        """End them before the socket: with its socket gone, a connection's input is stopped for a moment."""
+        """Ends connections before the socket, whose end would stop their input."""
         left, until = self._guard.end_all(), time.monotonic() + _ENDING
         while left and self._monitor is not None and (rest := until - time.monotonic()) > 0:
             if self._monitor.poll(int(1000 * rest)):

@@ -1,10 +1,10 @@
-"""The two codes with which people make a device and a cloud known to each other: text to paste, no network.
+"""The two codes that introduce a device and a cloud: text to paste, no network.
 
-    invite1_<body>9     of a cloud: its address, its public key, a secret, and the name that it has for the device
-    reply1_<body>9      of a device: its public key, and a proof that it had the invitation
+    invite1_<body>9     from a cloud: its address, public key, a secret, and its name for the device
+    reply1_<body>9      from a device: its public key, and a proof that it had the invitation
 
-The body is base32 in small letters, `tag (4) | key (32) | ...`, and the 9, which base32 has not, shows that nothing is
-cut off. The tag is the beginning of the SHA-256 of what it stands before; it tells accidents, not attacks.
+The body is `tag (4) | key (32) | ...` in lower-case base32. The final 9, not in base32, shows that nothing is cut
+off. The tag is the start of the content's SHA-256; it detects accidents, not attacks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MADE_BY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A cloud's invitation. `key` is its public key (Z85); `name` is empty where it has none for the device."""
+    """A cloud's invitation. `key` is its public key (Z85); `name` may be empty."""
 
     address: str
     key: str
@@ -53,14 +53,14 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A device's reply to the cloud that invited it. `key` is its public key (Z85)."""
+    """A device's reply to an invitation. `key` is its public key (Z85)."""
 
     key: str
     proof: bytes = field(repr=False)
 
 
 def invitation_code(invitation: Invitation) -> str:
-    """The code of an invitation. Raises `TransportError` for an address or name that no code has."""
+    """Raises `TransportError` for an invalid address or name."""
     check_address(invitation.address)
     if invitation.name:
         check_name(invitation.name)
@@ -70,7 +70,7 @@ def invitation_code(invitation: Invitation) -> str:
 
 
 def read_invitation(code: str) -> Invitation:
-    """The invitation that `code` is. Raises `TransportError`, one sentence that says what is wrong with it."""
+    """Raises `TransportError`, one sentence for the user."""
     content = _content("invite", code)
     secret, rest = content[_KEY:][:SECRET_BYTES], content[_KEY + SECRET_BYTES :]
     try:
@@ -87,12 +87,11 @@ def read_invitation(code: str) -> Invitation:
 
 
 def reply_code(reply: Reply) -> str:
-    """The code of a reply."""
     return _code("reply", z85.decode(reply.key) + reply.proof)
 
 
 def read_reply(code: str) -> Reply:
-    """The reply that `code` is. Raises `TransportError`, one sentence that says what is wrong with it."""
+    """Raises `TransportError`, one sentence for the user."""
     content = _content("reply", code)
     if len(content) != _KEY + _PROOF:
         _refuse_damaged("reply")
@@ -100,13 +99,13 @@ def read_reply(code: str) -> Reply:
 
 
 def proof(secret: bytes, cloud: str, device: str) -> bytes:
-    """Shows who knows an invitation's `secret` that the public key `device` (Z85) is of one who knew it, too."""
+    """Returns a proof that the holder of the public key `device` (Z85) knows `secret`."""
     message = b"dragon pairing 1" + z85.decode(cloud) + z85.decode(device)
     return hmac.digest(secret, message, "sha256")[:_PROOF]
 
 
 def check_address(address: str) -> None:
-    """Raise `TransportError` for what a device can't connect to."""
+    """Raises `TransportError` for an address that devices can't use."""
     host, port = split_address(address)
     if not port or not address.isprintable() or len(address.encode()) > LONGEST_ADDRESS:
         raise TransportError(
@@ -125,7 +124,7 @@ def _code(kind: _Kind, content: bytes) -> str:
 
 
 def _content(kind: _Kind, code: str) -> bytes:
-    """The bytes of a code of this kind behind its tag, a key at least."""
+    """Returns the content after the tag, at least a key long."""
     found = _CODE.fullmatch("".join(code.split()).lower())
     if found is None:
         raise TransportError(
@@ -152,7 +151,7 @@ def _content(kind: _Kind, code: str) -> bytes:
     except ValueError:
         raw = b""
     content = raw[_TAG:]
-    # The last letter may say more than is left to say: so what it stands for is written again.
+    # Re-encoding refuses non-zero unused bits.
     if len(content) < _KEY or _code(kind, content) != found[0]:
         _refuse_damaged(kind)
     return content
@@ -171,9 +170,9 @@ def _tag(kind: _Kind, content: bytes) -> bytes:
 
 
 # --- invitations
-# A cloud's invitations that nobody has replied to: `<keys>/invitations/<id>.json`, readable by the owner only.
+# A cloud's open invitations in `<keys>/invitations/<id>.json`, readable by the owner only.
 #
-# Each has a secret, which a reply proves to know; it counts once, and for a day.
+# A reply proves knowledge of the secret. Each works once, within a day.
 
 LIFE: Final = 24 * 3600.0  # seconds
 _FOLDER = "invitations"
@@ -181,25 +180,25 @@ _FOLDER = "invitations"
 
 @dataclass(frozen=True, slots=True)
 class _OpenInvitation:
-    """An invitation that waits for a reply."""
-
     path: Path
     secret: bytes = field(repr=False)
     name: str
 
 
 def invite(folder: KeyFolder, address: str, name: str = "") -> Invitation:
-    """An invitation to the cloud of these keys, which are made if there are none. Raises `TransportError`.
+    """Returns a new invitation to the cloud of these keys, made if missing.
 
     Args:
-        address: where devices reach it.
-        name: under which the device will be trusted, if it is known yet.
+        address: the cloud's address for devices.
+        name: name for the device, if known.
+
+    Raises `TransportError`.
     """
     check_address(address)
     if name:
         check_name(name)
     own = folder.own_or_new()
-    _open(folder)  # forgets those that are too old
+    _open(folder)  # removes expired ones
     secret = secrets.token_bytes(SECRET_BYTES)
     path = folder.path / _FOLDER / f"{hashlib.sha256(secret).hexdigest()[:32]}.json"
     write_private(path, {"secret": secret.hex(), "name": name, "until": time.time() + LIFE})
@@ -207,9 +206,9 @@ def invite(folder: KeyFolder, address: str, name: str = "") -> Invitation:
 
 
 def trust_cloud(folder: KeyFolder, invitation: Invitation, cloud: str, replace: bool = False) -> Reply:
-    """Trust the key of an `invitation` under the name `cloud`; the device's reply to it. Raises `TransportError`.
+    """Trusts an `invitation`'s key as `cloud`. Returns the device's reply.
 
-    The device's keys are made if there are none.
+    Makes missing keys. Raises `TransportError`.
     """
     folder.check_trust(cloud, invitation.key, replace)
     own = folder.own_or_new()
@@ -218,10 +217,9 @@ def trust_cloud(folder: KeyFolder, invitation: Invitation, cloud: str, replace: 
 
 
 def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool = False) -> TrustedPeer:
-    """Trust the device whose `reply` answers an invitation of this cloud, which is used up then.
+    """Trusts the device that sent `reply`, and deletes the invitation.
 
-    Its name is `name`, else the invitation's. A device that is trusted already may be told again. Raises
-    `TransportError`.
+    The device gets `name`, else the invitation's. A trusted device may reply again. Raises `TransportError`.
     """
     own = folder.own()
     for peer in folder.trusted():
@@ -243,7 +241,7 @@ def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool 
 
 
 def _open(folder: KeyFolder) -> list[_OpenInvitation]:
-    """The invitations that still count; those that do not are removed."""
+    """Returns the open invitations, and removes invalid and expired ones."""
     kept = []
     for path in sorted((folder.path / _FOLDER).glob("*.json")):
         try:

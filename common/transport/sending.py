@@ -1,4 +1,4 @@
-"""Sending: the queue in front of the socket's thread, delivery within a window, limits and counters."""
+"""Sending on a link: the outbox, flow control, limits and counters."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from proto.messages import SEQUENCES, Message, Probe, ProbeReply
 
 
 def reply_to_probe(probe: Probe, now: int) -> ProbeReply:
-    """The reply to a probe that arrived at `now` (microseconds of the replier's monotonic clock)."""
+    """Returns the reply; `now` is the probe's arrival in microseconds of the monotonic clock."""
     return ProbeReply(probe.sequence, probe.sent, now)
 
 
 # --- signal
-# The signal that something is to be done by a thread which polls.
 
 
 class Signal:
-    """Wakes the one thread that polls `fileno()`, from any thread; while it works, nobody has to.
+    """Wakes the one thread that polls `fileno()`, from any thread.
 
-    No wake-up is lost: who gives the signal puts his work where it is looked for first, and the thread looks behind
-    `lower`. Either the giver sees the lowered signal and wakes it, or it sees the work.
+    No wake-up is lost: work is queued before `give`, and looked for after `lower`. Either the giver sees the lowered
+    signal, or the thread sees the work.
     """
 
     def __init__(self) -> None:
@@ -49,22 +48,22 @@ class Signal:
         return self._receiver.fileno()
 
     def give(self) -> None:
-        """Make `fileno()` readable, unless the thread will look anyway."""
+        """Makes `fileno()` readable unless the thread is awake."""
         if not self._given:
             self._given = True
-            # A full buffer is a signal already; a closed one has no reader left.
+            # A full buffer is a signal already; a closed one has no reader.
             with contextlib.suppress(OSError):
                 self._sender.send(b"\0")
 
     def take(self, readable: bool) -> None:
-        """Begin a turn: until `lower` nobody wakes the thread. On the thread, which knows whether it is `readable`."""
+        """Starts a turn, without wake-ups until `lower`. On the thread."""
         self._given = True
         if readable:
             with contextlib.suppress(BlockingIOError):
                 self._receiver.recv(4096)
 
     def lower(self) -> None:
-        """Before the thread looks for work, behind which it may sleep. On the thread."""
+        """Allows wake-ups again, before the last look for work. On the thread."""
         self._given = False
 
     def close(self) -> None:
@@ -77,19 +76,16 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """An encoded message on its way to one connection."""
-
     connection: int
-    kind: str  # type name of the message
+    kind: str  # message type
     frame: bytes
-    size: int  # bytes on the wire, by which the queue is bounded
+    size: int  # on the wire, counted by the queue
 
 
 class Outbox:
-    """Bounded per connection in messages and bytes, so that one slow peer can't take another's place.
+    """Queue bounded per connection, so that a slow peer blocks nobody else.
 
-    A message counts until `mark_sent`, which the link calls when ZeroMQ has taken it: what waits for a slow peer
-    stays within the bound. The `signal` is given when messages may be waiting.
+    A message counts until `mark_sent`, called once ZeroMQ has it. `put` gives the `signal`.
     """
 
     def __init__(self, messages: int, size: int, signal: Signal) -> None:
@@ -101,17 +97,16 @@ class Outbox:
         self.refused = 0
 
     def open(self, connection: int) -> None:
-        """Accept messages for a connection."""
         with self._lock:
             self._pending[connection] = [0, 0]
 
     def shut(self, connection: int) -> None:
-        """Accept none any more. Those in the queue are handed out still; the link drops them."""
+        """Accepts no more messages. Queued ones are still taken; the link drops them."""
         with self._lock:
             self._pending.pop(connection, None)
 
     def put(self, message: OutgoingMessage) -> bool:
-        """Queue a message, from any thread. False: the connection is gone, or its share of the queue full."""
+        """Queues a message, from any thread. Returns False for a lost connection or a full queue."""
         most, size = self._limits
         with self._lock:
             pending = self._pending.get(message.connection)
@@ -125,19 +120,19 @@ class Outbox:
         return True
 
     def pending(self, connection: int) -> int:
-        """Bytes that wait for `connection`; 0 as well when it is gone."""
+        """Returns the bytes queued, 0 for a lost connection."""
         with self._lock:
             return self._pending.get(connection, (0, 0))[1]
 
     def take(self) -> list[OutgoingMessage]:
-        """Everything queued, oldest first. Link thread only."""
+        """Returns all messages, oldest first. Link thread only."""
         with self._lock:
             taken = list(self._messages)
             self._messages.clear()
         return taken
 
     def mark_sent(self, message: OutgoingMessage) -> None:
-        """Take a message off the queue's account: ZeroMQ has it, or it was dropped."""
+        """Stops counting a message that ZeroMQ has or that was dropped."""
         with self._lock:
             pending = self._pending.get(message.connection)
             if pending is not None:
@@ -151,12 +146,11 @@ class Outbox:
 
 
 # --- counters
-# Counts of the messages and bytes of a link.
 
 
 @dataclass(slots=True)
 class Flow:
-    """Messages of one type in one direction; bytes are those of the frames."""
+    """Messages of one type in one direction, and their frames' bytes."""
 
     messages: int = 0
     bytes: int = 0
@@ -164,36 +158,35 @@ class Flow:
 
 @dataclass(slots=True)
 class LinkCounters:
-    """Counts of a link. Only its own thread changes them; others get a `snapshot`.
+    """Counts of a link, changed by its thread only. Others read a `snapshot`.
 
-    `sent` and `received` are by message type name, e.g. `received["Draft"].bytes`.
+    `sent` and `received` have message type names as keys.
     """
 
     sent: dict[str, Flow] = field(default_factory=dict)
     received: dict[str, Flow] = field(default_factory=dict)
-    malformed: int = 0  # messages the codec refused
-    over_quota: int = 0  # messages above a peer's rate, or of one that was cut for that; not decoded
-    dropped: int = 0  # messages not sent: the peer was gone or its queue full
-    strays: int = 0  # arrivals that belong to no live or admitted connection
-    faults: int = 0  # exceptions of the handler
+    malformed: int = 0  # refused by the codec
+    over_quota: int = 0  # above a peer's rate or from a cut peer; not decoded
+    dropped: int = 0  # not sent: peer gone or queue full
+    strays: int = 0  # without a live, admitted connection
+    faults: int = 0  # exceptions in the handler
     connects: int = 0
     reconnects: int = 0
     refused: int = 0  # failed handshakes
-    disconnected: int = 0  # connections cut for what they sent, or above the number of peers or strangers
-    mishaps: int = 0  # exceptions that the link's thread outlived; each is a fault in this program
+    disconnected: int = 0  # connections cut for traffic, or above the limit of peers or strangers
+    mishaps: int = 0  # survived exceptions of the link's thread; each is a bug
 
     def snapshot(self, refused_sends: int, mishaps: int) -> LinkCounters:
-        """The counts now; `refused_sends` are the messages that the queue did not take."""
+        """Adds `refused_sends`, the messages that the queue refused, to `dropped`."""
         sent, received = _copied(self.sent), _copied(self.received)
         return replace(self, sent=sent, received=received, dropped=self.dropped + refused_sends, mishaps=mishaps)
 
 
 def _copied(flows: dict[str, Flow]) -> dict[str, Flow]:
-    return {kind: replace(flow) for kind, flow in flows.copy().items()}  # `copy` is one step under the interpreter lock
+    return {kind: replace(flow) for kind, flow in flows.copy().items()}  # `copy` is atomic
 
 
 def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
-    """Count a message in one of a link's `flows`."""
     flow = flows.get(kind)
     if flow is None:
         flow = flows[kind] = Flow()
@@ -202,15 +195,14 @@ def count_message(flows: dict[str, Flow], kind: str, size: int) -> None:
 
 
 # --- interface
-# Events that a link reports to the program, and the peer at its other end.
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One connection of a peer; a reconnect is another `Peer`.
+    """One connection of a peer. A reconnect is another `Peer`.
 
-    `connection` counts up within a link. `key` is the authenticated public key (Z85), None without CURVE;
-    bind sessions to it, so that nobody else can continue them.
+    `connection` counts up within a link. `key` is the authenticated public key (Z85), None without CURVE. Bind
+    sessions to it, so that nobody else can continue them.
     """
 
     connection: int
@@ -218,90 +210,88 @@ class Peer:
 
 
 def tenant_of(peer: Peer) -> str | int:
-    """The device that a peer counts for: by its key, if any, so that more connections don't get it more."""
+    """Returns the key, so that extra connections gain nothing, else the connection."""
     return peer.connection if peer.key is None else peer.key
 
 
 class Handler(Protocol):
-    """Called on the link's thread, in the order of events. Must be quick: everything else waits meanwhile.
+    """Receives a link's events in order, on the link's thread. Must be quick.
 
-    For one peer: `on_connected`, then any number of `on_message` and `on_invalid`, then `on_gone`. None of
-    them after `close()` returned, and no `on_gone` for peers that are connected then.
+    Per peer: `on_connected`, any number of `on_message` and `on_invalid`, then `on_gone`. After `close()` there are
+    no calls, not even `on_gone`.
     """
 
     def on_connected(self, peer: Peer) -> None:
-        """Device: the handshake succeeded. Cloud: the peer's first message is about to be handed over."""
+        """Device: the handshake succeeded. Cloud: the first message follows."""
         ...
 
     def on_message(self, peer: Peer, message: Message, size: int) -> None:
-        """A valid message and its bytes on the wire. Probes are answered by the link and not seen here."""
+        """Handles a valid message of `size` wire bytes. The link answers probes itself."""
         ...
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
-        """The peer sent something that the codec refuses; the link has told it, now and then."""
+        """The codec refused a message. The link has answered, within a rate limit."""
         ...
 
     def on_gone(self, peer: Peer) -> None:
-        """The connection is lost. What was queued for it is dropped."""
+        """The connection is lost, its queue dropped."""
         ...
 
 
 class LinkToDevices(Protocol):
-    """A cloud's link, as the handlers of its messages use it."""
+    """A cloud's link as its handlers use it."""
 
     def send(self, peer: Peer, message: Message) -> int:
-        """Queue a message, from any thread. Returns its bytes on the wire, 0 if it was dropped."""
+        """Queues a message, from any thread. Returns its wire bytes, 0 if dropped."""
         ...
 
-    def queued(self, peer: Peer) -> int:
-        """Bytes that wait for `peer`."""
-        ...
+    def queued(self, peer: Peer) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """State of a device's link; `detail` is a sentence for the user, empty when connected."""
+    """State of a device's link. `detail`: a sentence for the user, empty when connected."""
 
     state: Literal["connecting", "connected", "away", "refused", "closed"]
     detail: str
 
 
 # --- limits
-# Limits on the cost of one peer: bounds of the link, and the token bucket that enforces a rate.
+# Limits on the cost of one peer.
 
-_RAW_TOKEN = 4  # bytes of a token in codec `raw`
-_RAW_HEADER = 64  # bytes, generously
-_CURVE_OVERHEAD = 64  # bytes; an encrypted frame carries a command name, a nonce and a tag
+_RAW_TOKEN = 4  # bytes per token in codec `raw`
+_RAW_HEADER = 64  # bytes, upper bound
+_CURVE_OVERHEAD = 64  # bytes added to a frame: command name, nonce, tag
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a link; seconds and bytes. All are per peer, but `peers`, `strangers` and those that are times."""
+    """Bounds per peer, except `peers`, `strangers` and the times. In seconds and bytes."""
 
-    payload_bytes: int = PAYLOAD_LIMIT  # both sides must allow what one of them sends
-    queue_messages: int = 8192  # a whole run-ahead of drafts fits in
+    payload_bytes: int = PAYLOAD_LIMIT  # both sides must allow it
+    queue_messages: int = 8192  # a whole run-ahead of drafts
     queue_bytes: int = 2**23
-    window_bytes: int = 2**23  # under way to a peer; who has twice as many under way to this side is cut
-    high_water_mark: int = 256  # messages on their way out inside ZeroMQ per peer; the rest waits in our queue
+    window_bytes: int = 2**23  # in flight to a peer; a peer with twice as many in flight to this side is cut
+    high_water_mark: int = 256  # messages per peer inside ZeroMQ
     messages_per_second: float = 5000.0
     messages_burst: float = 10000.0
-    bytes_per_second: float = 2.0**28  # that are sent; twice as many may come
+    bytes_per_second: float = 2.0**28  # sent; twice as many may arrive
     bytes_burst: float = 2.0**27
-    refused_per_second: float = 100.0  # messages above these rates, which are dropped; above this one the peer is cut
+    refused_per_second: float = 100.0  # above the rates, and dropped; above this rate the peer is cut
     refused_burst: float = 2000.0
-    errors_per_second: float = 5.0  # answers to malformed messages
-    work_per_second: float = 0.5  # seconds of a cloud's link thread, for messages of one device
+    errors_per_second: float = 5.0  # replies to malformed messages
+    work_per_second: float = 0.5  # seconds of the cloud's link thread per device
     work_burst: float = 1.0
     peers: int = 1024
-    strangers: int = 512  # connections that have not sent a message yet; beyond, the oldest goes
+    strangers: int = 512  # connections without a message; above it the oldest is cut
     heartbeat_interval: float = 1.0
-    heartbeat_timeout: float = 3.0  # without a byte, beside the time that the handshake took
-    connect_timeout: float = 5.0  # without a byte, at the first attempt; doubled after each in vain
-    connect_timeout_last: float = 20.0  # with more, whoever is back would be found late: TCP asks ever more seldom
-    handshake_timeout: float = 60.0  # in all
+    heartbeat_timeout: float = 3.0  # without a byte, plus the handshake's duration
+    connect_timeout: float = 5.0  # without a byte, first attempt; doubled after failures
+    connect_timeout_last: float = 20.0  # longer would find a returning peer late, as TCP retries rarely
+    handshake_timeout: float = 60.0  # in total
     backoff_first: float = 0.02
     backoff_last: float = 2.0
-    pause_first: float = 1.0  # for a peer that was cut for what it sent; doubled each time
+    pause_first: float = 1.0  # of a cut peer; doubled each time
     pause_last: float = 60.0
 
     def __post_init__(self) -> None:
@@ -313,7 +303,7 @@ class Limits:
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of the longest frame that ZeroMQ accepts; a peer that sends a longer one is disconnected."""
+        """Longest accepted frame; longer ones disconnect the peer."""
         return HEADER_LIMIT + self.payload_bytes + _CURVE_OVERHEAD
 
 
@@ -321,44 +311,44 @@ DEFAULT_LIMITS = Limits()
 
 
 def largest_payload(vocabulary: int) -> int:
-    """Bytes of a payload that daemons with so many tokens take: a whole distribution in codec `raw`."""
+    """Returns the bytes of a whole distribution in codec `raw`, within bounds."""
     return max(PAYLOAD_LIMIT, min(_RAW_TOKEN * vocabulary + _RAW_HEADER, LARGEST_PAYLOAD))
 
 
 class Quota:
-    """Messages and bytes that a peer may send, and how much more is forgiven."""
+    """A peer's allowed rates, and the forgiven excess."""
 
     __slots__ = ("_bytes", "_messages", "_refused")
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._messages = TokenBucket(limits.messages_per_second, limits.messages_burst, now)
-        # What was sent at the rate allowed may arrive at once, where the network stood still.
+        # Doubled, as a stalled network may deliver at once.
         self._bytes = TokenBucket(2 * limits.bytes_per_second, 2 * limits.bytes_burst, now)
         self._refused = TokenBucket(limits.refused_per_second, limits.refused_burst, now)
 
     def take(self, now: float, size: int) -> bool:
-        """Whether one more message, of `size` bytes, is allowed."""
+        """Whether a message of `size` bytes is allowed; counts it."""
         return self._bytes.allows(now, size) and self._messages.take(now) and self._bytes.take(now, size)
 
     def forgives(self, now: float) -> bool:
-        """Whether a refused message is to be left at that; False if the peer goes too far."""
+        """Whether a refused message is forgiven. False: cut the peer."""
         return self._refused.take(now)
 
     def full(self, now: float) -> bool:
-        """Whether a new one would behave the same."""
+        """Whether a new quota would behave the same."""
         return all(bucket.full(now) for bucket in (self._messages, self._bytes, self._refused))
 
 
 class Pauses:
-    """Exclusion of those who went too far, by name: each time twice as long, until all is forgiven."""
+    """Temporary bans by name, doubled by repetition until forgiven."""
 
     def __init__(self, first: float, last: float) -> None:
         self._first = first
         self._last = last
-        self._pauses: dict[str, tuple[float, float]] = {}  # name -> when it began, seconds
+        self._pauses: dict[str, tuple[float, float]] = {}  # name -> start and length in seconds
 
     def begin(self, name: str, now: float) -> float:
-        """Begin a pause; its length in seconds."""
+        """Starts a pause and returns its seconds."""
         self._pauses = {each: pause for each, pause in self._pauses.items() if not self._forgiven(pause, now)}
         before = self._pauses.get(name)
         seconds = self._first if before is None else min(2 * before[1], self._last)
@@ -375,17 +365,17 @@ class Pauses:
 
 
 # --- window
-# Flow control: what a connection is sent waits until the other side has taken in most of what came before.
+# Flow control: a sender waits until most earlier bytes were taken in.
 #
-# ZeroMQ's input is never stopped, so TCP doesn't hold back a sender whose receiver is slow; what is under way would
-# fill the receiver's memory. A probe is answered by the receiver's link once everything before it was taken in.
+# ZeroMQ reads without limit, so TCP never holds back a sender, and a slow receiver's memory would fill. A receiver
+# answers a probe after everything before it.
 
-_PROBES: Final = 8  # in a window
-PATIENCE: Final = 1.0  # seconds until a probe without an answer is repeated: it may have been lost
+_PROBES: Final = 8  # per window
+PATIENCE: Final = 1.0  # seconds until a probe is repeated; it may be lost
 
 
 class SendWindow:
-    """One connection's. The caller brings a monotonic clock in seconds."""
+    """One connection's window. Times are monotonic seconds of the caller."""
 
     __slots__ = ("_confirmed", "_limit", "_pace", "_probed", "_probed_at", "_sent", "_sequence", "_waiting")
 
@@ -393,33 +383,31 @@ class SendWindow:
         self._limit = limits.window_bytes
         self._pace = TokenBucket(limits.bytes_per_second, limits.bytes_burst, now)
         self._sent = 0  # bytes
-        self._confirmed = 0  # of these
-        self._probed = 0  # of these, before the latest probe
+        self._confirmed = 0  # taken in by the peer
+        self._probed = 0  # sent before the latest probe
         self._probed_at = now
         self._sequence = 0
-        self._waiting: deque[tuple[int, int]] = deque(maxlen=2 * _PROBES)  # probes and the bytes sent before each
+        self._waiting: deque[tuple[int, int]] = deque(maxlen=2 * _PROBES)  # probes and the bytes before each
 
     def full(self, size: int) -> bool:
-        """Whether `size` more bytes have to wait for a reply. One message may always be under way."""
+        """Whether `size` more bytes must wait. One message may always be in flight."""
         under_way = self._sent - self._confirmed
         return under_way > 0 and under_way + size > self._limit
 
     def allows(self, size: int, now: float) -> bool:
-        """Whether `size` more bytes may be sent now."""
         return not self.full(size) and self._pace.allows(now, size)
 
     def note(self, size: int, now: float) -> None:
-        """So many bytes were sent."""
         self._pace.take(now, size)
         self._sent += size
 
     @property
     def confirmed(self) -> bool:
-        """Whether the other side has taken in all that was sent."""
+        """Whether the peer has taken in everything."""
         return self._confirmed == self._sent
 
     def probe(self, now: float) -> Probe | None:
-        """A probe to be sent now, if it is time."""
+        """Returns a probe to send now, or None."""
         under_way = self._sent - self._confirmed
         overdue = 2 * under_way > self._limit and now - self._probed_at >= PATIENCE
         if _PROBES * (self._sent - self._probed) < self._limit and not overdue:
@@ -427,14 +415,14 @@ class SendWindow:
         return self.last_probe(now)
 
     def last_probe(self, now: float) -> Probe:
-        """A probe to be sent behind all the rest."""
+        """Returns a probe to send after everything else."""
         self._sequence = (self._sequence + 1) % SEQUENCES
         self._probed, self._probed_at = self._sent, now
         self._waiting.append((SEQUENCES + self._sequence, self._sent))
         return Probe(SEQUENCES + self._sequence, int(1e6 * now))
 
     def replied(self, reply: ProbeReply) -> bool:
-        """Take in the reply to a probe; whether it is one of these, and not for those who measure the link."""
+        """Takes a probe's reply. Returns False for one that measures the link."""
         if reply.sequence < SEQUENCES:
             return False
         if any(sequence == reply.sequence for sequence, _ in self._waiting):
@@ -446,23 +434,22 @@ class SendWindow:
 
 
 # --- sockets
-# ZeroMQ sockets as the link wants them, and what it remembers of a connection.
+# ZeroMQ sockets with the link's options, and a connection's state.
 
-# Milliseconds until ZeroMQ connects again by itself; a lost socket is replaced, or given up, long before. Not -1, which
-# means never: then the end of a context whose connection was just lost may wait for ever.
+# Milliseconds until ZeroMQ reconnects by itself: the link is faster. -1 (never) may block the context's end after a
+# loss.
 NEVER: Final = 3_600_000
-# Events of the socket monitor.
 HANDSHAKE_REFUSED: Final = {int(zmq.EVENT_HANDSHAKE_FAILED_AUTH), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)}
 HANDSHAKE_BROKEN: Final = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-# Nothing else is told: with no descriptor left, failing to accept alone would be 100,000 events per second.
+# No others: without descriptors, accepts fail 100,000 times per second.
 _EVENTS: Final = (
     zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )  # fmt: skip
-_NUMBERS: Final = itertools.count()  # of monitors: a name is free again some time after its socket is closed
+_NUMBERS: Final = itertools.count()  # of monitors; closed names stay taken for a while
 _EVENT: Final = struct.Struct("=Hi")
-_ENCRYPTED: Final = 33  # bytes that CURVE adds to a frame: the command's name, a nonce, a tag and the flags
+_ENCRYPTED: Final = 33  # bytes added by CURVE: command name, nonce, tag, flags
 
 
 class ConnectionState:
@@ -485,42 +472,42 @@ class ConnectionState:
         self, peer: Peer, routing: bytes, descriptor: int, quota: Quota, complaints: TokenBucket, window: SendWindow
     ) -> None:
         self.peer = peer
-        self.routing = routing  # frame in front of what is sent to it; empty for a DEALER
+        self.routing = routing  # first frame of messages to it; empty for a DEALER
         self.descriptor = descriptor
-        self.watched = descriptor  # by which the guard knows it; -1 when it has ended: another one may have that now
+        self.watched = descriptor  # for the guard; -1 after the end, as numbers are reused
         self.quota = quota
         self.complaints = complaints
         self.window = window
-        self.backlog: deque[OutgoingMessage] = deque()  # what ZeroMQ has no room for
-        self.cut = False  # what it sent and is left is not read any more
-        self.tenant = peer.key or ""  # who it counts for where there are too many
+        self.backlog: deque[OutgoingMessage] = deque()  # ZeroMQ has no room for these
+        self.cut = False  # ignore the rest of its input
+        self.tenant = peer.key or ""  # identity for shares when connections are too many
 
 
 def prepare_socket(
     context: zmq.Context[Any], kind: int, address: str, limits: Limits
 ) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
-    """A socket with the limits set, to be bound or connected to `address`, and its monitor."""
+    """Returns a socket for `address`, not bound or connected, and its monitor."""
     made = context.socket(kind)
     made.linger = 0
-    made.ipv6 = not is_four(address)  # or it would show as an IPv6 address
+    made.ipv6 = not is_four(address)  # otherwise IPv4 peers show IPv6 addresses
     made.maxmsgsize = limits.frame_bytes
     made.sndhwm = int(limits.high_water_mark)
     made.rcvhwm = 0  # see `inflow`
     made.handshake_ivl = int(limits.handshake_timeout * 1000)
     made.heartbeat_ivl = int(limits.heartbeat_interval * 1000)
-    # ZeroMQ would take a connection for dead on which a large message takes longer than this; the guard counts bytes.
+    # ZeroMQ's would end a connection during a large message; the guard counts bytes.
     made.heartbeat_timeout = 0 if MEASURED else int(limits.heartbeat_timeout * 1000)
     events = f"inproc://events-{next(_NUMBERS)}"
     made.monitor(events, _EVENTS)
     monitor = context.socket(zmq.PAIR)
     monitor.linger = 0
-    monitor.rcvhwm = 0  # with a bound, ZeroMQ's thread would wait for us, and closing the socket for that thread
+    monitor.rcvhwm = 0  # a bound would block ZeroMQ's thread, and with it the close
     monitor.connect(events)
     return made, monitor
 
 
 def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
-    """Number and value of the monitor's next event. Raises `zmq.Again` without one, `ValueError` for another thing."""
+    """Raises `zmq.Again` if there is no event and `ValueError` for malformed data."""
     event = monitor.recv_multipart(zmq.DONTWAIT)[0]
     if len(event) != _EVENT.size:
         raise ValueError(f"an event of {len(event)} bytes")
@@ -529,7 +516,7 @@ def read_event(monitor: zmq.Socket[Any]) -> tuple[int, int]:
 
 
 def metadata(frame: zmq.Frame, name: str) -> str | None:
-    """ZeroMQ's metadata `name` of the connection that `frame` came from; None where it has none."""
+    """Returns ZeroMQ's metadata of the frame's connection, None if absent."""
     try:
         return str(frame.get(name))
     except zmq.ZMQError:
@@ -539,10 +526,9 @@ def metadata(frame: zmq.Frame, name: str) -> str | None:
 def read_frames(
     socket: zmq.Socket[Any], first: zmq.Frame, keep: bool, most: int, encrypted: bool
 ) -> tuple[list[bytes], int]:
-    """The frames of the message that starts with `first`, `first` itself if `keep`, and not above `most`.
+    """Returns at most `most` frames of a message, and its bytes on the wire.
 
-    The rest is dropped. All of it is here: ZeroMQ delivers whole messages. Also the bytes that it had on the wire,
-    without `first` if that is not kept.
+    `first` counts if `keep`. Drops further frames. Never blocks: ZeroMQ delivers whole messages.
     """
     frames, more = [first.bytes] if keep else [], first.more
     size = _wire_size(len(first), encrypted) if keep else 0
@@ -556,27 +542,25 @@ def read_frames(
 
 
 def drop_rest(socket: zmq.Socket[Any], first: zmq.Frame) -> None:
-    """Drop the message that starts with `first`."""
     more = first.more
     while more:
         more = socket.recv(zmq.DONTWAIT, copy=False).more
 
 
 def _wire_size(length: int, encrypted: bool) -> int:
-    """Bytes of a frame on a ZMTP 3 connection."""
     if encrypted:
         length += _ENCRYPTED
     return length + (2 if length < 256 else 9)
 
 
 # --- delivery
-# Hands the outbox's messages to ZeroMQ: what it or the peer has no room for waits per connection, in order.
+# Hands messages to ZeroMQ. Without room they wait per connection, in order.
 
-_RETRY: Final = 0.002  # seconds until a message that there was no room for is offered again
+_RETRY: Final = 0.002  # seconds between offers of a message
 
 
 class Delivery:
-    """Sends on the link's thread. `unreachable` is told of a connection that ZeroMQ doesn't know the way to."""
+    """Sends on the link's thread. Calls `unreachable` for connections unknown to ZeroMQ."""
 
     def __init__(
         self,
@@ -590,33 +574,32 @@ class Delivery:
         self._counters = counters
         self._connections = connections
         self._unreachable = unreachable
-        self._stuck: dict[int, ConnectionState] = {}  # those with a backlog
-        self._full: set[int] = set()  # of these, those whose window is full: nothing goes before a reply comes
+        self._stuck: dict[int, ConnectionState] = {}  # with a backlog
+        self._full: set[int] = set()  # of these: full window, waiting for a reply
 
     @property
     def retry(self) -> float | None:
-        """Seconds until something is to be offered again; None if nothing waits."""
+        """Seconds until the next attempt, None if nothing waits."""
         if not self._stuck:
             return None
         return _RETRY if len(self._stuck) > len(self._full) else PATIENCE
 
     def forget(self, connection: ConnectionState) -> None:
-        """Drop what waits for a connection that is gone."""
         self._stuck.pop(connection.peer.connection, None)
         self._full.discard(connection.peer.connection)
         self._counters.dropped += len(connection.backlog)
 
     def reply(self, connection: ConnectionState, message: Message) -> None:
-        """Send at once and past the queue, or not at all."""
+        """Sends at once, bypassing the queue, or drops the message."""
         frame = encode(message)
         outgoing = OutgoingMessage(connection.peer.connection, type(message).__name__, frame, wire_size(frame))
         if not self._hand_over(connection, outgoing):
             self._counters.dropped += 1
 
     def send(self) -> None:
-        """Send what waits since an earlier turn, and what the outbox holds.
+        """Sends backlogs, then the outbox. One failing connection does not stop others.
 
-        A connection that can't be sent to costs the others nothing: the last failure is raised at the end.
+        Raises the last failure.
         """
         failure: Exception | None = None
         for connection in list(self._stuck.values()):
@@ -633,7 +616,7 @@ class Delivery:
             raise failure
 
     def finish(self) -> None:
-        """Send what there is room for, and ask every connection that was sent something to confirm it."""
+        """Sends while there is room, and probes unconfirmed connections."""
         try:
             self.send()
         finally:
@@ -645,7 +628,7 @@ class Delivery:
     def _resume(self, connection: ConnectionState) -> None:
         number = connection.peer.connection
         while number in self._stuck and connection.backlog and self._offer(connection, connection.backlog[0]):
-            self._outbox.mark_sent(connection.backlog.popleft())  # or, where it was found to be gone, `forget` has all
+            self._outbox.mark_sent(connection.backlog.popleft())  # no effect if the connection is gone
         if not connection.backlog:
             self._stuck.pop(number, None)
 
@@ -660,7 +643,6 @@ class Delivery:
             self._outbox.mark_sent(outgoing)
 
     def _offer(self, connection: ConnectionState, outgoing: OutgoingMessage) -> bool:
-        """Send a message if its turn has come; False if there is no room for it now."""
         now, window = time.monotonic(), connection.window
         (self._full.add if window.full(outgoing.size) else self._full.discard)(outgoing.connection)
         room = window.allows(outgoing.size, now) and self._hand_over(connection, outgoing)
@@ -671,7 +653,6 @@ class Delivery:
         return room
 
     def _hand_over(self, connection: ConnectionState, outgoing: OutgoingMessage) -> bool:
-        """Give a message to ZeroMQ; False if it has no room for this peer now."""
         if self.socket is None:
             return False
         frames = [connection.routing, outgoing.frame] if connection.routing else [outgoing.frame]
@@ -683,9 +664,9 @@ class Delivery:
             if error.errno != zmq.EHOSTUNREACH:
                 self._unreachable(connection)
                 raise
-            if not connection.backlog:  # otherwise the message is its head, and counted with it
+            if not connection.backlog:  # otherwise the backlog has it
                 self._counters.dropped += 1
             self._unreachable(connection)
-            return True  # nothing to offer again
+            return True
         count_message(self._counters.sent, outgoing.kind, outgoing.size)
         return True

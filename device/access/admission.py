@@ -1,4 +1,4 @@
-"""Admission of a running daemon's clients: by the keys on disk as they are now, and that of this machine's user."""
+"""Admits a running daemon's clients by the keys on disk and the local key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _KeyFileState:
-    """The hashes of one version of the file; `broken` where they can't be read, so that none counts."""
+    """Hashes of one version of the file. `broken`: unreadable, so no key counts."""
 
     version: tuple[int, ...] | None
     hashes: tuple[str, ...] = ()
@@ -22,10 +22,10 @@ class _KeyFileState:
 
 
 class ApiKeyGate:
-    """Decides whether a request has a key that counts, by the file as it is at that moment.
+    """Decides whether a request has a valid key, by the current file.
 
-    Once a key was asked for it is asked for until the daemon ends: neither revoking the last one nor a damaged or
-    deleted file opens a daemon that runs. Raises `ApiKeyError` from the constructor where the file can't be used.
+    Once required, keys are required until the daemon ends: revoking the last key, or damaging or deleting the file,
+    opens nothing. The constructor raises `ApiKeyError` for an unusable file.
     """
 
     def __init__(self, files: ApiKeyFiles) -> None:
@@ -36,7 +36,7 @@ class ApiKeyGate:
         self._wanted = bool(self._known.hashes)
 
     def open_locally(self) -> None:
-        """Make the key with which commands of this user come in; those of earlier daemons count no more."""
+        """Makes the key of this user's local commands. Earlier daemons' keys expire."""
         try:
             self._local = hash_of(self._files.renew_local().encode())
         except ApiKeyError as error:
@@ -44,27 +44,25 @@ class ApiKeyGate:
 
     @property
     def wanted(self) -> bool:
-        """Whether a request needs a key."""
         self._look()
         return self._wanted
 
     @property
     def broken(self) -> bool:
-        """Whether the keys can't be read, so that commands of this user alone come in."""
+        """Whether only this user's local commands get in, as the keys are unreadable."""
         return self._known.broken
 
     def admitted(self, key: bytes) -> bool:
-        """Whether `key` counts, the bytes that were sent."""
+        """Whether `key`, the bytes as sent, is valid."""
         self._look()
         digest = hash_of(key)
-        # All are compared, whichever fits: how long it takes says nothing about which one did, or how much of it.
+        # Compares with all keys, so that the time reveals nothing.
         fits = False
         for known in (*self._known.hashes, *([] if self._local is None else [self._local])):
             fits |= hmac.compare_digest(known, digest)
         return fits
 
     def _look(self) -> None:
-        """Read the file again if it is another one."""
         version = self._files.version()
         if version == self._known.version:
             return

@@ -1,10 +1,10 @@
-"""API keys of the HTTP interface on disk: hashes only, in a file that its user alone can read.
+"""API keys of the HTTP interface on disk: hashes only, readable by their user only.
 
     <keys>/api-keys.json       {"keys": [{"name": ..., "sha256": ..., "created": "2026-11-23"}]}   by commands
     <keys>/local-api-key.json  {"key": ...}                                                        by the daemon
 
-The daemon makes the second file's key anew at every start. Whoever can read it is the user who could make keys as well,
-so commands of this user on this machine need no other key.
+Every start of the daemon renews the second file's key. A reader of that file is the user, who could also make keys,
+so this user's local commands need no other key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 from common.transport.address import TransportError
 from common.transport.keys import write_private
 
-PREFIX: Final = "dragon-"  # lets people and scanners of repositories tell what a lost key is for
+PREFIX: Final = "dragon-"  # marks lost keys for people and scanners
 SECRET_BYTES: Final = 32
 MOST_KEYS: Final = 256  # each request is compared with all of them
 MOST_FILE_BYTES: Final = 2**20
@@ -35,12 +35,12 @@ _OTHERS: Final = 0o077  # rights of group and others
 
 
 class ApiKeyError(ValueError):
-    """The keys can't be read or changed; the text is a sentence for the user, without any key."""
+    """The keys can't be read or changed. The text is a sentence for the user, without any key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is stored. `sha256` has the hexadecimal digits of its hash."""
+    """A stored key; `sha256` is the hexadecimal hash."""
 
     name: str
     sha256: str = field(repr=False)
@@ -48,15 +48,15 @@ class ApiKey:
 
 
 def new_key() -> str:
-    """A key that nobody guesses: 256 random bits."""
+    """Returns a key of 256 random bits."""
     return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def hash_of(key: bytes) -> str:
-    """SHA-256 of a key, in hexadecimal digits.
+    """Returns a key's SHA-256 in hexadecimal digits.
 
-    A slow hash is for passwords, which can be guessed from their hash by trying likely ones. Among 2**256 keys none is
-    likelier than another, so trying is hopeless at any speed, and a slow one would only help who floods the daemon.
+    A slow hash protects passwords, whose likely values can be tried. Trying 2**256 equal keys is hopeless at any
+    speed, and a slow hash would help attackers who flood the daemon.
     """
     return hashlib.sha256(key).hexdigest()
 
@@ -69,7 +69,7 @@ class ApiKeyFiles:
         self._local = folder / "local-api-key.json"
 
     def all(self) -> tuple[ApiKey, ...]:
-        """Every key, in the order of creation; none where there is no file. A file with any doubt is refused whole."""
+        """Returns all keys in order of creation, empty without a file. Refuses a faulty file whole."""
         stored = self._read(self.path)
         if stored is None:
             return ()
@@ -82,7 +82,7 @@ class ApiKeyFiles:
         return keys
 
     def create(self, name: str) -> str:
-        """A new key called `name`, which is stored nowhere else: it can't be shown again."""
+        """Returns a new key called `name`, which can't be shown again."""
         if not _NAME.fullmatch(name):
             raise ApiKeyError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes")
         with self._changing():
@@ -96,7 +96,7 @@ class ApiKeyFiles:
             return key
 
     def revoke(self, name: str) -> None:
-        """Forget the key called `name`; a daemon that runs refuses it from the next request on."""
+        """Deletes a key, from the next request on."""
         with self._changing():
             keys = self.all()
             kept = [each for each in keys if each.name != name]
@@ -105,7 +105,7 @@ class ApiKeyFiles:
             self._write(kept)
 
     def local(self) -> str | None:
-        """The key of the daemon that runs, or that ran last, for commands of this user; None where there is none."""
+        """Returns the latest daemon's key for this user's commands, None without one."""
         try:
             stored = self._read(self._local)
             return None if stored is None else str(stored["key"])
@@ -113,24 +113,23 @@ class ApiKeyFiles:
             return None
 
     def renew_local(self) -> str:
-        """A new local key in place of the one before."""
         key = new_key()
         self._store(self._local, {"key": key})
         return key
 
     def version(self) -> tuple[int, ...] | None:
-        """A value that changes whenever the file of keys does; None where there is none."""
+        """Returns a value that changes with the file, None without a file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
             return None
         except OSError:
-            return ()  # what is wrong, `all` says
+            return ()  # `all` reports the fault
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_mode
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """A block that reads and writes the keys while no other command does."""
+        """Excludes other commands that change the keys."""
         from filelock import FileLock, Timeout
 
         folder = self.path.parent
@@ -185,7 +184,7 @@ class ApiKeyFiles:
 
 
 def today() -> date:
-    """The day, the same for everybody who reads the file."""
+    """Returns the date in UTC, the same for all readers."""
     return datetime.now(UTC).date()
 
 

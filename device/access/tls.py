@@ -1,4 +1,4 @@
-"""TLS files of the HTTP interface, checked before anything is served, and whom the commands of this machine trust."""
+"""TLS files of the HTTP interface, and the trust of local commands."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from device.settings import TlsFiles
 
-MOST_BYTES: Final = 2**20  # of a file; chains take a few thousand
+MOST_BYTES: Final = 2**20  # per file; chains take a few thousand
 _OTHERS: Final = 0o077  # rights of group and others
 _DAY: Final = timedelta(days=1)
-_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the module ssl has no name for
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, missing in the module ssl
 
 
 class TlsError(ValueError):
-    """The files can't be used; the text is a sentence for the user."""
+    """The files can't be used. The text is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The first certificate of a file: the names that it is for, and how long it holds."""
+    """The first certificate of a file."""
 
-    names: tuple[str, ...]  # of hosts first, then addresses
+    names: tuple[str, ...]  # hosts, then addresses
     begins: datetime
     ends: datetime
     pem: str = field(repr=False)
 
     def days_left(self, now: datetime) -> int:
-        """Whole days until it expires; negative when it has."""
+        """Returns the whole days until its end, negative after that."""
         return (self.ends - now) // _DAY
 
 
 def read_certificate(path: Path) -> Certificate:
-    """The certificate that a server with this file shows. Raises `TlsError`."""
+    """Returns the certificate that a server shows. Raises `TlsError`."""
     return _described(_certificate(path))
 
 
 def check_tls_files(files: TlsFiles) -> Certificate:
-    """The certificate of files that a server can use: both are there, and belong together. Raises `TlsError`."""
+    """Returns the certificate of matching, usable files. Raises `TlsError`."""
     certificate = _certificate(files.certificate)
     text = _read(files.key, "tls_key")
     try:
@@ -68,7 +68,7 @@ def check_tls_files(files: TlsFiles) -> Certificate:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """The TLS of a server with these files. Raises `TlsError`."""
+    """Raises `TlsError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(files.certificate, files.key, password=_refuse_password)
@@ -78,7 +78,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iterator[str]:
-    """Complaints about files that can be used all the same, in a clause each."""
+    """Yields complaints about usable files, a clause each."""
     if now > certificate.ends:
         yield f"the certificate {files.certificate} expired on {certificate.ends:%Y-%m-%d}: clients refuse it"
     if now < certificate.begins:
@@ -88,10 +88,10 @@ def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iter
 
 
 def trusting_only(certificate: Certificate) -> ssl.SSLContext:
-    """Trust of a client on the server's own machine: in this certificate, whatever name it is for.
+    """Returns a local client's TLS context, which trusts this certificate under any name.
 
-    The name of an address on loopback is in few certificates. Whoever answers must hold this certificate's key, which
-    says more than a name or a date would; that of an issuer counts for nothing.
+    Few certificates name loopback. The server must have this certificate's key, which proves more than a name or
+    date. Issuers do not count.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -101,12 +101,12 @@ def trusting_only(certificate: Certificate) -> ssl.SSLContext:
 
 
 def trusting(authority: Path) -> ssl.SSLContext:
-    """Trust of a client that is told whom: in the certificates of the PEM file `authority`, and those issued by them.
+    """Returns a client's TLS context, which trusts the PEM file `authority`.
 
-    Names are compared. Raises `TlsError`.
+    Certificates issued by these are trusted, too. Compares names. Raises `TlsError`.
     """
     text = _read(authority, "the certificates to trust,").decode("ascii", "replace")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and compares names
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody so far, compares names
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
@@ -115,12 +115,11 @@ def trusting(authority: Path) -> ssl.SSLContext:
 
 
 def now() -> datetime:
-    """The time that certificates are compared with."""
     return datetime.now(UTC)
 
 
 def _refuse_password() -> str:
-    """The passphrase of a key that has one since it was looked at: OpenSSL would ask for it on the terminal."""
+    """Prevents OpenSSL's prompt for a key encrypted since its check."""
     return ""
 
 

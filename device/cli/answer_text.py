@@ -1,4 +1,4 @@
-"""Places that an answer's text is written to as it comes: a terminal, a file or a pipe, or none."""
+"""Outputs for an answer's text as it arrives: a terminal, a file or pipe, or none."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class AnswerText(Protocol):
     """A reader of an answer's text."""
 
     def final(self, piece: str) -> None:
-        """Write what follows. Drafts are taken back."""
+        """Writes final text and removes the draft."""
         ...
 
     def provisional(self, text: str) -> None:
-        """Show what will probably follow, in place of what was shown so before."""
+        """Shows likely next text, in place of the earlier draft."""
         ...
 
 
 class Nowhere:
-    """Implements `AnswerText` for nobody."""
+    """Implements `AnswerText` without output."""
 
     def final(self, piece: str) -> None:
         pass
@@ -36,7 +36,7 @@ class Nowhere:
 
 
 class Plain:
-    """Implements `AnswerText` for files, pipes, and terminals that obey nothing: final text only, as it is."""
+    """Implements `AnswerText` for files, pipes and simple terminals: final text only."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -51,15 +51,14 @@ class Plain:
 
 
 class Terminal:
-    """Implements `AnswerText` with drafts dimmed behind the final text.
+    """Implements `AnswerText` with drafts dimmed after the final text.
 
-    A draft ends before the edge of the window, so that it is on the line of the cursor and can be taken back; what
-    scrolled away could not.
+    A draft ends before the window's edge, as it can only be removed on the cursor's line.
     """
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
-        self._column = 0  # of the cursor behind the final text; at the edge, that of the window's width
+        self._column = 0  # after the final text; the window's width at the edge
         self._shown = 0  # columns of the draft
 
     def final(self, piece: str) -> None:
@@ -69,7 +68,7 @@ class Terminal:
         self._write(self._taken_back() + clean)
 
     def provisional(self, text: str) -> None:
-        # At the edge itself, terminals differ in whether the cursor is on the next line already.
+        # At the edge, the cursor's line depends on the terminal.
         width = self._width()
         room = max(0, width - 1 - self._column)
         draft, used = "", 0
@@ -97,7 +96,7 @@ class Terminal:
 
 
 def answer_text(output: TextIO | None) -> AnswerText:
-    """A writer to `output` (None: nowhere)."""
+    """Returns a writer to `output`, or to nowhere for None."""
     if output is None:
         return Nowhere()
     obeys = output.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -105,7 +104,7 @@ def answer_text(output: TextIO | None) -> AnswerText:
 
 
 def _behind(column: int, character: str, width: int) -> int:
-    """The column behind a character that is written at `column` of a window."""
+    """The column after writing a character at `column`."""
     if character == "\t":
         return min((column // TAB + 1) * TAB, max(width - 1, 0))
     columns = _columns(character)

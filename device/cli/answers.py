@@ -18,8 +18,6 @@ WAITING: Final = " (waiting for the cloud ...)"
 
 @dataclass(frozen=True, slots=True)
 class PrintedAnswer:
-    """A finished answer."""
-
     text: str
     reason: str
     usage: dict[str, Any]
@@ -27,10 +25,9 @@ class PrintedAnswer:
 
 
 def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | None) -> PrintedAnswer:
-    """Ask, and write the text to `output` (None: nowhere) as it becomes final. Raises `CommandFailed`.
+    """Asks, and writes the text to `output` (None: nowhere). Raises `CommandFailed`.
 
-    A terminal gets no control characters, and provisional drafts where they are asked for; a file or a pipe gets the
-    text as it is.
+    A terminal gets no control characters, and drafts if requested. A file or pipe gets the text unchanged.
     """
     text, reason = "", ""
     last: dict[str, Any] = {}
@@ -65,7 +62,7 @@ def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | N
 
 
 def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[str, str]]:
-    """`messages` of a question after earlier (question, answer) turns."""
+    """Returns the `messages` of a question after (question, answer) turns."""
     messages: list[dict[str, str]] = []
     for asked, answered in turns:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
@@ -73,5 +70,4 @@ def conversation(turns: Iterable[tuple[str, str]], question: str) -> list[dict[s
 
 
 def to_stderr(text: str) -> None:
-    """Print one line for the user besides the answer."""
     print(strip_controls(text), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`dragon api-keys`: who may use the device daemon's HTTP interface."""
+"""`dragon api-keys`: access to the device daemon's HTTP interface."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _opened(file: Path | None) -> Iterator[tuple[DeviceSettings, ApiKeyFiles]]:
 
 
 def _page(settings: DeviceSettings) -> str:
-    """The page's address: by a name in the certificate, which a browser compares, where there is one."""
+    """The page's address. Uses a name in the certificate, as browsers compare it."""
     from device.cli.settings import local_url
 
     if settings.tls is None:

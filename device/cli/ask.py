@@ -62,7 +62,7 @@ def ask(
 
 
 def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
-    """The field of a body that has the files; empty without any. Raises `CommandFailed` for one that can't be read."""
+    """Returns a body's field with the files, empty without files. Raises `CommandFailed`."""
     if not paths:
         return {}
     names = [path.name for path in paths]
@@ -75,7 +75,7 @@ def as_fields(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file. Raises `CommandFailed`."""
+    """Raises `CommandFailed`."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from device.cli.answers import PrintedAnswer
 
 PROMPT, MORE = "> ", "  "
-PASTED = 0.05  # seconds within which a terminal hands over the next line of a pasted text
+PASTED = 0.05  # seconds between the lines of a pasted text
 HELP = "commands: /sources (of the last answer), /quit"
 
 
@@ -39,10 +39,10 @@ def chat(
     from device.cli.connection import ask_daemon, ready_daemon
 
     with ready_daemon(url, api_key_file, ca):
-        pass  # it is there, or is said not to be before anything is typed
+        pass  # fails early without a daemon
 
     def answer(messages: list[dict[str, str]]) -> PrintedAnswer:
-        """Ask whatever daemon is there now: one that was started anew has another key for this user."""
+        """A restarted daemon has a new key for this user."""
         body = {"messages": messages} | fields
         return ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, sys.stdout))
 
@@ -57,7 +57,7 @@ def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
         to_stderr(HELP)
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
-    absent = False  # the daemon, for the last question
+    absent = False  # no daemon for the last question
     while (line := _read_question()) not in (None, "/quit"):
         if not line:
             continue
@@ -84,14 +84,14 @@ def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
 
 
 def _read_question() -> str | None:
-    """The next line, or None at the end of the input. From a terminal, lines that came at once are one text."""
+    """The next line, None at the end. Lines pasted at once are one text."""
     if not sys.stdin.isatty():
         line = from_stdin(sys.stdin.readline)
         return line.strip() if line else None
     with contextlib.suppress(ImportError):
         import readline  # gives input() its line editing
 
-        # Terminals that can then mark where a pasted text begins and ends; others send it line by line.
+        # Such terminals mark pasted text; others send lines.
         readline.parse_and_bind("set enable-bracketed-paste on")
     lines: list[str] = []
     try:
@@ -105,5 +105,5 @@ def _read_question() -> str | None:
 
 
 def _is_waiting() -> bool:
-    """Whether the terminal holds input already: the rest of a pasted text, or what was typed ahead."""
+    """Whether there is input already: pasted, or typed ahead."""
     return bool(select.select([sys.stdin], [], [], PASTED)[0])

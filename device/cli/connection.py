@@ -1,4 +1,4 @@
-"""Choice of the daemon that a command talks to, of the key that it is shown, and of whom it must be."""
+"""Chooses a command's daemon, the API key for it, and the trust in it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 KEY_VARIABLE: Final = "DRAGON_API_KEY"
 LONGEST_KEY: Final = 4096
 POLL: Final = 0.2  # seconds
-GRACE: Final = 1.0  # seconds for `dragon up`, typed a moment later or on its way, to show that it starts a daemon
+GRACE: Final = 1.0  # seconds for a concurrent `dragon up` to show its start
 COMES: Final = "The device daemon is starting."
 
 Result = TypeVar("Result")
 
 
 def find_daemon(url: str | None, key_file: Path | None = None, authority: Path | None = None) -> DaemonClient:
-    """The daemon at `url`, with http:// or without, else the one that this machine's device settings describe.
+    """Returns the daemon at `url`, else the one in this machine's settings.
 
-    It is shown the key in `key_file`, else that of `$DRAGON_API_KEY`. Where neither is given, this machine's own daemon
-    is shown the key that it made for this user, which is never sent to another `url`. Over https the daemon must have a
-    certificate that `authority` vouches for, where one is given. Raises `CommandFailed`.
+    `url` may omit http://. The key is from `key_file`, else from `$DRAGON_API_KEY`. Without both, this machine's
+    daemon gets the key that it made for this user; no other `url` ever does. Over https, `authority`, if given, must
+    vouch for the certificate. Raises `CommandFailed`.
     """
     key = _given_key(key_file)
     trusted = None if authority is None else _trusting(authority)
@@ -50,10 +50,10 @@ def find_daemon(url: str | None, key_file: Path | None = None, authority: Path |
 def ready_daemon(
     url: str | None, key_file: Path | None = None, authority: Path | None = None
 ) -> Iterator[DaemonClient]:
-    """The same daemon, when it can answer. One that is starting is waited for, and stderr says what it does.
+    """Waits for the daemon, and reports its progress on stderr.
 
-    This machine's own daemon starts for as long as a process that starts it lives. Raises `CommandFailed`, without any
-    for `GRACE` seconds.
+    This machine's daemon starts while the process that starts it lives. Raises `CommandFailed` after `GRACE` seconds
+    without one.
     """
     with ExitStack() as stack:
         daemon = stack.enter_context(find_daemon(url, key_file, authority))
@@ -63,7 +63,7 @@ def ready_daemon(
         while (missing := _missing(daemon)) is not None:
             listens = isinstance(missing, DaemonStarting)
             if listens or (place is not None and anybody_present(place)):
-                end = time.monotonic() + GRACE  # it may end just between these two looks
+                end = time.monotonic() + GRACE  # it may end between two checks
                 text = str(missing) if listens else COMES
                 if text != said:
                     print(text, file=sys.stderr, flush=True)
@@ -73,7 +73,7 @@ def ready_daemon(
             time.sleep(POLL)
             if not listens:
                 stack.close()
-                daemon = stack.enter_context(find_daemon(url, key_file, authority))  # which has a new key then
+                daemon = stack.enter_context(find_daemon(url, key_file, authority))  # with its new key
         yield daemon
 
 
@@ -86,10 +86,9 @@ def _starting() -> Path:
 def ask_daemon(
     url: str | None, key_file: Path | None, authority: Path | None, question: Callable[[DaemonClient], Result]
 ) -> Result:
-    """The result of a `question` to the daemon of `find_daemon`, without another request before it.
+    """Returns the result of `question` to the daemon, without an earlier request.
 
-    Where the daemon can't answer yet, it is waited for like `ready_daemon` does, and then asked again. Raises
-    `CommandFailed`.
+    If the daemon can't answer yet, waits as `ready_daemon` and asks again. Raises `CommandFailed`.
     """
     try:
         with find_daemon(url, key_file, authority) as daemon:
@@ -105,7 +104,7 @@ def ask_daemon(
 def own_daemon(
     settings: DeviceSettings, port: int | None = None, key: str | None = None, trusted: ssl.SSLContext | None = None
 ) -> DaemonClient:
-    """This machine's device daemon; `port`: another one than the settings say. Raises `CommandFailed`."""
+    """Returns this machine's device daemon; `port` overrides the settings. Raises `CommandFailed`."""
     from device.access.api_keys import ApiKeyFiles
     from device.cli.settings import local_url
 
@@ -118,7 +117,7 @@ def own_daemon(
 
 
 def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
-    """The proof over https that this machine's own daemon answers; None without https. Raises `CommandFailed`."""
+    """Returns the TLS context for this machine's daemon, None without https. Raises `CommandFailed`."""
     if settings.tls is None:
         return None
     from device.access.tls import TlsError, read_certificate, trusting_only
@@ -130,10 +129,10 @@ def own_trust(settings: DeviceSettings) -> ssl.SSLContext | None:
 
 
 def _missing(daemon: DaemonClient) -> CommandFailed | None:
-    """The failure of a daemon that can't answer yet. Raises `CommandFailed` where waiting does not help."""
+    """The failure of a starting daemon, None if it is ready. Raises `CommandFailed` if waiting can't help."""
     try:
         daemon.check_started()
-        daemon.status()  # of another daemon, or with a wrong key, this fails
+        daemon.status()  # fails for other programs or a wrong key
     except DaemonStarting as starting:
         return starting
     except CommandFailed as failure:
@@ -165,7 +164,7 @@ def _given_key(file: Path | None) -> str | None:
 
 
 def _one_key(text: str, place: str) -> str:
-    """The API key in the text at a `place`. Raises `CommandFailed`, which does not tell the text."""
+    """Raises `CommandFailed` without quoting the text."""
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key or len(text) > LONGEST_KEY:
         raise bad_input(f"{place} does not hold one API key and nothing else")

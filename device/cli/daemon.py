@@ -1,4 +1,4 @@
-"""The client's side of the device daemon's HTTP interface."""
+"""The client of the device daemon's HTTP interface."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, bad
 from device.cli.options import SPELT
 
 CONNECT_PATIENCE = 3.0  # seconds
-# While a request waits for a place nothing comes, for a minute at most; after that there are keep-alive comments.
+# Requests without a slot get nothing for up to a minute, then keep-alive comments.
 SILENCE_PATIENCE = 90.0
-READING_PATIENCE = 900.0  # while the daemon reads files, nothing comes; each may take it minutes
-STARTING = "starting"  # code of an error, and status of a daemon's health
-STARTING_STATUS = 503  # of HTTP
+READING_PATIENCE = 900.0  # the daemon may read files for minutes each
+STARTING = "starting"  # error code and health status
+STARTING_STATUS = 503  # HTTP
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
 
 class DaemonClient:
-    """A device daemon at `url`; a context manager. Every method raises `CommandFailed`.
+    """A device daemon at `url`; a context manager. Methods raise `CommandFailed`.
 
-    `trusted` says which certificates count over https, instead of the usual authorities.
+    `trusted` replaces the usual authorities over https.
     """
 
     def __init__(self, url: str, api_key: str | None, trusted: ssl.SSLContext | None = None) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")  # with which daemons print the address, for OpenAI clients
-        self._met = False  # an answer in HTTP has come from there
-        if self.url.startswith("tcp://"):  # as settings and `dragon pair` write a cloud's address
+        self.url = url.rstrip("/").removesuffix("/v1")  # daemons print it with /v1 for OpenAI clients
+        self._met = False  # an HTTP answer has arrived
+        if self.url.startswith("tcp://"):  # a cloud's address
             raise bad_input(_at_a_cloud(self.url))
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(SILENCE_PATIENCE, connect=CONNECT_PATIENCE)
         self._reading = httpx.Timeout(READING_PATIENCE, connect=CONNECT_PATIENCE)
         try:
-            # trust_env would send questions to whatever proxy the environment names.
+            # trust_env would send questions to the environment's proxy.
             self._http = httpx.Client(
                 base_url=self.url, headers=headers, timeout=timeout, trust_env=False, verify=trusted or usual_trust(url)
             )
         except (httpx.InvalidURL, ValueError) as error:
-            # An error of encoding quotes what it could not encode, which may be the key.
+            # An encoding error quotes text, perhaps the key.
             reason = "a character of the key can't be sent" if isinstance(error, UnicodeError) else str(error)
             raise bad_input(f"the daemon's address {url!r} or the API key can't be used: {reason}") from None
 
@@ -56,23 +56,21 @@ class DaemonClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
         self._http.close()
 
     def check_started(self) -> None:
-        """Raise `DaemonStarting` while it can't answer. To be asked often: its log does not tell each time of it."""
+        """Raises `DaemonStarting` while it can't answer. May be called often."""
         with self._failures():
             response = self._http.get("/health")
             self._met = True
             told: Any = {}
             if response.status_code == STARTING_STATUS:
-                with suppress(ValueError):  # a proxy answers for a daemon in pages
+                with suppress(ValueError):  # a proxy may answer with a page
                     told = response.json()
         if isinstance(told, dict) and told.get("status") == STARTING:
             raise DaemonStarting(f"The device daemon is starting: {told.get('doing')}.")
 
     def status(self) -> dict[str, Any]:
-        """`GET /status`."""
         with self._failures():
             response = self._http.get("/status")
             self._met = True
@@ -83,7 +81,7 @@ class DaemonClient:
         return value
 
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The chunks of `POST /v1/chat/completions`; closing the iterator cancels the answer."""
+        """Yields an answer's chunks. Closing the iterator cancels the answer."""
         body = {"model": "dragon", "stream": True, "stream_options": {"include_usage": True}} | body
         patience = self._reading if body.get("files") else self._http.timeout
         with (
@@ -104,7 +102,7 @@ class DaemonClient:
                 try:
                     chunk = json.loads(data)
                 except json.JSONDecodeError:
-                    if begun:  # a proxy ends what is cut off by closing
+                    if begun:  # a proxy ends a cut-off so
                         break
                     raise
                 if not _is_chunk(chunk):
@@ -114,7 +112,6 @@ class DaemonClient:
         raise unfinished_answer("the connection ended in the middle of the answer")
 
     def upload(self, name: str, content: bytes) -> None:
-        """`POST /library/documents`."""
         headers = {"content-type": "application/octet-stream"}
         with self._failures():
             sent = self._http.post(
@@ -140,11 +137,9 @@ class DaemonClient:
             raise self._stranger() from None
 
     def _stranger(self) -> CommandFailed:
-        """The failure of an answer that no device daemon gives."""
         return unfinished_answer(f"{self.url} is not a dragon device daemon")
 
     def _silence(self, error: httpx.TransportError) -> CommandFailed:
-        """The failure of a request that got no answer, or no whole one."""
         if not self._met and self._is_cloud():
             return bad_input(_at_a_cloud(self.url))
         if isinstance(error, httpx.TimeoutException):
@@ -156,7 +151,7 @@ class DaemonClient:
         return unfinished_answer("the connection ended in the middle of the answer")
 
     def _is_cloud(self) -> bool:
-        """Whether a cloud listens there, which never answers HTTP."""
+        """Whether a cloud, which never answers HTTP, listens there."""
         from device.cli.doctor.ports import speaks_zmtp
 
         place = httpx.URL(self.url)
@@ -164,8 +159,8 @@ class DaemonClient:
 
 
 def usual_trust(url: str) -> bool | ssl.SSLContext:
-    """The authorities that this machine trusts where `url` needs them, for httpx; it takes 20 ms to read them."""
-    return True if url.lower().startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody
+    """Returns httpx's authorities. Loads them (20 ms) only for https."""
+    return True if url.lower().startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
 
 
 def _at_a_cloud(url: str) -> str:
@@ -182,7 +177,7 @@ def _at_a_cloud(url: str) -> str:
 
 
 def tls_problem(error: BaseException) -> str | None:
-    """The clause that says why there is no TLS connection, where that is so."""
+    """Returns a clause about the TLS failure, None for others."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -205,7 +200,7 @@ def _raise_for_error(response: httpx.Response) -> None:
 
 
 def _is_chunk(told: object) -> bool:
-    """Whether `told` is a chunk of a chat's answer, as far as its shape goes."""
+    """Whether `told` has the shape of a chat's chunk."""
     if not isinstance(told, dict) or not isinstance(told.get("choices"), list):
         return False
     deltas = [each.get("delta") if isinstance(each, dict) else None for each in told["choices"]]
@@ -213,7 +208,7 @@ def _is_chunk(told: object) -> bool:
 
 
 def _failure(told: object) -> CommandFailed | None:
-    """The failure that a body, or an event of a stream, is about; None where it is of another form than a daemon's."""
+    """The failure in a body or stream event, None for a foreign form."""
     error = told.get("error") if isinstance(told, dict) else None
     if not isinstance(error, dict) or not isinstance(text := error.get("message"), str):
         return None

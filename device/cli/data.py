@@ -1,4 +1,4 @@
-"""`dragon data`: what this user's daemons keep on this machine, and its removal."""
+"""`dragon data`: the data of this user's daemons on this machine, and its removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-Owner = Literal["device", "cloud", "both"]  # both: of the folders that daemons of both roles use
+Owner = Literal["device", "cloud", "both"]  # both: used by daemons of both roles
 
 BOTH: Final = "both"
 
@@ -36,7 +36,7 @@ class DataFolder:
     role: Owner
     content: str
     folder: Path
-    ours: bool  # whether it is within the data folder, and not where a setting, or a link there, put it
+    ours: bool  # within the data folder, not elsewhere
 
 
 @app.command("show")
@@ -88,14 +88,14 @@ def remove_data(
             ) from None
     for settings in _settings().values():
         for parent in (settings.data, settings.data_dir):
-            with suppress(OSError):  # something else is in it, or it is gone already
+            with suppress(OSError):  # not empty, or gone
                 parent.rmdir()
     rest = "settings files stay" if role == BOTH else f"what is not the {role}'s alone stays"
     print(f"removed; {rest}: `dragon data show` lists it")
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files in the folder. What comes and goes meanwhile counts or not."""
+    """Returns the files' bytes. Files that change meanwhile may count."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -105,7 +105,7 @@ def size_of(folder: Path) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something at `path`. Raises `CommandFailed` where that can't be seen."""
+    """Raises `CommandFailed` if `path` can't be examined."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +116,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _kept() -> list[DataFolder]:
-    found: dict[str, DataFolder] = {}  # by where it is
+    found: dict[str, DataFolder] = {}  # by real path
     for role, settings in _settings().items():
         shared = (settings.local_keys, settings.models, settings.caches)
         for content, folder in settings.kept.items():
@@ -133,7 +133,7 @@ def _settings() -> dict[Side, Settings]:
 
 
 def _confirm() -> None:
-    """Ask whether to do it. Raises `CommandFailed` if not."""
+    """Raises `CommandFailed` if not confirmed."""
     if not sys.stdin.isatty():
         raise bad_input("standard input is no terminal, so nothing can be asked: give --yes to remove that")
     if not typer.confirm("Remove these folders for good?", default=False):
@@ -142,9 +142,10 @@ def _confirm() -> None:
 
 @contextmanager
 def _stopped(roles: Collection[Side]) -> Iterator[None]:
-    """A block in which no daemon of these roles uses its data folder, nor starts. Raises `CommandFailed` where one
-    does, whichever its port is and whether or not it answers, and where one answers at the usual port: with another
-    data folder it uses what is shared.
+    """Keeps daemons of these roles from running or starting during the block.
+
+    Raises `CommandFailed` if one uses its data folder, answering or not, or if one answers at the usual port: it
+    uses the shared folders.
     """
     for role in roles:
         _check_port(role)
@@ -175,6 +176,6 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
         stack.callback(settings.starting.unlink, missing_ok=True)
     except LockHeld:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
-    except OSError as error:  # where a daemon could not lock it either
+    except OSError as error:  # nor could a daemon lock it
         reason = (error.strerror or str(error)).lower()
         print(f"dragon: {settings.lock} can't be locked ({reason}): a daemon that runs is not noticed", file=sys.stderr)

@@ -8,7 +8,7 @@ NOT_REACHABLE = 3
 
 
 class CommandFailed(Exception):
-    """Ends the command; `text` is printed after `dragon: ` on stderr."""
+    """Ends the command. `text` is printed after `dragon: ` on stderr."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -17,29 +17,28 @@ class CommandFailed(Exception):
 
 
 class DaemonStarting(CommandFailed):
-    """The daemon can't answer yet. `text` says what it is at."""
+    """The daemon can't answer yet; `text` describes its start's current step."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, ANSWER_FAILED)
 
 
 class DaemonSilent(CommandFailed):
-    """The daemon takes connections and does not answer."""
+    """The daemon takes connections without answering."""
 
     def __init__(self) -> None:
         super().__init__("the device daemon stopped answering", ANSWER_FAILED)
 
 
 def bad_input(text: str) -> CommandFailed:
-    """The command can't be carried out as given: wrong input, settings or files."""
+    """Returns the failure for wrong input, settings or files."""
     return CommandFailed(text, BAD_INPUT)
 
 
 def unfinished_answer(text: str) -> CommandFailed:
-    """The daemon took the request and could not finish it."""
+    """Returns the failure of a request that the daemon could not finish."""
     return CommandFailed(text, ANSWER_FAILED)
 
 
 def not_reachable(url: str) -> CommandFailed:
-    """Nothing listens at `url`."""
     return CommandFailed(f"no device daemon answers at {url}; start one with `dragon up`", NOT_REACHABLE)

@@ -21,7 +21,7 @@ Kind = Literal["device", "cloud", "both"]
 
 @dataclass(frozen=True, slots=True)
 class SuggestedModel:
-    """A model of a pair: the setting `model`, and its size in GB of memory and of download."""
+    """The setting `model`, with GB of memory and download."""
 
     title: str
     setting: str
@@ -29,7 +29,7 @@ class SuggestedModel:
     licence: str
 
 
-# Models with one tokenizer, by the name of the pair: the device's and the cloud's. `docs/models.md` has the same table.
+# Models with one tokenizer, by pair. `docs/models.md` has the same table.
 PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
     "smollm2": {
         "device": SuggestedModel(
@@ -82,10 +82,10 @@ PAIRS: Final[dict[str, dict[Side, SuggestedModel]]] = {
     },
 }
 DEFAULT_MODELS: Final = "default"
-_BESIDE: Final = 1.5  # GB that a daemon takes beside its weights
+_BESIDE: Final = 1.5  # GB of a daemon without its weights
 _A_CORE: Final = 1.2  # GB of weights that a core multiplies in about .2 s, as fast as people read
 
-MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine, as by default
+MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine
 NO_DOCUMENTS: Final = "none"
 
 RoleOption = Annotated[Kind | None, typer.Option("--role", help="What this machine is [default: both]")]
@@ -154,14 +154,14 @@ def init(
 
 
 class _Asking:
-    """Source of the values that were not given: questions at a terminal, else defaults if `yes` allows them."""
+    """Asks at a terminal for missing values, else uses defaults if `yes`."""
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
         self.at_terminal = not yes and sys.stdin.isatty()
 
     def value(self, flag: str, given: str | None, question: str, default: str, check: Callable[[str], None]) -> str:
-        """The value of `--flag`; `check` raises `CommandFailed` for one that can't be. Asks again where it does."""
+        """Returns the value of `--flag`. Asks again after `check` raises `CommandFailed`."""
         while given is None and self.at_terminal:
             answer: str = typer.prompt(question, default=default).strip()
             try:
@@ -177,7 +177,7 @@ class _Asking:
         return value
 
     def folder(self, flag: str, given: Path | None, question: str) -> Path | None:
-        """A folder of documents; none where it was not given and can't be asked for."""
+        """Returns a folder of documents, None if neither given nor asked."""
         if given is None and not self.at_terminal:
             return None
         answer = self.value(flag, None if given is None else str(given), question, NO_DOCUMENTS, _folder)
@@ -185,7 +185,6 @@ class _Asking:
 
 
 def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy | None) -> dict[Side, dict[str, object]]:
-    """The settings of each role."""
     device: dict[str, object] = {}
     cloud: dict[str, object] = {}
     if kind == "both":
@@ -205,7 +204,7 @@ def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy |
 
 
 def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
-    """The name of the pair of models; None for the default model, which both roles have."""
+    """Returns the pair's name, None for both roles' default model."""
     if asking.at_terminal and given is None:
         print(f"Models ({DEFAULT_MODELS} is SmolLM2 135M, which shows how it works and is not one to rely on):")
         for name, pair in PAIRS.items():
@@ -219,13 +218,13 @@ def _pair(asking: _Asking, roles: list[Side], given: str | None) -> str | None:
 
 
 def proposal(roles: Sequence[Side]) -> str:
-    """The largest pair that this machine can run in these roles, by its memory and cores; else the default."""
+    """Returns the largest pair for memory and cores, else the default."""
     fitting = [name for name in PAIRS if not _obstacle(name, roles)]
     return fitting[-1] if fitting else DEFAULT_MODELS
 
 
 def _obstacle(name: str, roles: Sequence[Side]) -> str:
-    """A reason against a pair on this machine, with its semicolon; empty if there is none."""
+    """A reason against a pair, after a semicolon; empty if none."""
     from common.process.machine import memory, usable_cores
 
     size = sum(PAIRS[name][role].size for role in roles)
@@ -258,7 +257,7 @@ def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None])
 
 
 def _add(role: Side, folder: Path) -> int:
-    """Add the folder to the role's library and have it watched, as `dragon library add --watch` does."""
+    """Adds the folder as `dragon library add --watch` does."""
     from common.process.machine import wait_passively
     from device.cli.settings import load_common
 
@@ -272,7 +271,7 @@ def _next(kind: Kind, values: dict[Side, dict[str, object]]) -> list[str]:
     from common.transport.address import is_local_address, split_address
 
     ask = 'dragon ask "..."'
-    alone = values.get("device", {}).get("privacy") == "offline"  # as with `cloud = "none"`: no cloud takes part
+    alone = values.get("device", {}).get("privacy") == "offline"  # as with `cloud = "none"`
     if kind == "both" and not alone:
         return ["dragon up", ask, "dragon doctor       # if something is wrong"]
     if kind != "cloud":

@@ -92,7 +92,7 @@ def revoke_peer(
 
 
 def _role_that_trusts(name: str) -> Side:
-    """The role whose folder has the name or fingerprint. Raises `CommandFailed` where neither or both have it."""
+    """Raises `CommandFailed` if neither or both roles trust the name or fingerprint."""
     roles: list[Side] = []
     for role in get_args(Side):
         with _folder(role) as folder:
@@ -111,7 +111,6 @@ def _role_that_trusts(name: str) -> Side:
 
 
 def _without_devices() -> str:
-    """Behaviour of a cloud without trusted devices, by its settings."""
     from common.configuration.settings import is_loopback
     from device.cli.settings import load_cloud
 
@@ -127,7 +126,7 @@ def _without_devices() -> str:
 
 
 def print_displaced(displaced: Sequence[TrustedPeer], name: str) -> None:
-    """Say what became of those that were trusted before, now that `name` stands for another key or is a key's name."""
+    """Reports peers that lost their key or name."""
     for peer in displaced:
         if peer.name == name:
             print(f"forgotten   {peer.name}  {peer.fingerprint}")

@@ -1,4 +1,4 @@
-"""Entry point of `dragon`. Modules that take long to import are imported by the commands that need them."""
+"""Entry point of `dragon`. Commands import slow modules themselves."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ try:
     from device.cli.doctor import command as doctor
     from device.cli.failures import ANSWER_FAILED, BAD_INPUT, CommandFailed
     from device.cli.render import as_one_line
-except KeyboardInterrupt:  # they take a second
+except KeyboardInterrupt:  # the imports take a second
     raise SystemExit(INTERRUPTED) from None
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # for what is printed to a file
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of printing to a file
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# As the help lists them: what a newcomer needs first.
+# In the order of the help.
 app.command("init")(init.init)
 app.command("up")(up.up)
 app.command("ask", cls=options.Asking)(ask.ask)
@@ -98,24 +98,27 @@ def _no_command(
 
 
 def main() -> None:
-    """Run one command and exit: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted."""
+    """Runs one command and exits.
+
+    Exit codes: 0 done, 1 the answer failed, 2 bad input, 3 no daemon, 130 interrupted.
+    """
     open_closed_streams()
     keep_private()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whose encoding may lack a character of a document
+        if isinstance(stream, io.TextIOWrapper):  # the encoding may lack characters
             stream.reconfigure(errors="backslashreplace")
-    # Read when the model hub's library is imported: nothing tells it who asks, or with what.
+    # Read at the import of the hub's library.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: list[str]) -> int:
-    """The exit code of one command; a failure is one line on stderr."""
+    """Returns the exit code. A failure is one line on stderr."""
     try:
         code = _carried_out(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of stdout left, e.g. `dragon ask ... | head`
+    except BrokenPipeError:  # e.g. `dragon ask ... | head`
         _drop_output()
         return ANSWER_FAILED
     except OSError as error:
@@ -131,7 +134,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _carried_out(arguments: list[str]) -> int:
-    """The exit code of one command. Raises `OSError` where what it prints can't be written."""
+    """Raises `OSError` if the output can't be written."""
     if (garbled := next((each for each in arguments if not options.is_text(each)), None)) is not None:
         return _failed(
             f"{garbled!a} is not text in this terminal's encoding: set it to UTF-8 (LC_ALL=C.UTF-8)", BAD_INPUT
@@ -149,7 +152,7 @@ def _carried_out(arguments: list[str]) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is still to be printed go nowhere: Python would try again at the exit, and complain."""
+    """Discards remaining output, which Python would retry at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

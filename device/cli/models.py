@@ -106,7 +106,7 @@ def _sides() -> Sides:
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Bad models, contexts and scorers are one line."""
+    """Turns errors about models into one line."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The options that commands share, the request fields they become, and text that people give."""
+"""Options shared by commands, their request fields, and text input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Url = Annotated[
     str | None,
     typer.Option("--url", envvar="DRAGON_URL", help="Address of the device daemon [default: from its settings]"),
 ]
-# A key itself is no option: everybody on a machine can read the arguments of its processes.
+# No option for the key: all users can read a process's arguments.
 KeyFile = Annotated[
     Path | None,
     typer.Option("--api-key-file", help="File that holds the daemon's API key [default: $DRAGON_API_KEY]"),
@@ -38,7 +38,7 @@ Question = Annotated[str | None, typer.Argument(help="The question; - or none re
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead")]
 
 
-# Options of an answer that everybody needs; the others compare methods.
+# Everybody's options; the others compare methods.
 EVERYDAY = (
     "sources",
     "documents",
@@ -54,17 +54,16 @@ EVERYDAY = (
     "long_document",
 )
 RESEARCH = "For research"
-SPELT = {"device_documents": "--only"}  # options whose names are not those of their fields
+SPELT = {"device_documents": "--only"}  # not named like their fields
 _SHOWN = {"device_documents": "<pattern>", "cloud_documents": "<pattern>"}
 _FILES = "--files"
-WHOLE = 1000  # characters that a command's first sentence never has
+WHOLE = 1000  # characters, above every first sentence
 
 
 class CommandGroup(TyperGroup):
-    """Commands, of which the help tells the whole first sentence, on several lines where one is too short."""
+    """Commands whose help shows the whole first sentence."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the section of the commands."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         records = [
             (name, command.get_short_help_str(WHOLE))
@@ -76,14 +75,13 @@ class CommandGroup(TyperGroup):
 
 
 class Asking(TyperCommand):
-    """A command that asks: its help has the everyday options first, those for research in a section of their own."""
+    """A command that asks. Its help lists everyday options first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Let `--files` have several values: what follows it, as long as there are files of these names."""
+        """Lets `--files` take all following names of existing files."""
         return super().parse_args(ctx, _each_with_its_option(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of the help."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], RESEARCH: []}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is None:
@@ -100,7 +98,7 @@ class Asking(TyperCommand):
 
 
 def _each_with_its_option(args: Sequence[str]) -> list[str]:
-    """`--files a b`, or `--files=a b`, as `--files a --files b`."""
+    """Turns `--files a b` or `--files=a b` into `--files a --files b`."""
     spread: list[str] = []
     left = list(args)
     while left:
@@ -111,22 +109,22 @@ def _each_with_its_option(args: Sequence[str]) -> list[str]:
             spread.append(left.pop(0))
         elif not spread[-1].startswith(f"{_FILES}="):
             continue
-        while left and not left[0].startswith("-") and os.path.isfile(left[0]):  # or a question of any length
+        while left and not left[0].startswith("-") and os.path.isfile(left[0]):  # takes text of any length
             spread += [_FILES, left.pop(0)]
     return spread
 
 
 def is_text(text: str) -> bool:
-    """Whether all bytes of an argument, or of a line, were characters."""
+    """Whether all bytes were characters."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def from_stdin(read: Callable[[], str]) -> str:
-    """The text that `read` gets from standard input. Raises `CommandFailed` where that is in another encoding."""
+    """Raises `CommandFailed` for another encoding."""
     try:
         text = read()
     except UnicodeDecodeError:
-        text = "\udcff"  # as where the terminal's encoding passes such bytes on
+        text = "\udcff"  # as some terminals pass such bytes
     if not is_text(text):
         raise bad_input(
             f"standard input is not text in the encoding {sys.stdin.encoding}: convert it, for example with iconv"
@@ -135,9 +133,9 @@ def from_stdin(read: Callable[[], str]) -> str:
 
 
 def read_question(given: str | None) -> str:
-    """The question as given, or what standard input holds for `-` and for None. An empty one is refused.
+    """Returns the given question, or standard input for `-` and None.
 
-    Nobody is kept waiting: where None is given and a terminal is the standard input, that is refused, too.
+    Raises `CommandFailed` for an empty question, and for None at a terminal.
     """
     if given is None and sys.stdin.isatty():
         raise bad_input('there is no question; write it in quotes: `dragon ask "..."`')
@@ -148,10 +146,9 @@ def read_question(given: str | None) -> str:
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a request to a command's own.
+    """Adds a request's options to a command's own.
 
-    The command is called with `fields`, the request body of the options that were given; the daemon's settings decide
-    the others.
+    `fields` is the request body of the given options. The daemon's settings decide others.
     """
     own = inspect.signature(command, eval_str=True).parameters
     shared = {parameter.name: parameter for parameter in _request_options()}
@@ -172,7 +169,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _request_options() -> list[inspect.Parameter]:
-    """The options of all methods, each named as its field in the body, the everyday ones first."""
+    """Lists the options of all methods, everyday ones first."""
     described = _described()
     names = sorted(described, key=lambda name: EVERYDAY.index(name) if name in EVERYDAY else len(EVERYDAY))
     return [
@@ -182,7 +179,6 @@ def _request_options() -> list[inspect.Parameter]:
 
 
 def _described() -> dict[str, FieldInfo]:
-    """The fields of all methods that are options of the command line."""
     fields = {name: field for method in METHODS.values() for name, field in method.request.model_fields.items()}
     return {name: field for name, field in fields.items() if field.description is not None}
 
@@ -192,16 +188,16 @@ def _option(name: str, kind: Any, explanation: str | None) -> inspect.Parameter:
     listed = get_origin(kind) is tuple
     taken: Any = list[get_args(kind)[0]] if listed else kind  # type: ignore[misc]
     shown = _SHOWN.get(name, "<str>") if listed else None
-    if name == "method":  # too many for one line, where the values of others stand
+    if name == "method":  # too long for the line of values
         shown, explanation = "<name>", f"{explanation}: {', '.join(METHODS)}"
-    # None: by its name, and `--no-` before it where it is a switch.
+    # None: named like the field, with `--no-` for a switch.
     spelt = (SPELT[name], f"--{name.replace('_', '-')}") if name in SPELT else ()
     annotation: Any = Annotated[taken | None, typer.Option(*spelt, help=explanation, metavar=shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _bare(kind: Any) -> Any:
-    """A type without what pydantic alone understands."""
+    """Strips pydantic's annotations from a type."""
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

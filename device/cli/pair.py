@@ -1,4 +1,4 @@
-"""`dragon pair`: two machines get to know each other by two codes that are pasted."""
+"""`dragon pair`: introduces two machines by two pasted codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from device.cli.settings import File, Role
 if TYPE_CHECKING:
     from common.transport.keys import KeyFolder
 
-NAMELESS = "device"  # of a machine whose own name can't be the name of a peer
+NAMELESS = "device"  # for invalid machine names
 
 Code = Annotated[list[str] | None, typer.Argument(help="The code that the other machine printed")]
 Address = Annotated[
@@ -84,7 +84,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     called = name or invitation.name or _own_name()
     check_name(called)
     path = settings_path("device", file)
-    # Whatever would be refused is, before anything is changed.
+    # Refusals precede changes.
     overrides = {"cloud": invitation.address}
     settings = load_settings(DeviceSettings, file, overrides, missing_ok=True)
     folder = KeyFolder(settings.keys, "device")
@@ -120,7 +120,6 @@ def _admit(code: str, name: str, replace: bool, file: Path | None) -> None:
 
 
 def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
-    """The cloud's keys, and the address that it listens on."""
     from common.transport.keys import KeyFolder
     from device.cli.settings import load_cloud
 
@@ -129,7 +128,7 @@ def _of_cloud(file: Path | None) -> tuple[KeyFolder, str]:
 
 
 def _print_start(address: str, bind: str) -> None:
-    """The command that starts the cloud so that it listens where the device will look for it."""
+    """Prints the command for the address that the device uses."""
     from common.transport.address import is_local_address, split_address
 
     port = split_address(address)[1]
@@ -148,6 +147,5 @@ def _print_fingerprint(whose: str, key: str) -> None:
 
 
 def _own_name() -> str:
-    """This machine's name, as a peer's."""
     own = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])
     return own.strip("-_")[:64] or NAMELESS

@@ -1,4 +1,4 @@
-"""`dragon profile`: how long the configured model takes for a token on this machine."""
+"""`dragon profile`: time of a decode step of the configured model on this machine."""
 
 from __future__ import annotations
 

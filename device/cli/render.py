@@ -1,4 +1,4 @@
-"""Reports as text: pure functions from the JSON that the daemon sends (`dragon` of a response, `/status`)."""
+"""Reports as text: pure functions of the daemon's JSON (`dragon` of a response, `/status`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ MOST_FOOTNOTES = 4
 QUOTED = 120  # characters of a quote in a footnote
 LABEL_WIDTH = 12
 SHOWN = 12  # digits of a model's identity
-ROUNDED = 0.01  # of a token; shares are rounded on their way
+ROUNDED = 0.01  # of a token; shares are rounded in transit
 NO_SOURCE = "no document"
 OWN_WORDS = "No footnotes: this answer takes no words from the documents."
 
 
 def summarise_answer(report: Json) -> str:
-    """Footnotes that say where the answer's parts come from, and a line of figures: for stderr after an answer.
-
-    What this device answered without the cloud has a line of its own, before them.
-    """
+    """Returns footnotes and a line of figures, after lines on text without the cloud."""
     why = _of_the_cloud(report)
     notes = [as_one_line(note) for note in report["notes"] if note not in why]
     figures = "; ".join([_time_line(report), _left(report), *notes])
@@ -36,7 +33,7 @@ def summarise_answer(report: Json) -> str:
 
 
 def alone_lines(report: Json) -> list[str]:
-    """Lines on the tokens that this device answered alone, with the reason; none where there are no such tokens."""
+    """Returns lines on tokens without the cloud, with the reason; empty if none."""
     alone, why = report["degraded"], " ".join(map(as_one_line, _of_the_cloud(report)))
     if not alone:
         return []
@@ -52,14 +49,14 @@ def alone_lines(report: Json) -> list[str]:
 
 
 def _of_the_cloud(report: Json) -> list[str]:
-    """The notes that say why it took no part, where it did not."""
+    """Notes with reasons for the cloud's absence."""
     return [note for note in report["notes"] if "cloud" in note] if report["degraded"] else []
 
 
 def footnotes(report: Json) -> list[str]:
-    """The documents with most words of the answer, with place and quotes, in the order of the answer."""
+    """Returns the most quoted documents, in the answer's order."""
     known: Sequence[Json] | None = report["citations"]
-    if known is None:  # nothing is known of single tokens
+    if known is None:  # unknown sources of tokens
         known = [{"source": source, "quotes": []} for source in range(len(report["sources"]))]
     elif not known and report["sources"]:
         return [OWN_WORDS]
@@ -73,12 +70,12 @@ def footnotes(report: Json) -> list[str]:
 
 
 def _marked(citation: Json) -> int:
-    """The tokens of the answer that stand in a citation's quotes."""
+    """Number of answer tokens in a citation's quotes."""
     return sum(end - first for quote in citation["quotes"] for first, end in quote["tokens"])
 
 
 def _quoted(quotes: Sequence[Json]) -> str:
-    """The quotes of a footnote, and what the answer spells otherwise."""
+    """Quotes of a footnote, and words that the answer spells differently."""
     if not quotes:
         return ""
     text = ", ".join(f'"{shorten(as_one_line(quote["text"]), QUOTED, placeholder=" …")}"' for quote in quotes)
@@ -87,7 +84,6 @@ def _quoted(quotes: Sequence[Json]) -> str:
 
 
 def _time_line(report: Json) -> str:
-    """The number of tokens, and the times that they took."""
     parts = [_count(report["tokens"], "token")]
     if report["tokens"]:
         parts.append(f"the first after {_seconds(report['ttft'])}")
@@ -99,7 +95,6 @@ def _time_line(report: Json) -> str:
 
 
 def _left(report: Json) -> str:
-    """The bytes that left this device, and what they were."""
     if not report["sent_bytes"]:
         return "nothing left this device"
     names = ", ".join(name for part, name in SENT_NAMES.items() if report["sent"][part])
@@ -107,7 +102,6 @@ def _left(report: Json) -> str:
 
 
 def figures_line(report: Json) -> str:
-    """Tokens, times, acceptance and bytes in one line."""
     parts = [f"{report['tokens']} tokens", f"TTFT {_seconds(report['ttft'])}"]
     if report["tokens"] > 1:
         parts.append(f"{_milliseconds(report['per_token'], 1000)}/token")
@@ -121,7 +115,7 @@ def figures_line(report: Json) -> str:
 
 
 def full_report(report: Json) -> str:
-    """Everything in the report, one topic a line, ending with the attribution of each part of the answer."""
+    """Returns the whole report, a topic per line, the attribution last."""
     lines = [
         _line("tokens", f"{report['tokens']} (prompt {report['prompt_tokens']})"),
         _line("time", _times(report)),
@@ -142,7 +136,6 @@ def full_report(report: Json) -> str:
 
 
 def status_table(status: Json) -> str:
-    """`GET /status` for people."""
     cloud = status["cloud"]
     state = f"{cloud['state']} ({as_one_line(cloud['address'])})" if cloud["address"] else cloud["state"]
     lines = [
@@ -169,18 +162,19 @@ def status_table(status: Json) -> str:
 
 
 def as_one_line(text: str) -> str:
-    """One line without control characters: a title comes from a document, and a terminal obeys it."""
+    """Returns one line without control characters, which a document may hold."""
     return " ".join(strip_controls(text).split())
 
 
 def strip_controls(text: str) -> str:
-    """`text` without control characters other than line break and tab, nor any that reorder text."""
+    """Removes reordering and control characters, except line breaks and tabs."""
     return "".join(character for character in text if character in "\n\t" or not steers(character))
 
 
 def as_json_text(value: object) -> str:
-    """`value` for programs to read; without characters beyond ASCII on a terminal, which obeys some of them, and in an
-    encoding that lacks others.
+    """Returns JSON for programs.
+
+    ASCII on a terminal, which obeys some characters, and for encodings other than UTF-8.
     """
     utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
     return json.dumps(value, ensure_ascii=sys.stdout.isatty() or not utf8)
@@ -239,7 +233,7 @@ def _attributed(part: AttributedText, report: Json) -> str:
 
 
 def _ranked_sources(report: Json) -> list[tuple[str, float]]:
-    """Every source, and none, with its mean share of the answer, the largest first."""
+    """Every source, and none, with its mean share, the largest first."""
     rows: Sequence[Sequence[float]] = report["attribution"]
     shares = [
         (_name(source), sum(row[n] for row in rows) / len(rows) if rows else 0.0)
@@ -261,14 +255,14 @@ def _accepted(side: str, report: Json) -> str:
 
 
 def _bytes_per_token(report: Json) -> str:
-    """Bytes of the messages that decide tokens, of both directions, for each token."""
+    """Bytes per token of the messages that decide tokens, both directions."""
     tokens, sent = report["tokens"], report["sent"]
     exchanged = sent["tokens"] + sent["probabilities"] + report["received_bytes"]
     return f"{exchanged / tokens:.0f}" if tokens else "-"
 
 
 def _ranges(positions: Sequence[int]) -> str:
-    """`[1, 2, 3, 7]` as `1-3, 7`."""
+    """Returns `[1, 2, 3, 7]` as `1-3, 7`."""
     runs: list[list[int]] = []
     for position in sorted(positions):
         if runs and position == runs[-1][1] + 1:

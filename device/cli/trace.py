@@ -58,7 +58,7 @@ def trace(
 
 
 def _summary(trace: Trace) -> str:
-    """Causes of the time per token, the clocks' offset, and missing parts of the trace."""
+    """Causes of the time, the clocks' offset, missing spans."""
     from common.tracing.analysis import milliseconds_per_token, steps
 
     found = steps(trace)
@@ -85,7 +85,7 @@ def _summary(trace: Trace) -> str:
 
 
 def _table(trace: Trace) -> str:
-    """One line per token: its time, the time since the token before, the side that was waited for, and the causes."""
+    """A line per token: time, step, awaited side, causes."""
     from common.tracing.analysis import steps
 
     lines = [f"{'token':>6} {'at ms':>9} {'took ms':>8}  {'waited for':11}for"]
@@ -120,7 +120,7 @@ def _save(trace: Trace, output: Path | None, png: Path | None) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """Before the question is asked, too."""
+    """Fails before the question is asked."""
     if os.path.isdir(path):
         raise bad_input(f"{path} can't be written: it is a folder")
     if not os.access(path.absolute().parent, os.W_OK):
@@ -128,7 +128,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _require_matplotlib() -> None:
-    """Before the question is asked: the answer may take long."""
+    """Fails before the question is asked."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:

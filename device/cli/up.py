@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from common.process.lifetime import ChildProcesses
     from device.settings import DeviceSettings
 
-POLL: Final = 0.1  # seconds between looks at whether a daemon ended
-STATUS_POLL: Final = 0.5  # seconds between questions for the device's status
+POLL: Final = 0.1  # seconds between checks for an end
+STATUS_POLL: Final = 0.5  # seconds between status requests
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Flags of either daemon beside its settings, and the addresses at which both will serve."""
+    """Flags added for both daemons, and their addresses."""
 
     device: list[str]
     cloud: list[str]
@@ -51,7 +51,7 @@ def device(context: typer.Context) -> None:
         return
     settings = load_device(context.args)
     with ExitStack() as starting:
-        starting.enter_context(show_presence(settings.starting))  # before the imports, which take a second
+        starting.enter_context(show_presence(settings.starting))  # before the slow imports
         from device.daemon import run_device
 
         run_device(settings, starting.close)
@@ -70,13 +70,13 @@ def up() -> None:
     """
     device = load_device()
     with ExitStack() as starting:
-        # At once: whoever asks a question now waits for the daemon, rather than giving up.
+        # Concurrent questions now wait for the daemon.
         starting.enter_context(show_presence(device.starting))
         _up(device, starting.close)
 
 
 def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
-    """Run both daemons. `serving` is called when both answer. Raises `CommandFailed`."""
+    """Runs both daemons, and calls `serving` when both answer. Raises `CommandFailed`."""
     from common.process.lifetime import ChildProcesses, Stopped
     from common.process.machine import child_command
 
@@ -95,7 +95,7 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
     }
     print("starting both daemons; Ctrl-C stops them", file=sys.stderr, flush=True)
     try:
-        signals = _Signals()  # not in the middle of a start: nobody would know of that child
+        signals = _Signals()  # deferred during a start, whose child is unknown
         with ChildProcesses(commands, _print_line) as both:
             signals.begin()
             _wait_until_ready(both, plan)
@@ -125,7 +125,7 @@ def _planned(device: DeviceSettings) -> LaunchPlan:
 
 
 def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
-    """Addresses at which the cloud listens and the device finds it; `said`: whether a setting names `bind`."""
+    """The cloud's listening address, and the device's for it. `said`: a setting names `bind`."""
     from common.configuration.configuration import DEFAULT, origin_of
     from common.transport.address import is_local_address, split_address
     from device.cli.settings import reachable
@@ -149,7 +149,7 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
 
 
 def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
-    """Wait until both serve, and say where. Raises `CommandFailed` if one ends."""
+    """Waits until both serve, and reports the addresses. Raises `CommandFailed` if one ends."""
     from device.cli.render import as_one_line
 
     at, bind = urlsplit(plan.url), urlsplit(plan.bind)
@@ -169,15 +169,15 @@ def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
 
 
 def _status(plan: LaunchPlan) -> dict[str, Any] | None:
-    """The device's status; None while it has none."""
+    """Returns the device's status, None if it is not ready."""
     from device.cli.connection import own_daemon
 
     try:
-        # Anew each time: a daemon makes its key for this user's commands when it begins to serve.
+        # The daemon makes its key for this user when it begins to serve.
         with own_daemon(plan.settings, plan.port) as daemon:
             daemon.check_started()
             return daemon.status()
-    except CommandFailed:  # it may be about to end, of which `_check` tells more
+    except CommandFailed:  # `_check` reports an end
         return None
 
 
@@ -189,7 +189,7 @@ def _check(both: ChildProcesses) -> None:
 
 
 class _Signals:
-    """Has SIGTERM or SIGINT raise `Stopped`, once; a second one ends the process, and its children with it."""
+    """Makes SIGTERM or SIGINT raise `Stopped` once. A second one kills all processes."""
 
     def __init__(self) -> None:
         from common.process.lifetime import SIGNALS
@@ -200,7 +200,7 @@ class _Signals:
             signal.signal(number, self._on_signal)
 
     def begin(self) -> None:
-        """Raise from now on; what came before counts."""
+        """Raises from now on, also for an earlier signal."""
         self._raising = True
         if self._told:
             self._stop()
@@ -221,7 +221,7 @@ class _Signals:
 def _print_line(name: str, line: str) -> None:
     from device.cli.render import strip_controls
 
-    # In one piece: lines of both come at the same time.
+    # In one write, as both daemons print.
     sys.stderr.write(f"{name:<6} | {strip_controls(line)}\n")
     sys.stderr.flush()
 

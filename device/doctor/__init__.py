@@ -1,1 +1,1 @@
-"""Findings about a side of this machine, right or wrong, each with what to do."""
+"""Findings about a side of this machine, right or wrong, with remedies."""

@@ -1,6 +1,6 @@
-"""Checks of a side of this machine: what is well, what may be trouble, what is wrong, and what to do.
+"""Checks of a side of this machine, each with a remedy.
 
-These are the ones that a command and a running daemon make alike. They change nothing.
+Shared by commands and a running daemon. They change nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warn", "wrong"]
 
-FIRST_YEAR: Final = 2025  # no release is older
-EXPIRING: Final = 21  # days before its end from which a certificate should be renewed
+FIRST_YEAR: Final = 2025  # of the oldest release
+EXPIRING: Final = 21  # days left for a renewal
 LEAST_DISK, LITTLE_DISK = 64 * 2**20, 2**30
-SLOW_MS: Final = 500.0  # of a round trip, from which answers often go on before the cloud is heard
-PATIENCE: Final = 3.0  # seconds until a port that takes no connection is given up
+SLOW_MS: Final = 500.0  # round trip; answers then often continue without the cloud
+PATIENCE: Final = 3.0  # seconds for a connection
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a diagnosis; `remedy` says what to do, and is empty where all is well or the text says it."""
+    """A line of a diagnosis. `remedy`: empty if all is well or the text has it."""
 
     level: Level
     topic: str
@@ -49,10 +49,9 @@ class Finding:
 
 
 def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library) -> Iterator[Finding]:
-    """The diagnosis of a device daemon that runs with these settings, from inside it; may take `PATIENCE`.
+    """Yields a running daemon's diagnosis; may take `PATIENCE`.
 
-    Settings and models are not looked at again: those in use are loaded. The way to the cloud is tried only where the
-    link does not stand.
+    Settings and models are in use, so not checked. The cloud's address is tried only without a connection.
     """
     address = None if settings.privacy == "offline" else settings.cloud
     yield check_keys(settings, "device", address)
@@ -74,7 +73,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
 
 
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
-    """Checks that the link of `role` at `address` has keys; None: there is no link."""
+    """Checks the keys of the link at `address`, None without a link."""
     if address is None:
         return Finding("ok", "keys", "none are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
@@ -91,7 +90,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
     try:
         shared = here and not folder.complete(TRUSTED_CLOUD if role == "device" else None)
         if shared:
-            if settings.local_keys.exists():  # else the first daemon makes it
+            if settings.local_keys.exists():  # otherwise a daemon makes it
                 local_pair(settings.local_keys)
             return Finding("ok", "keys", f"one pair, which this user's daemons share on {address}")
         own = folder.own()
@@ -106,7 +105,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
 
 
 def check_access(settings: DeviceSettings) -> Finding:
-    """Checks that the daemon is open to those alone who should ask it."""
+    """Checks that only intended clients may use the daemon."""
     host, make = settings.host, "make a key with `dragon api-keys create NAME`"
     try:
         names = [key.name for key in ApiKeyFiles(settings.keys).all()]
@@ -123,7 +122,7 @@ def check_access(settings: DeviceSettings) -> Finding:
 
 
 def check_https(settings: DeviceSettings) -> Iterator[Finding]:
-    """Checks that questions and answers are encrypted on their way, and clients accept the certificate."""
+    """Checks encryption towards clients, and the certificate."""
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
         if not is_local(settings.host):
@@ -150,7 +149,7 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
 
 
 def check_reach(address: str) -> Finding:
-    """Checks that the cloud's address leads to something that takes TCP connections."""
+    """Checks that the cloud's address accepts TCP connections."""
     host, port = split_address(address)
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -168,7 +167,7 @@ def check_reach(address: str) -> Finding:
 
 
 def check_link(state: str, detail: str, trip: float | None) -> Finding:
-    """The running device daemon's view of its cloud; `trip`: milliseconds of a round trip."""
+    """Reports the link; `trip` is the round trip in milliseconds."""
     if state == "off":
         return Finding("ok", "link", detail or "no cloud")
     if state == "connected":
@@ -189,10 +188,7 @@ def check_library(
     stored: str | None = None,
     configured: str | None = None,
 ) -> Finding:
-    """Checks that there are documents, and the embedding model is theirs: the one that they are `stored` with.
-
-    Identities of embedding models are None where they are not known.
-    """
+    """The embedding model must match the `stored` one; unknown identities are None."""
     if not documents:
         text = f"{settings.library} has no documents"
         return Finding("warn", "library", text, f"add some with {_command('library add FOLDER', role)}")
@@ -208,7 +204,6 @@ def check_library(
 
 
 def check_disk(settings: Settings) -> Finding:
-    """Checks that there is room on the disk of the data folder."""
     data = absolute(settings.data)
     free = shutil.disk_usage(next(folder for folder in (data, *data.parents) if os.path.exists(folder))).free
     text = f"{in_bytes(free)} free in {data}"
@@ -219,13 +214,11 @@ def check_disk(settings: Settings) -> Finding:
 
 
 def check_clock(year: int) -> Iterator[Finding]:
-    """Checks that this machine's clock has been set."""
     if year < FIRST_YEAR:
         yield Finding("warn", "clock", f"this machine's clock says that it is {year}", "set the clock; see `date`")
 
 
 def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
-    """Checks that the packages are those that this release was made for."""
     for each in found:
         if each.installed is None:
             yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")
@@ -237,7 +230,7 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
 
 
 def in_bytes(number: int) -> str:
-    """A number of bytes for people: 98 MB, 1.6 GB."""
+    """Returns bytes in words: 98 MB, 1.6 GB."""
     for unit, size in (("GB", 10**9), ("MB", 10**6)):
         if number >= size:
             return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number / size:.0f} {unit}"
@@ -245,19 +238,18 @@ def in_bytes(number: int) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """The text of an error, which says where that was."""
+    """Returns an error's text, with its file."""
     if isinstance(error, OSError):
         return f"{error.filename}: can't be read: {reason(error)}"
     return str(error)
 
 
 def reason(error: OSError) -> str:
-    """The clause that an error of the system is about."""
     return (error.strerror or str(error)).lower()
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in words: 1 chunk, 2,000 chunks."""
+    """Returns a count in words: 1 chunk, 2,000 chunks."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""The packages that this release needs, and those that are installed."""
+"""The packages that this release needs, and the installed ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ DISTRIBUTION = "dragon-runtime"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package (or Python itself) that is needed; `installed` is None where it is missing."""
+    """A needed package or Python. `installed`: None if missing."""
 
     name: str
-    wanted: str  # versions as pyproject.toml has them, e.g. >=1.2
+    wanted: str  # versions as in pyproject.toml, e.g. >=1.2
     installed: str | None
     fits: bool
 
 
 def packages() -> tuple[Package, ...]:
-    """Python, and every package of pyproject.toml that this machine needs; none where nobody wrote them down."""
+    """Returns Python and the packages of pyproject.toml, empty if unknown."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -45,7 +45,7 @@ def packages() -> tuple[Package, ...]:
 
 
 def _wanted() -> tuple[str, list[str]]:
-    """Versions of Python, and requirements: of the checkout that this runs in, else of what is installed."""
+    """Reads the needs from the checkout, else from the installed distribution."""
     checkout = ROOT / "pyproject.toml"
     if checkout.is_file():
         project = tomllib.loads(checkout.read_text("utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""The answers of one request: each starts when there is a place for it, and one response carries all of them."""
+"""Answers of one request: each starts when a slot is free, and one response carries all."""
 
 from __future__ import annotations
 
@@ -37,52 +37,44 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FinishedAnswer:
-    """A finished answer and its tokens."""
-
     finished: Finished
     tokens: tuple[TokenEvent, ...]
 
     @property
     def pieces(self) -> list[str]:
-        """The text of each token."""
         return [token.text for token in self.tokens]
 
     @property
     def held_back(self) -> str:
-        """The end of the text that came with no token."""
+        """The end of the text without a token."""
         shown = "".join(self.pieces)
         return self.finished.text[len(shown) :] if self.finished.text.startswith(shown) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Limits on an answer's wait for others."""
-
-    place: float  # seconds until a request that has no place yet is refused
-    unread: int | None  # events that its reader may lag behind; None: all
+    place: float  # seconds until a request without a slot is refused
+    unread: int | None  # unread events allowed; None: no limit
 
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """One of the answers, as far as the event loop knows."""
-
     request: Request
     place: AnswerSlot
-    silent: bool  # nothing but space was read of it
+    silent: bool  # only space was read so far
     starting: bool = False
     generation: Generation | None = None
-    over: bool = False  # the engine has told its end
-    closed: bool = False  # what the engine tells of it is not wanted any more
+    over: bool = False  # the engine reported its end
+    closed: bool = False  # ignore further events
     unread: int = 0  # events
     last: AnswerEvent | ApiError | None = None  # event
 
 
 class Answers:
-    """Events of all answers with their index. All methods belong to the event loop; read by one task.
+    """Events of all answers with their index. For the event loop; one task reads.
 
-    The engine hands events over without waiting: those that are not read yet are kept up to a limit for each answer,
-    beyond which it is cancelled. An answer that `continued` a text keeps the space that it begins with; any other one
-    begins with a word.
+    The engine never waits: an answer with too many unread events is cancelled. A `continued` answer keeps its
+    leading space; others begin with a word.
     """
 
     def __init__(
@@ -97,8 +89,9 @@ class Answers:
         continued: bool,
         closed: Callable[[Answers], None],
     ) -> None:
-        """The threads of `starting` have the engine start answers, which takes its time. `number` is that of the
-        request, and of its first answer. `closed` is told when nobody reads the answers any more.
+        """The engine starts answers on the threads of `starting`, as this takes time.
+
+        `number` is the request's and its first answer's. `closed` is called when reading ends.
         """
         self._engine = engine
         self._closed = closed
@@ -107,7 +100,7 @@ class Answers:
         self._starting = starting
         self._number = number
         self._loop = asyncio.get_running_loop()
-        self._events: deque[tuple[int, AnswerEvent | ApiError]] = deque()  # that nobody has read yet
+        self._events: deque[tuple[int, AnswerEvent | ApiError]] = deque()  # unread
         self._arrived = asyncio.Event()
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._answers = [_Answer(*pair, silent=not continued) for pair in zip(requests, places, strict=True)]
@@ -118,11 +111,11 @@ class Answers:
         return len(self._answers)
 
     async def begun(self) -> None:
-        """Wait until the engine took the first request. Raises `ApiError` when it refuses."""
+        """Waits until the engine accepts the first request. Raises `ApiError`."""
         await asyncio.shield(self._begun)
 
     async def next(self, patience: float | None = None) -> tuple[int, AnswerEvent] | None:
-        """The next event, or None when nothing happened for `patience` seconds. Raises `ApiError`."""
+        """Returns the next event, None after `patience` seconds without one. Raises `ApiError`."""
         try:
             async with asyncio.timeout(patience):
                 while True:
@@ -135,7 +128,7 @@ class Answers:
             return None
 
     async def whole(self) -> list[FinishedAnswer]:
-        """All answers to their ends. Raises `ApiError` when one fails."""
+        """Returns all finished answers. Raises `ApiError`."""
         tokens: list[list[TokenEvent]] = [[] for _ in self._answers]
         told: dict[int, FinishedAnswer] = {}
         while len(told) < self.count:
@@ -149,7 +142,7 @@ class Answers:
         return [told[index] for index in range(self.count)]
 
     def cancel(self, reason: ApiError) -> None:
-        """End all answers at once; the reader gets `reason`, whatever it has not read of them yet."""
+        """Ends all answers. The reader gets `reason` in place of unread events."""
         for index, answer in enumerate(self._answers):
             if answer.starting:
                 self._cancel(index, reason)
@@ -157,7 +150,7 @@ class Answers:
                 answer.place.refuse(reason)
 
     def close(self) -> None:
-        """End all answers at once: nobody reads them any more."""
+        """Ends all answers and their reading."""
         self.cancel(stopping())
         for task in self._tasks:
             task.cancel()
@@ -180,7 +173,7 @@ class Answers:
         future.add_done_callback(partial(self._on_started, index))
 
     async def _in_turn(self, place: AnswerSlot) -> None:
-        """Wait for a place; the patience is for the first one, after which the others' turns are sure to come."""
+        """The patience is for the first slot; other turns are then certain."""
         try:
             async with asyncio.timeout(self._patience.place if place is self._answers[0].place else None):
                 await place.reached()
@@ -208,7 +201,7 @@ class Answers:
     # --- events
 
     def _hand_over(self, index: int, event: AnswerEvent | Exception) -> None:
-        """Take an event from any thread of the engine. When the loop has ended, nobody is left to read it."""
+        """From any thread. Ignores events after the loop's end."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_event, index, event)
 
@@ -228,9 +221,9 @@ class Answers:
 
     def _keep(self, index: int, event: AnswerEvent) -> None:
         answer = self._answers[index]
-        self._on_begun()  # the engine may tell of an answer before it has said that it took it
+        self._on_begun()  # may precede the start's return
         if answer.unread and isinstance(answer.last, Provisional):
-            self._events.remove((index, answer.last))  # the event that comes now takes it back
+            self._events.remove((index, answer.last))  # superseded by this event
             answer.unread -= 1
         if self._patience.unread is not None and answer.unread >= self._patience.unread:
             self._cancel(index, reader_too_slow())
@@ -245,7 +238,7 @@ class Answers:
         self._arrived.set()
 
     def _read(self, answer: _Answer, event: AnswerEvent | ApiError) -> AnswerEvent:
-        """The event as its reader gets it: an answer begins with a word. Raises `ApiError`."""
+        """Removes the space before the first word. Raises `ApiError`."""
         if isinstance(event, ApiError):
             raise event
         answer.unread -= 1
@@ -274,7 +267,7 @@ class Answers:
         answer.closed = True
         if not self._begun.done():
             self._begun.set_exception(failure)
-            self._begun.exception()  # read here: the request may be gone and never ask
+            self._begun.exception()  # retrieved: the request may never ask
         self._put(index, failure)
 
     def _refusal(self, error: BaseException) -> ApiError:
@@ -284,56 +277,56 @@ class Answers:
             return ApiError(400, str(error), param=error.field, code="invalid_value")
         if isinstance(error, AnswerFailed):
             return answer_failed(str(error))
-        # Where it happened, never what it says: the text of an error can hold a prompt or a document.
+        # Never the text, which can quote a prompt or document.
         name, where = AnswerName.of(self._number), CodePlace.of(error)
         logger.error("request %s: the engine raised %s%s", name, type(error).__name__, where)
         return engine_failed()
 
 
 # --- rendering
-# Rendering of answers as JSON: one implementation for each of OpenAI's formats.
+# Answers as JSON, with one implementation per OpenAI format.
 
 DONE = b"data: [DONE]\n\n"
-_LINE_ENDINGS = "\x85\u2028\u2029"  # that JSON leaves as they are
+_LINE_ENDINGS = "\x85\u2028\u2029"  # JSON leaves these unescaped
 
 
 Aside = Provisional | Waiting | Unmatched
 
 
 class Rendering(Protocol):
-    """Makes the JSON of one request's answers: of all at once, or as server-sent events."""
+    """One request's answers as JSON, whole or as server-sent events."""
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
         """The response without `stream`."""
         ...
 
     def opening(self) -> Iterable[bytes]:
-        """The events before the first token."""
+        """Events before the first token."""
         ...
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """The events of text that became final in the answer `index`, and of the tokens that it took."""
+        """Events of final text and its tokens."""
         ...
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """The events of what is no text of the answer `index`; the next piece of it, or its end, takes it back."""
+        """Events of an aside, revoked by the next piece or the end."""
         ...
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """The events after the last token of the answer `index`."""
+        """Events after an answer's last token."""
         ...
 
     def closing(self) -> Iterable[bytes]:
-        """The events after the last token of all answers."""
+        """Events after all answers."""
         ...
 
     def failed(self, failure: ApiError) -> Iterable[bytes]:
-        """The last events of a stream that ends by `failure`."""
+        """Last events of a failed stream."""
         ...
 
 
 def aside_json(told: Aside) -> dict[str, Any]:
-    """The extra field `dragon` of an event without text."""
+    """Returns the field `dragon` of an event without text."""
     match told:
         case Provisional(text):
             return {"provisional": text}
@@ -344,7 +337,10 @@ def aside_json(told: Aside) -> dict[str, Any]:
 
 
 def event(value: dict[str, Any], name: str | None = None) -> bytes:
-    """A server-sent event, on one line also for clients to whom U+0085, U+2028 and U+2029 end one, as Python's do."""
+    """Returns a server-sent event on one line.
+
+    Escapes U+0085, U+2028 and U+2029, which end lines for some clients, e.g. Python's.
+    """
     head = "" if name is None else f"event: {name}\n"
     data = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if not data.isascii():
@@ -354,7 +350,7 @@ def event(value: dict[str, Any], name: str | None = None) -> bytes:
 
 
 def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any]]:
-    """An entry for each token with its `count` most probable alternatives, for chats and responses."""
+    """Returns an entry per token, with `count` alternatives."""
     return [
         _entry(event.chances[0]) | {"top_logprobs": [_entry(chance) for chance in event.chances[1 : count + 1]]}
         for event in events
@@ -363,7 +359,7 @@ def chat_entries(events: Iterable[TokenEvent], count: int) -> list[dict[str, Any
 
 
 def completion_lists(events: Sequence[TokenEvent], count: int, offset: int) -> dict[str, Any]:
-    """Lists with an item for each token, the first of which begins `offset` characters after the answer does."""
+    """Returns lists with an item per token; `offset` is the first one's character."""
     told = [event for event in events if event.chances]
     offsets = []
     for event in events:
@@ -389,14 +385,12 @@ def _entry(chance: TokenChance) -> dict[str, Any]:
 
 
 # --- reply
-# The response that carries answers: whole or as server-sent events, cancelled when its client is gone.
+# Responses that carry answers. A client's disconnect cancels them.
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class WholeReply(Response):
-    """Waits for the answers and sends one JSON object."""
-
     def __init__(self, answers: Answers, rendering: Rendering, headers: dict[str, str]) -> None:
         self._answers = answers
         self._rendering = rendering
@@ -412,10 +406,10 @@ class WholeReply(Response):
 
 
 class StreamedReply(Response):
-    """Sends every piece of text as it becomes final, and what may follow; a late failure is an error event.
+    """Streams final text and asides. A late failure is an error event.
 
-    `keep_alive` (seconds): silence after which a comment is sent. `stall_limit` (seconds): how long one
-    write may wait for the reader before the answers are given up.
+    `keep_alive`: seconds of silence before a comment. `stall_limit`: seconds that a write may wait before the
+    answers are cancelled.
     """
 
     def __init__(
@@ -445,7 +439,7 @@ class StreamedReply(Response):
         except ApiError as failure:
             await self._send(send, self._rendering.failed(failure))
         except TimeoutError:
-            # Nothing can be told to a client that doesn't read: the server drops the connection.
+            # The client does not read errors either: the server drops it.
             self._answers.cancel(reader_too_slow())
             return
         await self._send(send, [b""], more=False)
@@ -453,7 +447,7 @@ class StreamedReply(Response):
     async def _events(self, send: Send) -> None:
         count = self._answers.count
         tokens: list[list[TokenEvent]] = [[] for _ in range(count)]
-        sent = [0] * count  # of them
+        sent = [0] * count  # tokens
         await self._send(send, self._rendering.opening())
         open_answers = count
         while open_answers:
@@ -486,7 +480,7 @@ class StreamedReply(Response):
 
 
 async def _while_connected(writing: Any, receive: Receive, answers: Answers) -> None:
-    """Run `writing` until it is done or the client disconnects; either way the answers are let go."""
+    """Closes the answers at the end or at the client's disconnect."""
     work = asyncio.create_task(writing)
     gone = asyncio.create_task(_disconnected(receive))
     try:

@@ -1,4 +1,4 @@
-"""The routes of the HTTP interface and what they do with a request."""
+"""The routes of the HTTP interface and their handlers."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ from device.http.tokens import DetokenizeBody, TokenizeBody, detokenized, tokeni
 from device.interface import Engine
 
 _READERS = 2  # threads
-_DIAGNOSIS = 20.0  # seconds; it waits for names and ports of the network
-NOTES = "x-dragon-notes"  # header with sentences about what became of the request
+_DIAGNOSIS = 20.0  # seconds; it waits for the network
+NOTES = "x-dragon-notes"  # header about the request's handling
 
 Result = TypeVar("Result")
 Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class Api:
-    """The endpoints over one engine, once there is one. Its methods run on the server's event loop."""
+    """Endpoints over one engine, once it exists, on the server's event loop."""
 
     def __init__(self, options: HttpOptions, startup: Startup | None = None) -> None:
         self._served: Engine | None = None
@@ -77,17 +77,17 @@ class Api:
         self._places = AnswerSlots(options.max_active, options.max_waiting)
         self._metering = HttpMetrics(lambda: self._places.waiting)
         self._embedding = AnswerSlots(1, options.max_waiting)
-        self._searching = AnswerSlots(1, options.max_waiting)  # in turns with portions of what is embedded
-        self._uploading = AnswerSlots(1, options.max_waiting)  # a file is in memory until it is kept
-        # The tokenizer's work has threads of its own: what else waits for a thread never waits for it.
+        self._searching = AnswerSlots(1, options.max_waiting)  # alternates with portions of embeddings
+        self._uploading = AnswerSlots(1, options.max_waiting)  # an upload is in memory until it is stored
+        # Own threads for the tokenizer, so that other work never waits for it.
         self._reading = AnswerSlots(_READERS, options.max_waiting)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
-        # Starting an answer can take seconds (a format is compiled); who has a place has a thread for it.
+        # Starts can take seconds (compiling a format); every slot has a thread.
         self._starters = ThreadPoolExecutor(options.max_active, thread_name_prefix="starting")
         self._doctors = ThreadPoolExecutor(1, thread_name_prefix="doctor")
         self._diagnosis: asyncio.Future[list[Finding]] | None = None
         self._stopping = False
-        self._working: set[asyncio.Task[Response]] = set()  # on requests that are not being replied to yet
+        self._working: set[asyncio.Task[Response]] = set()  # on requests without a reply
         self._started = int(time.time())
         routes = [
             Route(path.replace("{model}", "{model:path}"), self._endpoint(each.handler), methods=[each.method])
@@ -101,18 +101,18 @@ class Api:
         self.application = RequestGuard(application, options, self._metering.answered)
 
     def serve(self, engine: Engine) -> None:
-        """Answer by `engine` from now on; on any thread."""
+        """Answers with `engine` from now on. On any thread."""
         self._served = engine
 
     @property
     def _engine(self) -> Engine:
-        """The engine. Raises `ApiError` while there is none yet."""
+        """Raises `ApiError` before the engine exists."""
         if self._served is None:
             raise starting(str(self._startup))
         return self._served
 
     def stop(self) -> None:
-        """Cancel what runs and refuse what comes."""
+        """Cancels running requests, refuses new ones."""
         self._stopping = True
         for answers in list(self._answers):
             answers.cancel(stopping())
@@ -120,13 +120,13 @@ class Api:
             task.cancel()
 
     def close(self) -> None:
-        """End the threads and the log, when nothing is served any more; what a thread is at is of no use to anybody."""
+        """Ends threads and log. Abandons the threads' work."""
         for threads in (self._readers, self._starters, self._doctors):
             threads.shutdown(wait=False, cancel_futures=True)
         self.application.close()
 
     def _endpoint(self, name: str) -> Endpoint:
-        """The handler `name`; its client gets `stopping` as soon as that is so, whatever the handler waits for."""
+        """Returns the handler `name`. A stop sends its client `stopping` at once."""
         handler: Callable[[HttpRequest], Coroutine[Any, Any, Response]] = getattr(self, f"_{name}")
 
         async def handle(http: HttpRequest) -> Response:
@@ -154,7 +154,7 @@ class Api:
         return JSONResponse(status_json(await asyncio.to_thread(self._engine.status)))
 
     async def _doctor(self, _: HttpRequest) -> Response:
-        """Runs one diagnosis at a time: requests that come meanwhile share its result."""
+        """Runs one diagnosis, which concurrent requests share."""
         if self._diagnosis is None or self._diagnosis.done():
             loop = asyncio.get_running_loop()
             self._diagnosis = loop.run_in_executor(self._doctors, self._engine.diagnose)
@@ -181,7 +181,7 @@ class Api:
 
     async def _completions(self, http: HttpRequest) -> Response:
         body, notes = await self._parsed(CompletionBody, http)
-        self._places.check(len(body.prompt) * body.n)  # before their prompts are read
+        self._places.check(len(body.prompt) * body.n)  # before reading the prompts
         read = partial(read_completion_request, body, self._options, self._engine)
         asked = read() if isinstance(body.prompt[0], str) else await self._aside(http, read)
         return self._reply(http, body, asked, notes, lambda served: _completions(body, asked, served, chat=False))
@@ -258,16 +258,16 @@ class Api:
         return await self._aside(http, lambda: JSONResponse(detokenized(body, self._engine), headers=_headers(notes)))
 
     async def _aside(self, http: HttpRequest, work: Callable[[], Result]) -> Result:
-        """The result of `work`, from a thread that does the tokenizer's work, in the order in which it is asked for.
+        """Returns the result of `work`, from a tokenizer thread, first come, first served.
 
-        Raises `ApiError` also where nobody waits for it any more.
+        Raises `ApiError`, also if nobody waits.
         """
         async with self._reading.turn():
             await self._wanted(http)
             return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def _wanted(self, http: HttpRequest) -> None:
-        """Raise `ApiError` when nobody waits for an answer any more."""
+        """Raises `ApiError` if nobody waits for the answer."""
         if self._stopping:
             raise stopping()
         if await http.is_disconnected():
@@ -300,7 +300,7 @@ class Api:
         return MODEL_ALIAS, self._engine.name, self._engine.model, *self._options.model_aliases
 
     def _check_model(self, name: str) -> None:
-        """Raise `ApiError` for the name of another model than the one that runs."""
+        """Raises `ApiError`."""
         if name not in self._names and ANY_MODEL not in self._options.model_aliases:
             raise unknown_model(self._engine.name)
 
@@ -344,7 +344,7 @@ def _completions(body: CompletionBody | ChatBody, asked: RequestBatch, served: R
 
 
 def _headers(notes: tuple[str, ...]) -> dict[str, str]:
-    """Header with `notes`, which quote nothing of a request but names of fields that fit into one."""
+    """Header with notes, which quote only field names from the request."""
     return {NOTES: " ".join(notes).encode("ascii", "replace").decode()} if notes else {}
 
 
@@ -365,7 +365,7 @@ async def _on_routing_error(http: HttpRequest, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     headers = error.headers
-    if error.status_code == 405:  # of a path's several routes, only the first one's methods are known to the error
+    if error.status_code == 405:  # the error knows only the first route
         matching = [route for route in http.app.routes if route.matches(http.scope)[0] is not Match.NONE]
         headers = {"allow": ", ".join(sorted({method for route in matching for method in route.methods or ()}))}
     unknown = "Unknown path. GET /openapi.json lists all; the base URL of OpenAI's clients ends with /v1."

@@ -1,5 +1,3 @@
-"""The bytes of a request's body."""
-
 from __future__ import annotations
 
 import asyncio
@@ -18,9 +16,9 @@ Room = Callable[[], Awaitable[int]]
 
 
 async def json_body(http: HttpRequest, options: HttpOptions, room: Room | None = None) -> bytes:
-    """The body, which must be declared as JSON: browsers don't send that across sites without asking.
+    """Returns a body declared as JSON, which browsers can't send across sites unasked.
 
-    `room` is waited for where the body is larger than usual, and tells how large it may be. Raises `ApiError`.
+    `room` is awaited for a larger body, and returns its limit. Raises `ApiError`.
     """
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "The Content-Type must be application/json.", code="unsupported_media_type")
@@ -28,26 +26,26 @@ async def json_body(http: HttpRequest, options: HttpOptions, room: Room | None =
 
 
 def declared(http: HttpRequest) -> int:
-    """Bytes that the body is said to have; 0 where nothing is said."""
+    """Returns the declared bytes, 0 if undeclared."""
     told = http.headers.get("content-length", "0")
     return int(told) if told.isdecimal() else 0
 
 
 async def file_body(http: HttpRequest, options: HttpOptions, limit: int) -> bytes:
-    """A file of at most `limit` bytes, which must be declared as that, for the same reason. Raises `ApiError`."""
+    """Returns a body declared as octet-stream, for that reason. Raises `ApiError`."""
     if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/octet-stream":
         raise ApiError(415, "The Content-Type must be application/octet-stream.", code="unsupported_media_type")
     return await body_of(http, limit, options.body_patience + limit / SLOWEST_UPLOAD)
 
 
 def body_too_large(limit: int) -> ApiError:
-    """The body has more bytes than one of its kind may have."""
     return ApiError(413, f"The body is larger than {limit} bytes.", code="body_too_large")
 
 
 async def body_of(http: HttpRequest, limit: int, patience: float, room: Room | None = None) -> bytes:
-    """The body, of at most `limit` bytes and within `patience` seconds, or as many as `room` tells, and more seconds
-    then. Raises `ApiError`.
+    """Returns a body of at most `limit` bytes, within `patience` seconds.
+
+    For a larger body, `room` returns a new limit, and the time grows. Raises `ApiError`.
     """
     body = bytearray()
     try:
@@ -74,5 +72,4 @@ async def body_of(http: HttpRequest, limit: int, patience: float, room: Room | N
 
 
 def disconnected() -> ApiError:
-    """Nobody is there to be answered."""
     return ApiError(400, "The client went away.", code="disconnected")

@@ -1,4 +1,4 @@
-"""Calls of tools in the text of an answer, as it comes."""
+"""Recognises tool calls in an arriving text."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from typing import Final
 from common.processors.calls import CallShape
 from device.interface import TokenEvent
 
-_HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # the spaces are those of the answer's format
+_HEAD: Final = re.compile(r'\{"name": "([^"]*)", "[a-z_]+": ')  # with the format's spaces
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Text beside calls."""
+    """Text outside calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of this name begins."""
-
-    number: int  # of the answer's calls
+    number: int  # among the answer's calls
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of a call's arguments, which are JSON text."""
+    """A piece of a call's arguments (JSON)."""
 
     number: int
     text: str
@@ -41,8 +39,6 @@ CallPiece = TextPiece | CallStart | ArgumentsPiece
 
 @dataclass(slots=True)
 class MadeCall:
-    """A call that an answer made."""
-
     name: str
     arguments: str = ""
     whole: bool = False
@@ -50,20 +46,20 @@ class MadeCall:
 
 @dataclass(slots=True)
 class CallReader:
-    """Tells the calls of one answer, whose format is that of `shape`, from its other text."""
+    """Separates an answer's calls, in the format `shape`, from other text."""
 
     shape: CallShape
-    formed: bool  # the other text has a format: no calls come behind it, and it may quote what they begin with
+    formed: bool  # other text has a format: it may quote the trigger, and no calls follow it
     calls: list[MadeCall] = field(default_factory=list)
-    text: str = ""  # beside calls
+    text: str = ""  # outside calls
     _held: str = ""
-    _calling: bool = False  # text has ended: calls, and what stands around them, follow
-    _depth: int = 0  # of brackets in arguments
+    _calling: bool = False  # the text is over: only calls and delimiters follow
+    _depth: int = 0  # of brackets
     _quoted: bool = False
     _escaped: bool = False
 
     def read(self, text: str, tokens: Sequence[TokenEvent]) -> list[CallPiece]:
-        """The parts that become known with `text`, to which `tokens` came."""
+        """Returns the parts that `text` with its `tokens` completes."""
         at = 0
         for token in tokens:
             at += len(token.text)
@@ -74,13 +70,12 @@ class CallReader:
         return [*self._feed(text)]
 
     def finish(self) -> list[CallPiece]:
-        """The part that was held back at the answer's end."""
+        """Returns the held text at the end."""
         held, self._held = self._held, ""
         return [] if self._calling or not held else [self._said(held)]
 
     @property
     def complete(self) -> bool:
-        """Whether there are calls, to their ends."""
         return bool(self.calls) and self.calls[-1].whole
 
     def _feed(self, text: str) -> Iterator[CallPiece]:
@@ -99,7 +94,7 @@ class CallReader:
                 yield self._argued()
 
     def _before_calls(self) -> Iterator[CallPiece]:
-        """Text, up to where calls begin; what may be their beginning is held back, and the space in front of it."""
+        """Holds back a possible trigger, and the space before it."""
         trigger = self.shape.trigger
         begun = self._held.find(trigger) if isinstance(trigger, str) and trigger else -1
         if trigger == "" and not self.text and self._held.lstrip()[:1] == "{":
@@ -116,7 +111,7 @@ class CallReader:
             yield self._said(said)
 
     def _end_text(self) -> Iterator[CallPiece]:
-        """The text in front of a call, without the space between them."""
+        """Drops the space before a call."""
         said, self._held = self._held.rstrip(), ""
         if said:
             yield self._said(said)
@@ -126,7 +121,6 @@ class CallReader:
         return TextPiece(text)
 
     def _argued(self) -> ArgumentsPiece:
-        """The arguments that are held, to their end at most."""
         call, end = self.calls[-1], len(self._held)
         for at, character in enumerate(self._held):
             if self._in_text(character):
@@ -140,7 +134,7 @@ class CallReader:
         return ArgumentsPiece(len(self.calls) - 1, text)
 
     def _in_text(self, character: str) -> bool:
-        """Whether the next character belongs to a text of JSON, or is one of its quotes."""
+        """Whether the character is part of a JSON string, with its quotes."""
         before = self._quoted
         if self._escaped:
             self._escaped = False
@@ -152,5 +146,5 @@ class CallReader:
 
 
 def _overlap(text: str, trigger: str) -> int:
-    """Length of the longest end of `text` that is a proper beginning of `trigger`."""
+    """Longest suffix of `text` that is a proper prefix of `trigger`."""
     return next((n for n in range(min(len(text), len(trigger) - 1), 0, -1) if text.endswith(trigger[:n])), 0)

@@ -18,11 +18,11 @@ from device.http.tokens import LONGEST_TEXT, check_length
 from device.interface import Engine
 
 MOST_TEXTS = 2048
-_AT_ONCE = 8  # texts, of `LONGEST_TEXT` together; a question that comes meanwhile waits for them, a quarter of a second
+_AT_ONCE = 8  # texts, `LONGEST_TEXT` together; a question waits for a quarter of a second
 
 
 def _texts(value: object) -> object:
-    """One text as a list of one. Token ids are of whatever tokenizer the client has: nobody knows their text."""
+    """Refuses token ids, which may be of another tokenizer."""
     if isinstance(value, list) and value and isinstance(value[0], int | list):
         raise ValueError("token ids can't be embedded, because they may be of another tokenizer; send the text")
     return [value] if isinstance(value, str) else value
@@ -43,9 +43,9 @@ class EmbeddingsBody(Body):
 async def embeddings(
     body: EmbeddingsBody, engine: Engine, notes: tuple[str, ...], wanted: Callable[[], Awaitable[None]]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The response, and `notes` for the client with those about the texts. Raises `ApiError`.
+    """Returns the response, and `notes` with those on the texts. Raises `ApiError`.
 
-    The texts go to the engine a few at a time; `wanted` raises as soon as nobody needs the rest.
+    `wanted` raises once nobody needs the rest.
     """
     for index, text in enumerate(body.input):
         check_length(text, f"input[{index}]")
@@ -81,7 +81,6 @@ async def embeddings(
 
 
 def _portions(texts: list[str]) -> Iterator[list[str]]:
-    """The texts in their order, as many at a time as may be worked on in one go."""
     portion, size = list[str](), 0
     for text in texts:
         length = len(text.encode())

@@ -1,4 +1,4 @@
-"""The list of endpoints, for the routes, the OpenAPI document and the log."""
+"""Endpoints for the routes, the OpenAPI document and the log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from device.http.tokens import DetokenizeBody, TokenizeBody
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path with its method; OpenAI's also answer without `/v1`."""
+    """A path with its method. OpenAI's also work without `/v1`."""
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
-    handler: str  # name of the method of `Api`
+    handler: str  # method of `Api`
     summary: str
     body: type[Body] | None = None
-    public: bool = False  # answered without the API key, and to any page
-    query: tuple[str, ...] = ()  # parameters in the address
-    status: int = 200  # of what is done
-    media: str = "application/json"  # of what comes then
+    public: bool = False  # without API key, and for any page
+    query: tuple[str, ...] = ()  # in the address
+    status: int = 200  # of success
+    media: str = "application/json"  # of success
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The path, and the one without or with the prefix that clients use for it as well."""
+        """The path, with and without `/v1`."""
         if self.path.startswith("/v1/"):
             return (self.path, self.path.removeprefix("/v1"))
         return (self.path, f"/v1{self.path}") if self.path == "/health" else (self.path,)

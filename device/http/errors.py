@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-MODEL_ALIAS = "dragon"  # whatever model the daemon runs
+MODEL_ALIAS = "dragon"  # any model that the daemon runs
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 
 
 class ApiError(Exception):
-    """A refusal that the client is told: an HTTP status and the four fields of OpenAI's error object."""
+    """A refusal: an HTTP status and OpenAI's four error fields."""
 
     def __init__(
         self,
@@ -33,7 +33,6 @@ class ApiError(Exception):
         self.headers = headers
 
     def body(self) -> dict[str, dict[str, str | None]]:
-        """The JSON object of the error."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
@@ -41,7 +40,7 @@ class ApiError(Exception):
 
 
 def busy() -> ApiError:
-    """Every place for an answer is taken, and every one to wait in; or the wait was too long."""
+    """Refuses while all slots are taken, or after too long a wait."""
     return ApiError(
         429,
         "As many answers are being generated and waiting as there may be; try again when one is finished.",
@@ -52,7 +51,6 @@ def busy() -> ApiError:
 
 
 def wrong_key() -> ApiError:
-    """The request has no API key that counts."""
     return ApiError(
         401,
         "Missing or incorrect API key: send it as 'Authorization: Bearer KEY'.",
@@ -62,32 +60,27 @@ def wrong_key() -> ApiError:
 
 
 def keys_unreadable() -> ApiError:
-    """Nobody's API key can be compared with anything."""
     said = "The daemon can't read its API keys, and lets nobody in; its log says what to do."
     return _unavailable(said, code="api_keys_unreadable")
 
 
 def unknown(param: str) -> ApiError:
-    """A field that the request can't have."""
     return ApiError(400, f"Unrecognized request argument supplied: '{param}'.", param=param, code="unknown_parameter")
 
 
 def too_many_answers(wanted: int, most: int) -> ApiError:
-    """One request asks for more answers than there are places, those to wait in included."""
+    """Refuses more answers than there are slots, waiting ones included."""
     said = f"The request asks for {wanted} answers; this device takes {most} at a time."
     return ApiError(400, said, param="n", code="invalid_value")
 
 
 def text_too_long(param: str, size: int, most: int) -> ApiError:
-    """A text of `size` bytes, where `most` are worked on in one go."""
     said = f"The text in '{param}' has {size} bytes, and {most} are read at a time; send it in parts."
     return ApiError(413, said, param=param, code="text_too_long")
 
 
 def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> ApiError:
-    """A prompt that no method takes, whatever the rest of the request says; it may be that of a `conversation` whose
-    question is short.
-    """
+    """Refuses a prompt; `conversation` if its question itself may be short."""
     said = f"The question is longer than {most} bytes."
     if conversation:
         said = f"The conversation is longer than {most} bytes: begin a new one."
@@ -95,12 +88,12 @@ def prompt_too_long(param: str, most: int, *, conversation: bool = False) -> Api
 
 
 def too_long(sentence: str, param: str) -> ApiError:
-    """The refusal of a request that does not fit; by its code clients know that they have to shorten it."""
+    """Clients recognise by the code that they must shorten."""
     return ApiError(400, sentence, param=param, code="context_length_exceeded")
 
 
 def unknown_model(name: str) -> ApiError:
-    """No model of that name is served; `name` is the model's own."""
+    """Refuses another model's name; `name` is the served model's own."""
     return ApiError(
         404,
         f"This daemon does not serve that model; it serves '{name}' (also as '{MODEL_ALIAS}'). The setting"
@@ -111,50 +104,43 @@ def unknown_model(name: str) -> ApiError:
 
 
 def too_many_connections(open_now: int) -> ApiError:
-    """Every place for a connection is taken by a request that is being answered."""
     said = f"{open_now} connections are open already; try again when one is closed."
     return _unavailable(said, code="too_many_connections")
 
 
 def stopping() -> ApiError:
-    """The daemon is shutting down."""
     return _unavailable("The device daemon is stopping.", code="stopping")
 
 
 def starting(doing: str) -> ApiError:
-    """The daemon can't answer yet; `doing` is what it is at."""
+    """Refuses during the start; `doing` is its current step."""
     return _unavailable(f"The device daemon is starting: {doing}.", code="starting", headers={"retry-after": "1"})
 
 
 def diagnosis_late(seconds: float) -> ApiError:
-    """The error of a diagnosis that waits too long for the network."""
     said = f"The diagnosis takes longer than {seconds:g} seconds: the network does not answer. Ask again."
     return _unavailable(said, code="diagnosis_late")
 
 
 def answer_failed(sentence: str) -> ApiError:
-    """The engine can't complete the answer, and says why."""
     return _unavailable(sentence, code="answer_failed")
 
 
 def engine_failed() -> ApiError:
-    """The engine raised an unexpected exception, whose text may quote private text and is not told."""
+    """Hides an exception's text, which may be private."""
     said = "The engine failed while answering; the daemon's log says where."
     return ApiError(500, said, kind=SERVER_ERROR, code="engine")
 
 
 def reader_too_slow() -> ApiError:
-    """The client of a stream stopped reading."""
     return _unavailable("The answer was cancelled: the client did not keep up with it.", code="slow_reader")
 
 
 def server_failed() -> ApiError:
-    """This server raised an unexpected exception."""
     return ApiError(500, "The server failed; the daemon's log says where.", kind=SERVER_ERROR, code="server")
 
 
 def sentence_of(error: Exception) -> str:
-    """The text of an error as a sentence for the client."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
 

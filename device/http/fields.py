@@ -1,4 +1,4 @@
-"""Fields of a body that this daemon has no use for: refused, ignored with a note, or without effect."""
+"""Unused fields of a body: refused, ignored with a note, or without effect."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from device.http.errors import ApiError, unknown
 
-# Fields that ask for another answer than this daemon gives, with the values that ask for nothing (null always does);
-# but for bodies that have a use for them.
+# Fields that ask for an unsupported answer, with harmless values (null always is), for bodies without use for them.
 REFUSED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -22,13 +21,13 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "audio": (),
     "web_search_options": (),
-    # of /v1/responses only, which keeps nothing
+    # of /v1/responses, which stores nothing
     "previous_response_id": (),
     "conversation": (),
     "background": (False,),
 }
 
-# Fields that are ignored, with a note unless they ask for nothing.
+# Ignored, with a note unless harmless.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "top_k": (0, -1),
     "min_p": (0, 0.0),
@@ -41,12 +40,12 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "truncation": ("disabled",),
 }
 
-MOST_FIELDS = 256  # of a body
+MOST_FIELDS = 256  # per body
 
-# What they say is for an operator of many users, and changes no answer.
+# For operators of many users; they change no answer.
 WITHOUT_EFFECT = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "max_tool_calls"})
 
-# Whoever misspells one of these would have more leave the device, or be used, than was asked for.
+# Misspelt, these would send or use more than wanted.
 _PROTECTED = ("privacy", "sources", "device_documents", "cloud_documents")
 _LIKENESS = 0.8
 
@@ -55,9 +54,9 @@ _MOST_NAMED = 8
 
 
 def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields of `body` that are `known`, without nulls, and the names of those to be noted as ignored.
+    """Returns the `known` fields without nulls, and ignored names to note.
 
-    Raises `ApiError` (400) for a field that can't be served, and for one that looks like a misspelt limit of privacy.
+    Raises `ApiError` (400) for an unsupported field, and for a likely misspelt privacy limit.
     """
     if len(body) > MOST_FIELDS:
         raise ApiError(400, f"The body has more than {MOST_FIELDS} fields.", code="invalid_value")
@@ -81,9 +80,9 @@ def sift(body: Mapping[str, Any], known: Collection[str]) -> tuple[dict[str, Any
 
 
 def find_foreign_options(fields: Mapping[str, Any], options: Collection[str], method: str) -> tuple[str, ...]:
-    """The names of those `fields` that are options of other methods, whose own are `options`, to be noted as ignored.
+    """Returns other methods' options among the `fields`, to note as ignored.
 
-    Raises `ApiError` (400) for one that clients of other daemons don't send.
+    Raises `ApiError` (400) for one unknown to other daemons' clients.
     """
     others = [name for name in fields if name not in options]
     for name in others:
@@ -95,7 +94,7 @@ def find_foreign_options(fields: Mapping[str, Any], options: Collection[str], me
 
 
 def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
-    """One sentence about the fields that were ignored; none where there are none."""
+    """Returns a sentence on the ignored fields, empty if none."""
     names = list(dict.fromkeys(ignored))
     if not names:
         return ()
@@ -105,5 +104,5 @@ def notes_of(ignored: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_one_of(value: object, values: tuple[object, ...]) -> bool:
-    # By type too: in Python `False == 0`, but `"logprobs": 0` asks for log probabilities.
+    # By type too: `False == 0`, but `"logprobs": 0` asks for log probabilities.
     return any(type(value) is type(other) and value == other for other in values)

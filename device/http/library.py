@@ -1,4 +1,4 @@
-"""`/library`: the device's documents, as pages and programs list, search and change them."""
+"""`/library`: lists, searches and changes the device's documents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class FolderBody(Body):
 
 
 def listing_json(listing: Listing) -> dict[str, Any]:
-    """`GET /library`."""
     return {
         "documents": [_document(file, tags_of(file.path, listing.tags)) for file in listing.documents],
         "watched": list(listing.watched),
@@ -50,18 +49,16 @@ def listing_json(listing: Listing) -> dict[str, Any]:
 
 
 def hit_json(hit: Hit) -> dict[str, Any]:
-    """One passage that was found."""
     return asdict(hit)
 
 
 def passage_json(chunk: StoredChunk) -> dict[str, Any]:
-    """One passage by its number."""
     path = below(chunk.path, chunk.root)
     return {"chunk": chunk.id, "title": chunk.title, "path": path, "place": chunk.place, "text": chunk.text}
 
 
 def parse_query(query: QueryParams) -> tuple[str, int]:
-    """The text and the number of passages of a search. Raises `ApiError`."""
+    """Raises `ApiError`."""
     text = parameter(query, "query")
     check_length(text, "query")
     count = query.get("count", str(USUAL_HITS))
@@ -71,7 +68,7 @@ def parse_query(query: QueryParams) -> tuple[str, int]:
 
 
 def parameter(query: QueryParams, name: str) -> str:
-    """A parameter of the address that has to be there once. Raises `ApiError`."""
+    """Returns a parameter that must occur once. Raises `ApiError`."""
     given = query.getlist(name)
     if len(given) != 1 or not given[0].strip():
         raise _invalid(name, "must be in the address, once")
@@ -79,14 +76,14 @@ def parameter(query: QueryParams, name: str) -> str:
 
 
 def parse_number(text: str, name: str) -> int:
-    """A number in a path. Raises `ApiError`."""
+    """Raises `ApiError`."""
     if not _DECIMAL.fullmatch(text):
         raise _invalid(name, "must be a number")
     return int(text)
 
 
 async def run_in_thread(work: Callable[[], Result]) -> Result:
-    """The result of `work`, from a thread. Raises `ApiError` for what the library says."""
+    """Turns the library's errors into `ApiError`."""
     try:
         return await asyncio.to_thread(work)
     except AnswerFailed as error:

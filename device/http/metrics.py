@@ -1,4 +1,4 @@
-"""Counts of the HTTP interface: its metrics, and requests that everybody may send, which are logged together."""
+"""Metrics of the HTTP interface, and log summaries of requests without a key."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from starlette.responses import Response
 from common.metrics import exposition
 from common.metrics.exposition import MetricValue, ValueCollector
 
-_NO_ANSWER: Final = "none"  # in place of a status: the client had left
-PERIOD: Final = 60.0  # seconds between two summaries, at least
-_MOST_KINDS: Final = 8  # of requests that a summary names
+_NO_ANSWER: Final = "none"  # the client had left
+PERIOD: Final = 60.0  # seconds between summaries
+_MOST_KINDS: Final = 8  # per summary
 
 Kind = tuple[str, int | None]  # known path and status
 
 
 class HttpMetrics:
-    """Responses by status, and the answers in line. For the server's event loop."""
+    """Metrics of the interface. For the server's event loop."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        """`waiting` is the number of answers that wait for a place."""
+        """`waiting` counts answers without a slot."""
         self._registry = exposition.make_registry()
         self._responses = Counter(
             "dragon_http_responses", "HTTP responses by status", ["status"], registry=self._registry
@@ -37,16 +37,16 @@ class HttpMetrics:
         )
 
     def answered(self, status: int | None) -> None:
-        """Note a response; None where nobody was left to get one."""
+        """Counts a response; `status` is None if the client had left."""
         self._responses.labels(_NO_ANSWER if status is None else str(status)).inc()
 
     def response(self, engine: bytes) -> Response:
-        """These and those of the `engine`, as Prometheus wants them."""
+        """Returns these metrics and the `engine`'s."""
         return Response(engine + generate_latest(self._registry), headers={"content-type": exposition.CONTENT_TYPE})
 
 
 class RequestTally:
-    """Counts requests, and logs a summary a minute after the first one: no number of them fills the disk.
+    """Counts requests; logs a summary at most once a minute.
 
     For the server's event loop.
     """
@@ -56,20 +56,19 @@ class RequestTally:
         self._counts = Counts[Kind]()
 
     def count(self, path: str, status: int | None) -> None:
-        """Count one request; `path` is a known one, not the client's own text."""
+        """Counts a request; `path` is a known one, never the client's text."""
         if not self._counts:
             asyncio.get_running_loop().call_later(PERIOD, self.tell)
         self._counts[path, status] += 1
 
     def tell(self) -> None:
-        """Log what was counted since the last summary."""
         if self._counts:
             self._log.info("requests without a key: %s", summarise_counts(self._counts))
             self._counts.clear()
 
 
 def summarise_counts(counts: Mapping[Kind, int]) -> str:
-    """The text of some counts, the largest first: bounded, whatever was asked for."""
+    """Returns bounded text, the largest counts first."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     texts = [f"{number} x {path} {status}" for (path, status), number in ordered[:_MOST_KINDS]]
     if rest := sum(number for _, number in ordered[_MOST_KINDS:]):

@@ -1,4 +1,4 @@
-"""`GET /openapi.json`: made of the endpoints and of the very schemas that bodies are checked with."""
+"""`GET /openapi.json`, from the endpoints and the bodies' validating schemas."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from device.http.fields import REFUSED
 from device.http.library import MOST_DIGITS, MOST_HITS, USUAL_HITS
 from device.http.schema import OPTIONS, GenerationBody
 
-# Parameters in an address that are numbers.
+# Numbers in an address.
 _NUMBERS = {
     "chunk": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
     "document": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**MOST_DIGITS},
     "count": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": USUAL_HITS},
 }
-_TYPES = {"application/json": "object", "text/plain": "string"}  # by media
+_TYPES = {"application/json": "object", "text/plain": "string"}  # by media type
 _PLACE = "#/components/schemas/{model}"
 _ERROR = {
     "type": "object",
@@ -41,7 +41,6 @@ _ERROR = {
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of this daemon's interface."""
     bodies = [endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None]
     methods = [method.request for method in METHODS.values()]
     _, made = models_json_schema([(kind, "validation") for kind in (*bodies, *methods)], ref_template=_PLACE)
@@ -113,10 +112,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a field that is left out by null, too."""
+    """Allows null, which omits a field."""
     return schema if None in schema.get("enum", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 
 def _refused() -> dict[str, Any]:
-    """OpenAI's fields that are taken only where they ask for nothing."""
     return {name: {"enum": [None, *values]} for name, values in REFUSED.items()}

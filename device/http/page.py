@@ -1,4 +1,4 @@
-"""The web page: its files, read once, and the responses that carry them."""
+"""The web page's files, read once, and their responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "page"
-BELOW: Final = "/page/"  # the path of every file but the document itself
+BELOW: Final = "/page/"  # of every file except the document
 KINDS: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -27,14 +27,12 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page as it is sent."""
-
     content: bytes
     kind: str  # Content-Type
     etag: str
 
     def response(self, request: Request) -> Response:
-        """The file, or 304 where the client has it."""
+        """Returns the file, or 304 if the client has it."""
         headers = HEADERS | {"etag": self.etag}
         if self._is_known(request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
@@ -57,5 +55,5 @@ def _read(path: Path, kind: str) -> PageFile:
     return PageFile(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
-# All that is ever sent: no path of a client's reaches the file system.
+# A client's path never reaches the file system.
 PAGE: Final[Mapping[str, PageFile]] = dict(_files())

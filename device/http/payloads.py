@@ -1,4 +1,4 @@
-"""The JSON of completions and chat completions, with the engine's report in the extra field `dragon`."""
+"""JSON of (chat) completions, with the engine's report in the extra field `dragon`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CHAT_CHUNK = "chat.completion.chunk"
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts that one request's answers have in common, whatever their format."""
+    """Facts shared by a request's answers."""
 
     identity: str  # without OpenAI's prefix
     created: int  # Unix time, seconds
     model: str
     fingerprint: str  # equal ones compute alike
-    notes: tuple[str, ...] = ()  # sentences about the request
-    per_prompt: int = 1  # answers of each prompt, next to each other
+    notes: tuple[str, ...] = ()  # about the request
+    per_prompt: int = 1  # adjacent answers
 
     def report(self, told: FinishedAnswer) -> dict[str, Any]:
-        """The field `dragon` of one answer."""
+        """Returns the field `dragon` of an answer."""
         return report_json(told.finished.report, told.pieces, self.notes)
 
     def usage(self, answers: Sequence[FinishedAnswer]) -> dict[str, int]:
-        """OpenAI's token counts; a prompt that has several answers counts once."""
+        """Returns OpenAI's counts. A prompt with several answers counts once."""
         read = sum(told.finished.report.prompt_tokens for told in answers[:: self.per_prompt])
         written = sum(told.finished.report.tokens for told in answers)
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -47,22 +47,21 @@ class RequestFacts:
 class Completions:
     """Implements `Rendering` for both kinds of completions.
 
-    One answer's report is the response's field `dragon`; of several, each choice has its own.
+    A single answer's report is in the response; several choices have their own.
     """
 
     served: RequestFacts
     chat: bool
     count: int = 1
     include_usage: bool = False  # of a stream
-    logprobs: int | None = None  # alternatives of each token; None: no log-probabilities
-    shape: CallShape | None = None  # of the calls of tools that a chat's answers may make
-    formed: bool = False  # the text that they may have instead has a format
+    logprobs: int | None = None  # alternatives; None: no log-probabilities
+    shape: CallShape | None = None  # of a chat's tool calls
+    formed: bool = False  # other text has a format
     _readers: dict[int, CallReader] = field(default_factory=dict)  # of a stream's calls, by index
     _told: dict[int, FinishedAnswer] = field(default_factory=dict)  # of a stream, by index
     _shown: dict[int, int] = field(default_factory=dict)  # characters of a stream, by index
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
-        """The answer of a request without `stream`."""
         choices = [self._choice(index, told) for index, told in enumerate(answers)]
         value = self._object("chat.completion", choices) | {"usage": self.served.usage(answers)}
         return value | {"dragon": self.served.report(answers[0])} if self.count == 1 else value
@@ -74,7 +73,7 @@ class Completions:
                 yield event(self._chunk(index, {"role": "assistant", "content": ""}))
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """The chunk of text that became final; where there may be calls, a chunk for each part of it."""
+        """A chunk of text, or one per part if calls are possible."""
         logprobs = self._logprobs(tokens, self._shown.get(index, 0))
         self._shown[index] = self._shown.get(index, 0) + len(text)
         if self.shape is None:
@@ -90,11 +89,11 @@ class Completions:
             yield event(chunk)
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """A chunk without content that says so in the extra field `dragon`."""
+        """A chunk without content; `dragon` has the aside."""
         yield event(self._chunk(index, {} if self.chat else {"text": ""}) | {"dragon": aside_json(told)})
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """The chunk with the reason; it carries the report, unless a chunk with the usage does."""
+        """The chunk with the reason, and the report unless a usage chunk has it."""
         self._told[index] = told
         reader = self._readers.get(index)
         for part in reader.finish() if reader is not None else ():
@@ -107,7 +106,7 @@ class Completions:
         yield event(chunk)
 
     def closing(self) -> Iterable[bytes]:
-        """The chunk with the usage, if it was asked for."""
+        """The chunk with the usage, if requested."""
         if self.include_usage:
             answers = [self._told[index] for index in range(self.count)]
             chunk = self._object(CHAT_CHUNK, []) | {"usage": self.served.usage(answers)}
@@ -135,7 +134,6 @@ class Completions:
         return choice | {"dragon": self.served.report(told)} if self.count > 1 else choice
 
     def _delta(self, index: int, part: CallPiece) -> dict[str, Any]:
-        """The `delta` in which a stream tells a part of an answer."""
         match part:
             case TextPiece(text):
                 return {"content": text}
@@ -145,7 +143,6 @@ class Completions:
                 return {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
 
     def _call(self, index: int, number: int, name: str, arguments: str) -> dict[str, Any]:
-        """A call of the answer `index`."""
         identity = f"call_{self.served.identity}_{index}_{number}"
         return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
@@ -174,7 +171,7 @@ class Completions:
 
 
 def read_calls(reader: CallReader, told: FinishedAnswer) -> CallReader:
-    """The `reader`, which tells the calls of a finished answer, and its text beside them."""
+    """Reads a finished answer."""
     shown = "".join(told.pieces)
     for token in told.tokens:
         reader.read(token.text, [token])
@@ -184,17 +181,15 @@ def read_calls(reader: CallReader, told: FinishedAnswer) -> CallReader:
 
 
 def _reason(told: FinishedAnswer, reader: CallReader | None) -> str:
-    """The answer's `finish_reason`, in OpenAI's words."""
     if reader is None or not reader.calls or told.finished.reason != "stop":
         return told.finished.reason
-    return "tool_calls" if reader.complete else "length"  # it was ended on the way, as for saying the same again
+    return "tool_calls" if reader.complete else "length"  # ended early, as for repetition
 
 
 def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()) -> dict[str, Any]:
-    """The report, each side's acceptance, and `pieces`: the text of each token, beside `attribution`'s rows.
+    """Returns the report with acceptances and `pieces` (token texts, parallel to `attribution`).
 
-    `notes` about the request come before the report's own. A number that is not finite (no second token, so no
-    inter-token latency) becomes null.
+    `notes` precede the report's. Non-finite numbers (latency without a second token) become null.
     """
     value: dict[str, Any] = _finite(asdict(report))
     value |= {"sent_bytes": report.sent_bytes, "sent_in_words": sent_in_words(report.sent)}
@@ -203,8 +198,8 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
     value["sources"] = [_source(source) for source in report.sources]
     value["attribution"] = [[round(float(share), SHARE_DIGITS) for share in row] for row in report.attribution]
     found = citations(report.attribution, pieces, report.passages)
-    del value["passages"]  # `citations` quotes them
-    # None where the cloud's are not known: an empty list says that no document says any of it.
+    del value["passages"]
+    # None: the cloud's are unknown. Empty: no document supports the answer.
     unknown = report.sources and (found is None or (not found and report.unattributed))
     value["citations"] = None if unknown else [asdict(citation) for citation in found or ()]
     value["sentences"] = [asdict(sentence) for sentence in sentences(report.attribution, pieces)]
@@ -214,19 +209,18 @@ def report_json(report: Report, pieces: Sequence[str], notes: Sequence[str] = ()
 
 
 def _source(source: Source) -> dict[str, Any]:
-    """Side and title; of a passage of this device's library also where it stands."""
+    """Adds the location to a passage of this device's library."""
     value: dict[str, Any] = {"side": source.side, "title": source.title}
     return value if source.origin is None else value | asdict(source.origin)
 
 
 def status_json(status: EngineStatus) -> dict[str, Any]:
-    """`GET /status`."""
     value: dict[str, Any] = _finite(asdict(status))
     return {"version": VERSION} | value
 
 
 def model_json(model: str, created: int) -> dict[str, Any]:
-    """One entry of `GET /v1/models`; `created` is when the daemon started."""
+    """Returns an entry of `GET /v1/models`; `created` is the daemon's start."""
     return {"id": model, "object": "model", "created": created, "owned_by": "dragon"}
 
 

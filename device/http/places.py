@@ -1,4 +1,4 @@
-"""Places for answers: so many run at a time, some more wait their turn, the rest are told to come again."""
+"""Slots for answers: some run, some wait, the rest are refused."""
 
 from __future__ import annotations
 
@@ -10,53 +10,50 @@ from device.http.errors import ApiError, busy, too_many_answers
 
 
 class AnswerSlot:
-    """One answer's place, in line until it is `reached`. All methods belong to the event loop."""
+    """One answer's slot. For the event loop."""
 
     def __init__(self, left: Callable[[AnswerSlot], None]) -> None:
         self._left = left
         self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def reached(self) -> None:
-        """Wait for the turn. Raises what `refuse` was given."""
+        """Waits for its turn. Raises the reason of `refuse`."""
         await asyncio.shield(self._turn)
 
     def call(self) -> None:
-        """Say that it is this one's turn."""
         if not self._turn.done():
             self._turn.set_result(None)
 
     def refuse(self, reason: ApiError) -> None:
-        """Say that its turn will not come."""
         if not self._turn.done():
             self._turn.set_exception(reason)
-            self._turn.exception()  # read here: the request may be gone and never ask
+            self._turn.exception()  # retrieved: the request may never ask
         self.leave()
 
     def leave(self) -> None:
-        """Make room; calling it again does nothing."""
+        """Frees the slot. Idempotent."""
         self._left(self)
 
 
 class AnswerSlots:
-    """First come, first served."""
+    """Slots in order of arrival."""
 
     def __init__(self, most_active: int, most_waiting: int) -> None:
         self._most_active = most_active
         self._most = most_active + most_waiting
-        self._line: list[AnswerSlot] = []  # in the order in which they came: it is the turn of the first ones
+        self._line: list[AnswerSlot] = []  # in order of arrival; the first have their turn
 
     @property
     def waiting(self) -> int:
-        """Number of those whose turn has not come."""
         return max(0, len(self._line) - self._most_active)
 
     def check(self, count: int) -> None:
-        """Raise `ApiError` (400) for more answers than there ever are places."""
+        """Raises `ApiError` (400) if never possible."""
         if count > self._most:
             raise too_many_answers(count, self._most)
 
     def take(self, count: int) -> tuple[AnswerSlot, ...]:
-        """Places for the `count` answers of one request. Raises `ApiError`: 429; 400 for more than there ever are."""
+        """Returns a request's slots. Raises `ApiError`: 429, or 400 if never possible."""
         self.check(count)
         if len(self._line) + count > self._most:
             raise busy()
@@ -67,7 +64,7 @@ class AnswerSlots:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A block that has a place of its own; it begins when its turn comes. Raises `ApiError`."""
+        """Runs a block in a slot of its own. Raises `ApiError`."""
         (place,) = self.take(1)
         try:
             await place.reached()

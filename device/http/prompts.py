@@ -1,4 +1,4 @@
-"""Conversion of a validated body to the engine's requests."""
+"""Converts a validated body into the engine's requests."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from device.http.tools import Toolbox
 from device.interface import Engine
 from proto.messages import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
 
-FOLLOWED = 2  # questions before the last one that it may follow up on
+FOLLOWED = 2  # earlier questions to follow up on
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBatch:
-    """The requests that one body comes to, the answers of a prompt next to each other, and notes for its client."""
+    """The requests of one body, a prompt's answers adjacent, and notes."""
 
     requests: tuple[Request, ...]
     notes: tuple[str, ...]
     per_prompt: int = 1
-    continued: bool = False  # the answer goes on from a text of the client, with the space that may be between them
-    shape: CallShape | None = None  # of the calls of tools that it may make
+    continued: bool = False  # the answer continues a client's text, space included
+    shape: CallShape | None = None  # of possible tool calls
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question to the libraries, and the query with it that the model reads."""
+    """A question for libraries, and the query for the model."""
 
     text: str
     query: Query
-    earlier: str = ""  # questions of the conversation that it may follow up on
-    history: int = 0  # bytes of the query that come from earlier turns
+    earlier: str = ""  # to follow up on
+    history: int = 0  # bytes from earlier turns
 
 
 def read_completion_request(body: CompletionBody, options: HttpOptions, engine: Engine) -> RequestBatch:
-    """Requests whose prompts go to the model as they are, and are also the queries to the libraries."""
+    """Returns requests whose prompts go unchanged to model and libraries."""
     queries = [_prompt(prompt, engine) for prompt in body.prompt]
     return _asked(queries, body.options, options, body.n, continued=True)
 
@@ -60,8 +60,9 @@ def read_chat_request(
     tools: Toolbox | None = None,
     given: str = "messages",
 ) -> RequestBatch:
-    """Requests whose question is the last user message; everything else is history in the prompt, and the `tools` that
-    their answers may call. The messages come from the field `given`.
+    """Returns requests whose question is the last user message; the rest is history.
+
+    Answers may call `tools`. `given` is the messages' field.
     """
     conversation = read_conversation(messages, given)
     notes: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ def read_chat_request(
         shape, notes = told.shape, () if told.trained else (UNTRAINED,)
         conversation = replace(conversation, tools=tools.told)
         fields = fields | {"calls": tools.calls(shape)}
-    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # each character is a byte at least
+    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # a byte each, at least
         raise prompt_too_long(given, LONGEST_QUESTION, conversation=len(conversation.turns) > 1)
     last = max(place for place, turn in enumerate(conversation.turns) if turn.role == "user")
     try:
@@ -101,10 +102,10 @@ def _texts(conversation: Conversation) -> Iterator[str]:
 
 
 def read_conversation(messages: Sequence[ChatMessage], given: str = "messages") -> Conversation:
-    """System and developer messages as instructions, and the turns; consecutive messages of one role are one turn, but
-    for calls of tools and what these say.
+    """Returns system and developer messages as instructions, and the turns.
 
-    A last turn of the assistant is how the answer begins. Raises `ApiError` (400) where there is no question.
+    Consecutive messages of a role are one turn, except tool calls and results. A last assistant turn begins the
+    answer. Raises `ApiError` (400) without a question.
     """
     turns = _turns(messages)
     if turns and turns[-1].calls and turns[-1].role == "assistant":
@@ -123,7 +124,7 @@ def read_conversation(messages: Sequence[ChatMessage], given: str = "messages") 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
     turns: list[Turn] = []
-    calls: dict[str, Call] = {}  # by the ids that their client has for them
+    calls: dict[str, Call] = {}  # by the client's ids
     made = 0
     for index, message in enumerate(messages):
         text = message.content.strip()
@@ -154,18 +155,18 @@ def _turns(messages: Sequence[ChatMessage]) -> list[Turn]:
 def make_request(
     fields: dict[str, Any], defaults: Request, question: str, query: Query, earlier: str = "", history: int = 0
 ) -> Request:
-    """A request of the method that `fields` name, or else `defaults`. Raises `ApiError` (400) naming the field."""
+    """Makes a request of the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
     texts |= {"prompt": query.text, "controls": query.controls}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     if fields.get("privacy") == "strict":
-        shared["placement"] = "device"  # the only one that it allows, whatever the setting is
+        shared["placement"] = "device"  # strict privacy allows no other
     return validated(method.request, shared | fields | texts)
 
 
 def named_method(fields: dict[str, Any], defaults: Request) -> Method:
-    """The method that `fields` name, or else `defaults`. Raises `ApiError` (400)."""
+    """Raises `ApiError` (400)."""
     name = fields.get("method", defaults.method)
     method = METHODS.get(name) if isinstance(name, str) else None
     if method is None:
@@ -175,12 +176,11 @@ def named_method(fields: dict[str, Any], defaults: Request) -> Method:
 
 
 def _shared(name: str, kind: type[Request]) -> bool:
-    """Whether the option is the same for all methods: a method may have a default of its own."""
     return bool(kind.model_fields[name].default == Request.model_fields[name].default)
 
 
 def derived_seed(seed: int, index: int) -> int:
-    """The seed of the answer `index` to one prompt; the first one has the seed itself."""
+    """Returns the seed of the answer `index`; index 0 has `seed` itself."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest(), "big") % DRAWN_SEEDS
@@ -215,7 +215,7 @@ def _numbered(request: Request, index: int) -> Request:
 
 
 def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """`fields` with a seed that is not negative and no more tokens than there may be, and a note about the latter."""
+    """Makes the seed non-negative and limits the tokens, with a note on these."""
     changed: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     seed, limit = fields.get("seed"), fields.get("max_tokens")
@@ -228,9 +228,7 @@ def _within_limits(fields: dict[str, Any], options: HttpOptions) -> tuple[dict[s
 
 
 def _prompt(prompt: str | list[int], engine: Engine) -> _Question:
-    """The question to search the libraries for, which follows up on none; token ids are kept where their text has
-    others.
-    """
+    """Keeps token ids that their text would not encode to."""
     if isinstance(prompt, str):
         text, query = prompt, Query(prompt)
     else:

@@ -1,4 +1,4 @@
-"""Middleware around every HTTP request: its id, checks of Host, Origin and key, the log line, the last catch."""
+"""Middleware of every request: id, Host, Origin and key checks, log line, last catch."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from device.settings import DEFAULT_PORTS
 logger = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(path for each in ENDPOINTS if each.public for path in each.paths) | PAGE.keys()
-OWN_FETCHES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; "none": the user's own doing
-# Other paths are not logged: a path is text that the client chose.
+OWN_FETCHES = frozenset({"same-origin", "none"})  # "none": the user's own action
+# Other paths are the client's text, and not logged.
 LOGGED_PATHS = frozenset(path for each in ENDPOINTS for path in each.paths if "{" not in path) | PAGE.keys()
-# The page, `dragon up`, Prometheus and health checks ask for these every few seconds, day and night.
+# Requested every few seconds by the page, `dragon up`, Prometheus and health checks.
 _POLLED: Final = frozenset({"/health", "/v1/health", "/status", "/library", "/metrics"}) | PAGE.keys()
-_USUAL: Final = frozenset({200, 304, 503})  # answers to a poll; 503 is a daemon that starts or stops
-_LONGEST_METHOD: Final = 8  # characters of what a client calls its method
-NUMBER: Final = "dragon.number"  # of the request, in its scope; its first answer has the same one
-OWN_ID: Final = "x-dragon-request"  # header with this daemon's own id, where the client's is told back
-# A client's id is told back, and not logged: it is text that the client chose.
+_USUAL: Final = frozenset({200, 304, 503})  # 503 while starting or stopping
+_LONGEST_METHOD: Final = 8  # characters
+NUMBER: Final = "dragon.number"  # the request's number in its scope; also its first answer's
+OWN_ID: Final = "x-dragon-request"  # header with this daemon's id, next to a client's
+# Echoed, but not logged, as it is the client's text.
 _GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ABSOLUTE: Final = re.compile(r"https?://([^/?#]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 _SLASHES: Final = re.compile("/{2,}")
 _REPEATED: Final = re.compile(r"^(?:/v1)+(?=/)")
-EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # headers that a page of an allowed origin may read
+EXPOSED = f"x-request-id, {OWN_ID}, x-dragon-notes, retry-after"  # readable for allowed origins' pages
 
 
 class RequestGuard:
-    """ASGI middleware around the application; nothing that is raised inside gets past it.
+    """ASGI middleware that catches every exception.
 
-    The server's own handler would log an exception's text, which can hold a prompt.
+    The server's handler would log an exception's text, which can quote a prompt.
     """
 
     def __init__(self, app: ASGIApp, options: HttpOptions, answered: Callable[[int | None], object]) -> None:
-        """`answered` is told the status of every response, None where there was none."""
+        """`answered` gets every status, None without a response."""
         self._app = app
         self._answered = answered
         self._admission = options.admission
@@ -96,11 +96,10 @@ class RequestGuard:
             self._tell(scope, exchange, time.monotonic() - started)
 
     def close(self) -> None:
-        """Log what was counted and not told yet."""
         self._tally.tell()
 
     def _tell(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
-        """Log a request. Nobody but a user must be able to fill the disk."""
+        """Logs a request. Only admitted users can add unlimited lines."""
         self._answered(exchange.status)
         path = scope["path"] if scope["path"] in LOGGED_PATHS else "(other)"
         polled = path in _POLLED and exchange.status in _USUAL
@@ -114,13 +113,11 @@ class RequestGuard:
         tell(level, "%s %s %s %s %.3f s", exchange.identity, method, path, exchange.status, seconds)
 
     def _allowed_origin(self, headers: Headers) -> str | None:
-        """The origin of the page that asks, where the settings name it."""
         origins = headers.getlist("origin")
         return origins[0] if len(origins) == 1 and origins[0] in self._allowed else None
 
     def _check_host(self, headers: Headers) -> None:
-        # A page of another site whose name was rebound to 127.0.0.1 still sends its own name.
-        # A proxy on this machine may pass on its own, whose pages `allow_origins` lets ask.
+        # A site rebound to 127.0.0.1 still sends its own name. A local proxy may, if `allow_origins` has the name.
         host = headers.get("host", "")
         if self._local and not (_names_this_machine(host) or any(_serves(host, each) for each in self._allowed)):
             raise ApiError(
@@ -130,7 +127,7 @@ class RequestGuard:
             )
 
     def _check_page(self, headers: Headers, allowed: str | None) -> None:
-        # Browsers say whose page is asking. Other clients say nothing, and whoever can lie here needs no browser.
+        # Browsers name the page; a client that can lie needs no browser.
         if allowed is None and not _asked_by_itself(headers):
             raise ApiError(
                 403,
@@ -142,24 +139,24 @@ class RequestGuard:
         if self._admission is None or not self._admission.wanted:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        key = given.strip().encode("latin-1")  # the bytes that were sent
+        key = given.strip().encode("latin-1")  # the bytes as sent
         if scheme.lower() != "bearer" or not self._admission.admitted(key):
             raise keys_unreadable() if self._admission.broken else wrong_key()
 
 
 class _Exchange:
-    """One response on its way out: gets its id and server header, remembers its status.
+    """Adds id and server header to a response, and remembers its status.
 
-    A page of the origin `allowed` may read it.
+    Pages of the origin `allowed` may read it.
     """
 
     def __init__(self, send: Send, allowed: str | None, number: int, given: str | None) -> None:
-        """`given` is the id by which the client itself knows the request, if it may be told back."""
+        """`given` is the client's id, if it may be echoed."""
         self._allowed = allowed
         self.identity = AnswerName.of(number)
         self._given = given
         self.status: int | None = None
-        self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # as far as checks were passed
+        self.let_in: Literal["nobody", "anybody", "user"] = "nobody"  # checks passed so far
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -179,19 +176,18 @@ class _Exchange:
 
 
 def _aim(scope: Scope, headers: Headers) -> None:
-    """Have the request served at the path that its target means. Raises `ApiError` for a target of another host."""
-    if (whole := _ABSOLUTE.fullmatch(scope["path"])) is not None:  # as to a proxy
+    """Normalises the path. Raises `ApiError` for another host."""
+    if (whole := _ABSOLUTE.fullmatch(scope["path"])) is not None:  # as sent to a proxy
         if whole[1].lower() != headers.get("host", "").lower():
             raise ApiError(400, "The target and the Host header name different hosts.", code="host_mismatch")
         scope["path"] = whole[2] or "/"
-    # A base URL that ends with a slash, or one with `/v1` in a client that adds it.
+    # Base URLs may end with a slash, or repeat `/v1`.
     plain = _REPEATED.sub("/v1", _SLASHES.sub("/", scope["path"])).removesuffix("/") or "/"
     if plain in LOGGED_PATHS:
         scope["path"] = plain
 
 
 def _preflight(headers: Headers) -> Response:
-    """The permission for what a page of an allowed origin is about to send."""
     permission = {
         "access-control-allow-methods": ", ".join(sorted({each.method for each in ENDPOINTS})),
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
@@ -203,20 +199,20 @@ def _preflight(headers: Headers) -> Response:
 
 
 def _asked_by_itself(headers: Headers) -> bool:
-    """Whether no page, or a page of this server's own, sent the request. Another port is another origin."""
+    """Whether no page, or this server's own, asks. Other ports are other origins."""
     if not OWN_FETCHES.issuperset(headers.getlist("sec-fetch-site")):
         return False
     return all(_serves(headers.get("host", ""), origin) for origin in headers.getlist("origin"))
 
 
 def _serves(host: str, origin: str) -> bool:
-    """Whether pages of the origin come from this host, as the Host header has it."""
+    """Whether the Host header names the origin's host."""
     place = _place(origin)
     return place is not None and place == _place(f"{origin.partition('://')[0]}://{host}")
 
 
 def _place(origin: str) -> tuple[str, int] | None:
-    """Host and port of an origin; None where it names none, like `null`."""
+    """Host and port of an origin, None without a host, as for `null`."""
     try:
         parts = urlsplit(origin)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -1,4 +1,4 @@
-"""The bodies that the endpoints take: OpenAI's fields and the options of this daemon's methods."""
+"""Request bodies: OpenAI's fields and the options of this daemon's methods."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from device.http.errors import ApiError, unknown
 from device.http.fields import notes_of, sift
 from device.http.tools import CallBody, Choice, GivenChoice, ToolBody, Toolbox, toolbox
 
-MOST_CHOICES = 128  # of a prompt, and prompts of a request
+MOST_CHOICES = 128  # answers per prompt, and prompts
 MOST_MESSAGES = 1024
-MOST_IDS = 2**17  # token ids of a prompt
-TAG = "<"  # what the tags of alternatives begin with
+MOST_IDS = 2**17  # token ids per prompt
+TAG = "<"  # begins the tags of alternatives
 
-# Options of all methods that a client may give; the texts are made of its prompt or messages.
+# Options that clients may give; the texts come from prompt or messages.
 OPTIONS = frozenset(name for method in METHODS.values() for name in method.request.model_fields) - {
     "question",
     "prompt",
@@ -41,7 +41,6 @@ class Lenient(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     def extras(self) -> Iterator[str]:
-        """Names of unknown fields that say anything."""
         return (name for name, value in (self.model_extra or {}).items() if value not in (None, "", [], {}))
 
 
@@ -49,7 +48,7 @@ class StreamOptions(Lenient):
     """`stream_options`. What they ask for, a whole answer has in any case."""
 
     include_usage: bool = False
-    include_obfuscation: bool = False  # accepted, never done: the daemon is local
+    include_obfuscation: bool = False  # never done, as the daemon is local
 
 
 class Body(Lenient):
@@ -60,11 +59,10 @@ class Body(Lenient):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The method's options that the body gives."""
         return dict(self.model_extra or {})
 
     def ignored(self) -> Iterator[str]:
-        """Paths of the fields below the body's own that this daemon has no use for."""
+        """Paths of ignored fields below the body's own."""
         return iter(())
 
 
@@ -74,9 +72,9 @@ class GenerationBody(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     metadata: dict[str, Any] | None = None
-    store: bool | None = None  # nothing is kept
+    store: bool | None = None  # always ignored
     service_tier: str | None = None
-    parallel_tool_calls: bool | None = None  # of use in chats and responses only
+    parallel_tool_calls: bool | None = None  # for chats and responses
 
     @property
     def include_usage(self) -> bool:
@@ -88,7 +86,6 @@ class GenerationBody(Body):
 
 
 def _prompts(value: Any) -> Any:
-    """One prompt or several, each of them text or token ids, as a list."""
     listed = [value] if isinstance(value, str) or _are_ids(value) else value
     few = isinstance(listed, list) and 0 < len(listed) <= MOST_CHOICES
     if not few or not (all(isinstance(each, str) for each in listed) or all(map(_are_ids, listed))):
@@ -124,7 +121,7 @@ class ChatMessage(Lenient):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str = ""
-    name: str | None = None  # of several speakers; ignored
+    name: str | None = None  # ignored
     tool_calls: list[CallBody] = Field(default_factory=list, max_length=MOST_TOOLS)
     tool_call_id: Annotated[str, Field(max_length=256)] | None = None
 
@@ -165,7 +162,7 @@ class ChatBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """The functions that the answer may call; None: there are none."""
+        """The functions that the answer may call, or None."""
         return toolbox([tool.function for tool in self.tools], self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
@@ -193,7 +190,10 @@ class ChatBody(GenerationBody):
 
 
 def joined_text(content: object, kinds: tuple[str, ...]) -> object:
-    """The texts of an array of content parts; any other `content` as it is. Raises `ValueError` for other parts."""
+    """Joins texts of content parts; returns other `content` unchanged.
+
+    Raises `ValueError` for other parts.
+    """
     if not isinstance(content, list):
         return content
     texts: list[str] = []
@@ -207,16 +207,16 @@ def joined_text(content: object, kinds: tuple[str, ...]) -> object:
 
 
 def parse(kind: type[Model], body: bytes) -> tuple[Model, tuple[str, ...]]:
-    """A body of that kind, and notes about what of it is ignored. Raises `ApiError` (400) naming the field."""
+    """Returns the body and notes on ignored fields. Raises `ApiError` (400) naming the field."""
     options = OPTIONS if issubclass(kind, GenerationBody) else frozenset[str]()
     kept, ignored = sift(json_object(body), options | kind.model_fields.keys())
     parsed = validated(kind, kept)
-    # Whether an option has a use depends on the method.
+    # The method decides about options.
     return parsed, notes_of([*(name for name in ignored if name not in options), *parsed.ignored()])
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in `body`. Raises `ApiError` (400)."""
+    """Raises `ApiError` (400)."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -229,7 +229,6 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: object) -> bool:
-    """Whether no number in a JSON value is too large for a float."""
     values = [value]
     for each in values:
         if isinstance(each, dict):
@@ -245,7 +244,7 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def validated(kind: type[AnyModel], fields: dict[str, Any]) -> AnyModel:
-    """`kind` made of `fields`. Raises `ApiError` (400) with the first violation, without the offending value."""
+    """Raises `ApiError` (400) with the first violation, without its value."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -266,7 +265,7 @@ def _refusal(error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """The field at a location, without the tags of alternatives, which are no fields."""
+    """The field's path, without the tags of alternatives."""
     path = ""
     for part in location:
         if isinstance(part, str) and part.startswith(TAG):

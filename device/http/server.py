@@ -1,4 +1,4 @@
-"""The thread in which the HTTP interface runs, its listening socket, and limits on clients' connections."""
+"""The HTTP interface's thread, its socket, and limits on connections."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from device.http.errors import ApiError, too_many_connections
 from device.http.options import HttpOptions
 from device.interface import Engine
 
-# A client that has something to ask has begun to by then: it doesn't lose its place to one that comes later.
+# Active clients have asked by then, and keep their connection.
 _SETTLING = 0.25  # seconds
 
 
 class ConnectionLog(logging.LoggerAdapter[logging.Logger]):
-    """The server's log of what is wrong with connections, which every client can cause: some lines of it.
+    """The server's log on connections, limited because every client can cause lines.
 
-    Without tracebacks: the text of an exception can hold what was being asked.
+    Without tracebacks, which can quote a request.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.getLogger("uvicorn.error"))
-        self.level = self.logger.level  # which the server looks at
+        self.level = self.logger.level  # for the server
         self._quiet = QuietLog(self.logger)
 
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
-        """Log a line, if there are not too many."""
         self._quiet.tell(level, str(msg).rstrip("\n."), *args)
 
 
 class Connection(H11Protocol):
-    """One client's connection. Ends by itself when the client neither asks nor reads; see `check`.
+    """A client's connection. Ends when the client neither asks nor reads; see `check`.
 
-    When all places are taken, the connection that has been waiting longest for a request makes room for a new one, so
-    that clients who connect and stay silent keep nobody out. Where all are being answered, the new one gets 503.
+    At the limit, a new connection replaces the longest idle one, so silent clients block nobody. If all are busy, it
+    gets 503.
     """
 
     def __init__(
@@ -57,14 +56,14 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(*arguments, **more)
         self.logger = log  # type: ignore[assignment]  # the methods of a logger that are used
-        self._settled = settled  # told the descriptor of a connection that is made, after its handshake
+        self._settled = settled  # gets a connection's descriptor after its handshake
         self._options = options
         self._refused = False
         self._waiting_since = self._moved = self.loop.time()
-        self._unsent = 0  # bytes at the last check
+        self._unsent = 0  # at the last check
 
     def check(self, now: float) -> None:
-        """End the connection of a client that is too slow; called a few times per second, `now` is the loop's time."""
+        """Ends a slow client's connection. Called a few times per second with the loop's time."""
         if not self._busy and now - self._waiting_since > self._options.head_patience:
             self.transport.close()
         unsent = self.transport.get_write_buffer_size()
@@ -72,7 +71,7 @@ class Connection(H11Protocol):
             self._moved = now
         self._unsent = unsent
         if now - self._moved > self._options.stall_limit:
-            self.transport.abort()  # closing would wait for the client to read what is left
+            self.transport.abort()  # closing would wait for the client
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._settled(transport.get_extra_info("socket").fileno())
@@ -88,7 +87,7 @@ class Connection(H11Protocol):
             super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request: an answer that was quick may have come and gone between two checks."""
+        """Restarts the wait for a request: quick answers fit between two checks."""
         self._waiting_since = self.loop.time()
         super().on_response_complete()
 
@@ -98,7 +97,7 @@ class Connection(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request has arrived that is not answered. Its body and its answer have limits of their own."""
+        """Whether a request is unanswered; body and answer have their own limits."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> bool:
@@ -106,7 +105,7 @@ class Connection(H11Protocol):
         longest = min(idle, key=lambda other: other._waiting_since, default=None)
         if longest is None or self.loop.time() - longest._waiting_since < _SETTLING:
             return False
-        self.connections.discard(longest)  # when it is told that it is lost is up to the loop
+        self.connections.discard(longest)  # the loop reports the loss later
         longest.transport.abort()
         return True
 
@@ -118,7 +117,7 @@ def _raw(refusal: ApiError) -> bytes:
 
 
 # --- listening
-# The listening socket, and how many TLS handshakes may be under way on it, and how long.
+# The listening socket, with limits on TLS handshakes.
 
 BACKLOG: Final = 128
 MOST_HANDSHAKES: Final = 64
@@ -126,10 +125,9 @@ HANDSHAKE_PATIENCE: Final = 10.0  # seconds
 
 
 class Listener(socket.socket):
-    """Bound to an address. Where `handshakes` are made, the one under way longest makes room for a new one.
+    """Bound to an address. Above the limit, a new handshake replaces the oldest.
 
-    A connection is none to the HTTP server before its handshake is done, so that its limits don't hold yet: clients
-    that connect and stay silent would take descriptors that the engine needs. Raises OSError.
+    The server's own limits begin after the handshake: silent clients could take all descriptors. Raises OSError.
     """
 
     def __init__(self, host: str, port: int, handshakes: bool = False) -> None:
@@ -147,7 +145,7 @@ class Listener(socket.socket):
             raise
 
     def open(self) -> None:
-        """Take connections from now on. Raises OSError."""
+        """Raises OSError."""
         try:
             self.listen(BACKLOG)
         except OSError:
@@ -155,7 +153,6 @@ class Listener(socket.socket):
             raise
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection."""
         connection, address = super().accept()
         if self._handshakes:
             self._under_way = [each for each in self._under_way if each.fileno() >= 0]
@@ -165,20 +162,19 @@ class Listener(socket.socket):
         return connection, address
 
     def settled(self, descriptor: int) -> None:
-        """Note that the handshake of this connection is done."""
         self._under_way = [each for each in self._under_way if each.fileno() not in (-1, descriptor)]
 
     @staticmethod
     def _drop(connection: socket.socket) -> None:
-        with suppress(OSError):  # the client has gone
-            connection.shutdown(socket.SHUT_RDWR)  # its owner, the event loop, closes it then
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # the event loop closes it
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """The event loop of the HTTP interface: a handshake is given up after `HANDSHAKE_PATIENCE`."""
+    """Limits handshakes to `HANDSHAKE_PATIENCE`."""
 
     def close(self) -> None:
-        """As asyncio's, with the connections that are left: those that were refused are known to nobody else."""
+        """Closes refused connections, which only the loop knows."""
         if not self.is_closed():
             for transport in list(getattr(self, "_transports", {}).values()):
                 transport.abort()
@@ -186,38 +182,37 @@ class Loop(asyncio.SelectorEventLoop):
         super().close()
 
     async def create_server(self, *arguments: Any, **more: Any) -> asyncio.Server:
-        """As asyncio's, whose patience is a minute."""
+        """Shortens asyncio's minute of patience for a handshake."""
         if more.get("ssl") is not None:
             more.setdefault("ssl_handshake_timeout", HANDSHAKE_PATIENCE)
         return await super().create_server(*arguments, **more)
 
 
 # --- server
-# The thread in which the HTTP interface runs.
 
-GRACE = 0.5  # seconds for connections to finish after their answers were cancelled
-REST = 0.2  # seconds for the thread to end then; something that it waits for may not
+GRACE = 0.5  # seconds for connections to finish
+REST = 0.2  # seconds for the thread to end; it may be blocked
 
 
 class HttpServer:
-    """Serves an engine over HTTP from a thread. A context manager; `stop` may be called more than once.
+    """Serves an engine over HTTP from a thread. A context manager; `stop` is idempotent.
 
-    Until there is an engine, `serve`, clients are told how far the `startup` is. Raises OSError from the constructor
-    when the address can't be bound, and `TlsError` where the TLS files can't be used.
+    Before `serve`, clients get the progress of `startup`. The constructor raises OSError for an unusable address,
+    and `TlsError` for unusable files.
     """
 
     def __init__(self, options: HttpOptions, startup: Startup | None = None, died: Died | None = None) -> None:
-        # Its lines hold the path and query as the client wrote them; no logging configuration brings it back.
+        # Its lines contain clients' paths and queries; no logging configuration re-enables it.
         logging.getLogger("uvicorn.access").disabled = True
         self.listener = Listener(options.host, options.port, handshakes=options.tls is not None)
         if options.admission is not None:
-            # The address is ours: no daemon loses its key that serves there. Nobody comes yet with the one before.
+            # The address is ours now, so no running daemon loses its key. No client has the former key yet.
             options.admission.open_locally()
         self.listener.open()
         self._options = options
         self._address: tuple[str, int] = self.listener.getsockname()[:2]
         self._api = Api(options, startup)
-        # Called with keywords, like the class that it stands for.
+        # Called with keywords, like the class that it replaces.
         protocol: Any = partial(Connection, options, self.listener.settled, ConnectionLog())
         config = uvicorn.Config(
             self._api.application,
@@ -232,33 +227,32 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """The address that was bound, e.g. `http://127.0.0.1:8600`."""
+        """The bound address, e.g. `http://127.0.0.1:8600`."""
         host, port = self._address
         scheme = "http" if self._options.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def connections(self) -> int:
-        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def serve(self, engine: Engine) -> HttpServer:
-        """Answer by `engine` from now on. Returns itself."""
+        """Answers with `engine` from now on. Returns itself."""
         self._api.serve(engine)
         return self
 
     def ask(self, answer: Callable[[], None]) -> None:
-        """Have the server's loop call `answer` soon, as a sign that it works; not before `start`. From any thread."""
+        """Has the loop call `answer`, as a sign of life, after `start`. From any thread."""
         if self._server.loop is not None:
             self._server.loop.call_soon_threadsafe(answer)
 
     def start(self) -> None:
-        """Listen; connections are taken when this returns."""
+        """Starts the thread; returns when it takes connections."""
         self._thread.start()
         self._server.ready.wait()
 
     def stop(self) -> None:
-        """Cancel all answers, close all connections and end the thread, within `GRACE` and `REST`."""
+        """Cancels answers and ends the thread, within `GRACE` and `REST`."""
         loop = self._server.loop
         if loop is not None and self._thread.is_alive():
             loop.call_soon_threadsafe(self._api.stop)
@@ -288,7 +282,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it serves, and in which loop; looks after slow clients."""
+    """Reports its start and loop; checks slow clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -10,7 +10,7 @@ from device.http.errors import ApiError, sentence_of, text_too_long
 from device.http.schema import MOST_IDS, Body
 from device.interface import Engine
 
-LONGEST_TEXT = 2**16  # bytes of UTF-8: several prompts of the longest kind, a tenth of a second
+LONGEST_TEXT = 2**16  # bytes: several of the longest prompts, a tenth of a second
 
 
 class TokenizeBody(Body):
@@ -27,7 +27,7 @@ class DetokenizeBody(Body):
 
 
 def tokenized(body: TokenizeBody, engine: Engine) -> dict[str, Any]:
-    """Token ids of the text, each with its piece if that is asked for. Raises `ApiError` (413) for a long one."""
+    """Raises `ApiError` (413)."""
     check_length(body.content, "content")
     ids = engine.encode(body.content)
     if not body.with_pieces:
@@ -37,13 +37,13 @@ def tokenized(body: TokenizeBody, engine: Engine) -> dict[str, Any]:
 
 
 def check_length(text: str, param: str) -> None:
-    """Raise `ApiError` (413) for a text that takes the tokenizer long."""
+    """Raises `ApiError` (413) for a slow text."""
     if (size := len(text.encode())) > LONGEST_TEXT:
         raise text_too_long(param, size, LONGEST_TEXT)
 
 
 def detokenized(body: DetokenizeBody, engine: Engine) -> dict[str, Any]:
-    """The text of the ids. Raises `ApiError` (400) for one that the model does not have."""
+    """Raises `ApiError` (400) for an unknown id."""
     try:
         return {"content": engine.decode(body.tokens)}
     except ValueError as error:

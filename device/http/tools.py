@@ -1,4 +1,4 @@
-"""The tools of a body: what the answer may call, and what it called before."""
+"""Tools of a body: callable functions, and earlier calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Function(_Part):
 
     @property
     def told(self) -> str:
-        """The JSON by which the model is told of the function."""
+        """The function's JSON for the model."""
         value = {"name": self.name, "description": self.description, "parameters": self.parameters or {}}
         return json.dumps({name: item for name, item in value.items() if item is not None}, ensure_ascii=False)
 
@@ -58,7 +58,7 @@ class FlatToolBody(Function):
     @model_validator(mode="before")
     @classmethod
     def _function(cls, value: object) -> object:
-        """Refuse other tools before their missing names are."""
+        """Refuses other kinds of tools before reporting missing names."""
         if isinstance(value, dict) and value.get("type") != "function":
             raise ValueError("a tool is of type 'function': this daemon has none of its own")
         return value
@@ -113,25 +113,24 @@ def _given(flat: bool) -> BeforeValidator:
 
 
 GivenChoice = Annotated[Choice, _given(flat=False)]
-FlatChoice = Annotated[Choice, _given(flat=True)]  # of a response, which has the function's name beside its type
+FlatChoice = Annotated[Choice, _given(flat=True)]  # with the name beside the type
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The functions that an answer may call, or `must`."""
+    """Functions that an answer may call, or `must`."""
 
     functions: tuple[Function, ...]
     must: bool = False
     named: str | None = None  # the one that it must call
-    parallel: bool = True  # there may be several calls
+    parallel: bool = True  # several calls
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The JSON by which the model is told of each function."""
+        """The functions' JSON for the model."""
         return tuple(function.told for function in self.functions)
 
     def calls(self, shape: CallShape) -> Calls:
-        """The calls as a model makes them that puts them in `shape`."""
         several = self.parallel and self.named is None and shape.between is not None
         tools = [
             Tool(name=function.name, parameters=lean(function.parameters or {}))
@@ -144,7 +143,7 @@ class Toolbox:
 def toolbox(functions: Sequence[Function], choice: Choice, parallel: bool | None) -> Toolbox | None:
     """Combines `tools`, `tool_choice` and `parallel_tool_calls`; None: no calls.
 
-    Raises `ValueError` where they don't go together.
+    Raises `ValueError` for a conflict.
     """
     names = [function.name for function in functions]
     if len(set(names)) < len(names):

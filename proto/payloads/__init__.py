@@ -1,1 +1,1 @@
-"""Codecs of what messages carry behind their fields: distributions, a document's keys and values, spans."""
+"""Payload codecs: distributions, a document's keys and values, spans."""

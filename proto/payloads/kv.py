@@ -1,7 +1,7 @@
-"""The `kv` payload: a document's token ids with its keys and values in 8 bits, for a device that reads it itself.
+"""The `kv` payload: a document's token ids, keys and values in 8 bits, for a reading device.
 
-Keys differ much between channels and little between tokens, values the other way round (KIVI: Liu et al. 2024), so a
-scale serves one channel of the keys over all tokens of the document, and one token's values in one head.
+Keys differ between channels more than between tokens, values the other way round (KIVI: Liu et al. 2024). So a scale
+covers one channel of the keys over all tokens, and one token's values in one head.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ class KvShape:
     value_dim: int
 
     def size(self, tokens: int) -> int:
-        """Bytes of a layer: codes and scales."""
+        """Returns the bytes of a layer: codes and scales."""
         codes = self.heads * tokens * (self.key_dim + self.value_dim)
         return codes + 2 * self.heads * (self.key_dim + tokens)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """int8 codes [heads, tokens, dim], with float16 scales that broadcast against them; a number is code · scale."""
+    """int8 codes [heads, tokens, dim], times broadcastable float16 scales."""
 
     codes: NDArray[np.int8]
     scales: NDArray[np.float16]
 
     def numbers(self) -> NDArray[np.float32]:
-        """The numbers that the codes stand for, float32 [heads, tokens, dim]."""
+        """Returns the numbers, float32 [heads, tokens, dim]."""
         restored: NDArray[np.float32] = self.codes.astype(np.float32) * self.scales.astype(np.float32)
         return restored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KvEntries:
-    """Token ids [tokens], and keys and values of each layer."""
+    """Token ids [tokens], and each layer's keys and values."""
 
     tokens: tuple[int, ...]
     layers: tuple[tuple[Codes, Codes], ...]
 
 
 def quantise_kv(numbers: NDArray[np.floating[Any]], axis: int) -> Codes:
-    """The nearest codes of `numbers` [heads, tokens, dim], one scale for all that differ along `axis` alone.
+    """Returns the nearest codes of `numbers` [heads, tokens, dim], with one scale along `axis`.
 
-    A number changes by half a scale at most, and a scale is the largest magnitude / 127, rounded up to float16. Raises
-    `ValueError` for numbers that are not finite or beyond float16's range of scales.
+    A number changes by at most half a scale. A scale is the largest magnitude / 127, rounded up to float16. Raises
+    `ValueError` for non-finite numbers or scales beyond float16.
     """
     exact = np.abs(numbers.astype(np.float64)).max(axis=axis, keepdims=True) / LEVELS
     if not (exact <= _LARGEST_SCALE).all():
         raise ValueError("keys and values must be finite and below 8 million to be sent in 8 bits")
     scales = exact.astype(np.float16)
-    # Rounded up, so that the largest number needs no more than the largest code.
+    # Rounded up, so that the largest number fits the largest code.
     scales = np.where(scales < exact, np.nextafter(scales, np.float16(np.inf)), scales)
     safe = np.where(scales > 0, scales, np.float16(1)).astype(np.float64)
     return Codes(np.rint(numbers / safe).astype(np.int8), scales)
 
 
 def encode_kv(entries: KvEntries) -> bytes:
-    """Format byte, then ids, and of each layer keys' scales and codes, values' scales and codes."""
+    """Returns format byte, ids, and per layer the keys' and values' scales and codes."""
     body = [encode_number(len(entries.tokens)), *map(encode_number, entries.tokens)]
     for layer in entries.layers:
         for part in layer:
@@ -82,12 +82,12 @@ def encode_kv(entries: KvEntries) -> bytes:
 
 
 def largest_kv(shapes: Sequence[KvShape], tokens: int) -> int:
-    """Bytes that the payload of a document of at most `tokens` tokens can take."""
+    """Returns the largest payload in bytes of a document with `tokens` tokens."""
     return 1 + LONGEST * (1 + tokens) + sum(shape.size(tokens) for shape in shapes)
 
 
 def decode_kv(data: bytes, shapes: Sequence[KvShape], vocabulary: int, most_tokens: int) -> KvEntries:
-    """The entries in `data`, for a model with layers of `shapes`. Raises `ProtocolError`."""
+    """Returns the entries for a model with layers of `shapes`. Raises `ProtocolError`."""
     _, body = unseal(data, _FORMS, largest_kv(shapes, most_tokens))
     count, at = decode_number(body, 0)
     if count > most_tokens:

@@ -1,4 +1,4 @@
-"""Payload of `Spans`: when a side did what, in numbers. Neither tokens nor text have a place in it."""
+"""Payload of `Spans`: times of a side's work in numbers, without tokens or text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DETAILS: Final[dict[Kind, tuple[str, ...]]] = {
     "roll back": ("",),
     "migrate": ("device", "cloud"),
 }
-VERDICTS: Final = (None, True, False)  # of a draft at a decided position: none was there, it was the target, or not
+VERDICTS: Final = (None, True, False)  # of a draft at a decided position: none, accepted, rejected
 
 SPANS_PER_MESSAGE: Final = 1024
 _LONGEST_ESTIMATE: Final = 1e9  # seconds
@@ -48,7 +48,10 @@ _RECORD = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An activity of one side from `start` to `end`, nanoseconds of its own monotonic clock; equal for a moment."""
+    """A side's activity from `start` to `end`, in nanoseconds of its monotonic clock.
+
+    Both are equal for a moment.
+    """
 
     kind: Kind
     detail: str  # one of `DETAILS[kind]`
@@ -56,14 +59,14 @@ class Span:
     start: int
     end: int
     epoch: int = 0  # of a decode step or a message
-    count: int = 1  # tokens of a target or a verdict, positions of a decode step
+    count: int = 1  # tokens of a target or verdict, positions of a decode step
     accepted: tuple[bool | None, bool | None] = (None, None)  # drafts of (device, cloud) at a decided position
-    # At an aggregation: seconds of a device and of a cloud decode step, of a round trip, and both acceptance rates.
+    # At an aggregation: seconds of a device step, a cloud step and a round trip, and both acceptance rates.
     estimates: tuple[float, float, float, float, float] | None = None
 
 
 def encode_spans(spans: Sequence[Span]) -> bytes:
-    """The payload of at most `SPANS_PER_MESSAGE` spans. Raises `ValueError` for more."""
+    """Returns the payload of at most `SPANS_PER_MESSAGE` spans. Raises `ValueError` for more."""
     if len(spans) > SPANS_PER_MESSAGE:
         raise ValueError(f"a payload holds at most {SPANS_PER_MESSAGE} spans, not {len(spans)}")
     records = np.zeros(len(spans), _RECORD)
@@ -80,7 +83,7 @@ def encode_spans(spans: Sequence[Span]) -> bytes:
 
 
 def decode_spans(data: bytes) -> list[Span]:
-    """The spans in a payload. Raises `ProtocolError`."""
+    """Returns the spans in a payload. Raises `ProtocolError`."""
     _, body = unseal(data, 1, SPANS_PER_MESSAGE * _RECORD.itemsize)
     if len(body) % _RECORD.itemsize:
         raise malformed(f"spans must be {_RECORD.itemsize} bytes each")

@@ -1,1 +1,1 @@
-"""`dragon doctor`, and the checks that only a command makes: of settings as they are read, ports, models."""
+"""`dragon doctor`, and the checks for commands only: settings files, ports, models."""

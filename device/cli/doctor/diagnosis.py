@@ -1,4 +1,4 @@
-"""The diagnosis of a side that need not run: by its settings, files and ports. No model is loaded."""
+"""Diagnosis from settings, files and ports. Loads no model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def diagnose(role: Side, file: Path | None) -> Iterator[Finding]:
-    """All findings on this machine's `role`, whose settings are in `file` or where they usually are."""
-    # What a setting names and is not on this machine would be downloaded. Read when the Hub's library is imported.
+    """Yields all findings about this machine's `role`."""
+    # Prevents downloads of models. Read at the import of the Hub's library.
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         found = _of_device(load_device(file=file)) if role == "device" else _of_cloud(load_cloud(file))
@@ -73,11 +73,11 @@ def _of_cloud(settings: CloudSettings) -> Iterator[Finding]:
 
 
 def _of_both(settings: Settings, role: Side, port: ports.Port, processes: int) -> Iterator[Finding]:
-    """Models, library, room and the last start; so many `processes` on this machine have the models."""
+    """Checks parts of both roles; `processes` have the models."""
     models = list(gather_models(settings))
     yield from map(check_model_files, models)
     yield from _of_library(settings, role)
-    if port.state != "daemon":  # else it has its memory
+    if port.state != "daemon":  # otherwise it has the memory
         yield check_memory(settings, models, processes)
     yield checks.check_disk(settings)
     if stages := last_start(settings.last_start(role)):

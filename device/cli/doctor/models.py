@@ -1,4 +1,4 @@
-"""Models that settings name, as far as they can be judged without loading them or asking the Hub."""
+"""Judges the models in the settings without loading them or asking the Hub."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from device.doctor.checks import Finding, describe_error, in_bytes
 if TYPE_CHECKING:
     from common.configuration.settings import Settings
 
-PROGRAM: Final = 700 * 2**20  # bytes of memory that a daemon takes beside its language models
-IMPORTED: Final = 4  # times the size of a quantised .gguf file that its import takes, about
-TOPICS: Final = {"tokenizer": "tokenizer", "scorer_model": "scorer", "embedder": "embedder"}  # of others than `model`
-_DECODING: Final = ("model", "draft_model", "local_target")  # settings of models that have keys and values of answers
+PROGRAM: Final = 700 * 2**20  # bytes of a daemon without its language models
+IMPORTED: Final = 4  # size of an import, in sizes of a quantised .gguf file, roughly
+TOPICS: Final = {"tokenizer": "tokenizer", "scorer_model": "scorer", "embedder": "embedder"}  # except `model`
+_DECODING: Final = ("model", "draft_model", "local_target")  # with answers' keys and values
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model or a tokenizer that a setting names. `size` has the bytes of its weights; 0 where they are not known."""
+    """A model or tokenizer in a setting. `size`: bytes of weights, 0 if unknown."""
 
     setting: str
     name: str
-    state: Literal["there", "importable", "remote", "wrong"]  # importable: a .gguf file; remote: to be downloaded
+    state: Literal["there", "importable", "remote", "wrong"]  # importable: .gguf file; remote: to download
     size: int = 0
     problem: str = ""
-    memory: int | None = None  # bytes that it may take, where that is less than all of it
+    memory: int | None = None  # limit in bytes, if smaller
 
 
 def check_model_files(model: Model) -> Finding:
-    """Checks that a model's files are there."""
     named, topic = f"{model.setting} {model.name}", TOPICS.get(model.setting, "model")
     match model.state:
         case "there":
@@ -48,7 +47,7 @@ def check_model_files(model: Model) -> Finding:
 
 
 def check_memory(settings: Settings, models: Sequence[Model], processes: int) -> Finding:
-    """Checks that there is memory for so many processes that have the models; 0: these are on other machines."""
+    """Checks the memory for `processes` with the models; 0: on other machines."""
     from common.configuration.settings import KV_SHARE
 
     room = memory()
@@ -60,7 +59,7 @@ def check_memory(settings: Settings, models: Sequence[Model], processes: int) ->
     if room.available < needed:
         fewer = ", or fewer workers" if processes > 1 else ""
         return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
-    budgeted = any(model.memory is not None for model in models)  # a draft model's are in the budget then, too
+    budgeted = any(model.memory is not None for model in models)  # the budget includes the draft model
     decoding = [each for each in models if each.setting in _DECODING and each.memory is None]
     rows = max(1, sum(not (budgeted and each.setting == "draft_model") for each in decoding))
     answers = (settings.kv_bytes or room.total // KV_SHARE) * rows
@@ -76,9 +75,9 @@ def _memory_of(model: Model) -> int:
 
 
 def gather_models(settings: Settings) -> Iterator[Model]:
-    """The models that settings name, other than `auto`, which is one of the others or small.
+    """Yields the models in the settings except `auto`, which is another one or small.
 
-    The embedding model only where it is still to be downloaded: what is wrong with it, the library's check says.
+    The embedding model only before its download: later the library's check covers it.
     """
     for setting in ("model", "draft_model", "local_target"):
         name = getattr(settings, setting, None)
@@ -94,7 +93,7 @@ def gather_models(settings: Settings) -> Iterator[Model]:
 
 
 def is_remote_encoder(name: str) -> bool:
-    """Whether `name` can be the Hub id of an embedding model or a cross-encoder, and its files are not here."""
+    """Whether `name` may be a Hub encoder without local files."""
     from common.engine.model.errors import ModelError
     from common.engine.model.hub import is_folder
     from common.library import checkpoint
@@ -174,7 +173,7 @@ def _scorer(name: str, scorer: str) -> Model:
         if is_remote_encoder(name):
             return Model(setting, name, "remote")
         folder = checkpoint.find_checkpoint(name, "scorer's model")
-        from common.scoring.relevance import kind_of  # which takes a second, for torch
+        from common.scoring.relevance import kind_of  # takes a second
 
         kind_of(folder)
         if not (size := _weights(folder)):

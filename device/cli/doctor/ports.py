@@ -1,4 +1,4 @@
-"""Ports of both daemons with what listens there."""
+"""The ports of both daemons and their listeners."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from device.settings import DeviceSettings
 
-Listener = Literal["daemon", "silent", "taken"]  # states of a port that something listens on
+Listener = Literal["daemon", "silent", "taken"]  # states of a used port
 
-_ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte that every ZeroMQ socket sends
+_ZMTP: Final = (b"\xff", b"\x7f")  # first and tenth byte of every ZeroMQ socket
 _GREETED: Final = _ZMTP[0] + bytes(8) + _ZMTP[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The address at which a daemon listens, and the state of its port now."""
+    """A daemon's address, and the state of its port."""
 
     address: str
-    # locked: a device daemon that wants another key; unproven: one over https that is not this machine's own; silent:
-    # a program that takes connections and does not answer, as a daemon that hangs or is suspended
+    # locked: a device daemon with another key; unproven: another daemon over https; silent: takes connections without
+    # answering, e.g. a hanging or suspended daemon
     state: Literal["free", "daemon", "starting", "locked", "unproven", "silent", "taken", "unusable"]
     problem: str = ""
 
 
 def check_port(port: Port, role: Side) -> Finding:
-    """Checks that the daemon can listen, or does."""
+    """Checks that the daemon listens or can listen."""
     setting = "port" if role == "device" else "bind"
     match port.state:
         case "daemon":
@@ -69,7 +69,7 @@ def check_port(port: Port, role: Side) -> Finding:
 
 
 def probe_device_port(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | None]:
-    """The device's HTTP port with what is there, and the status of the daemon if one answers."""
+    """Returns the device's port, and the status of an answering daemon, else None."""
     url = local_url(settings)
     problem = _bind(settings.host, settings.port)
     if problem is None:
@@ -92,7 +92,6 @@ def probe_device_port(settings: DeviceSettings) -> tuple[Port, dict[str, Any] | 
 
 
 def probe_cloud_port(address: str) -> Port:
-    """The address that the cloud listens on, with what is there."""
     from common.transport.address import split_address
 
     host, port = split_address(address)
@@ -105,7 +104,7 @@ def probe_cloud_port(address: str) -> Port:
 
 
 def _bind(host: str, port: int) -> OSError | None:
-    """The error of an attempt to listen there, if it fails."""
+    """Returns the error of listening there, None if it works."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind) as listener:
@@ -117,11 +116,11 @@ def _bind(host: str, port: int) -> OSError | None:
 
 
 class _Unproven(Exception):
-    """No connection over TLS, for this reason."""
+    """The reason for a failed TLS connection."""
 
 
 def _listener(url: str, trusted: ssl.SSLContext | None) -> Listener:
-    """The program that listens there. Raises `_Unproven`."""
+    """Raises `_Unproven`."""
     try:
         told = httpx.get(f"{url}/health", timeout=PATIENCE, trust_env=False, verify=trusted or usual_trust(url))
     except httpx.HTTPError as error:
@@ -132,7 +131,7 @@ def _listener(url: str, trusted: ssl.SSLContext | None) -> Listener:
 
 
 def speaks_zmtp(host: str, port: int) -> bool:
-    """Whether a ZeroMQ socket, such as a cloud's, listens there."""
+    """Whether a ZeroMQ socket, as a cloud's, listens there."""
     return _zmtp_listener(host, port) == "daemon"
 
 
@@ -140,7 +139,7 @@ def _zmtp_listener(host: str, port: int) -> Listener:
     greeting = b""
     try:
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:
-            connection.sendall(_GREETED)  # others than ZeroMQ wait for the client, and close or answer now
+            connection.sendall(_GREETED)  # makes other servers answer or close now
             while len(greeting) < 10 and (more := connection.recv(10 - len(greeting))):
                 greeting += more
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""The items of one answer in `/v1/responses`: a message, and the calls behind it."""
+"""The items of one answer in `/v1/responses`: a message, then calls."""
 
 from __future__ import annotations
 
@@ -11,37 +11,36 @@ from device.http.calls import ArgumentsPiece, CallPiece, CallReader, CallStart, 
 from device.interface import TokenEvent
 
 Fields = dict[str, Any]
-Event = tuple[str, Fields]  # type and fields, good until the next one is taken
+Event = tuple[str, Fields]  # type and fields, valid until the next event is taken
 
 
 @dataclass(slots=True)
 class Output:
-    """Makes the items of one answer from its pieces, and the events that tell of them.
+    """Builds one answer's items from its pieces, with their events.
 
-    Where the answer can make no calls (`reader` is None) its message begins before the text; else with it, as there may
-    be none.
+    Without calls (`reader` is None) the message begins before the text, else with it.
     """
 
     identity: str
     reader: CallReader | None  # of the answer's calls
-    alternatives: int  # of each token's log-probability
+    alternatives: int  # per token's log-probability
     items: list[Fields] = field(default_factory=list)
-    complete: bool = False  # the answer came to its end, and so did its calls
-    _unsaid: list[TokenEvent] = field(default_factory=list)  # whose text is held back
+    complete: bool = False  # ended by itself, with complete calls
+    _unsaid: list[TokenEvent] = field(default_factory=list)  # text held back
 
     def begin(self) -> Iterator[Event]:
-        """The events before the first piece."""
+        """Events before the first piece."""
         if self.reader is None:
             yield from self._begin_message()
 
     def read(self, text: str, tokens: Sequence[TokenEvent]) -> Iterator[Event]:
-        """The events of text that became final, and of the tokens that it took."""
+        """Events of final text and its tokens."""
         self._unsaid += tokens
         for part in [TextPiece(text)] if self.reader is None else self.reader.read(text, tokens):
             yield from self._tell(part)
 
     def finish(self, told: FinishedAnswer) -> Iterator[Event]:
-        """The events after the last piece."""
+        """Events after the last piece."""
         for part in () if self.reader is None else self.reader.finish():
             yield from self._tell(part)
         if not self.items:
@@ -53,7 +52,6 @@ class Output:
         yield from self._end("completed" if self.complete else "incomplete")
 
     def whole(self, told: FinishedAnswer) -> None:
-        """Reads a finished answer in one go."""
         for text, tokens in [*((token.text, [token]) for token in told.tokens), (told.held_back, [])]:
             for _ in self.read(text, tokens):
                 pass
@@ -62,7 +60,6 @@ class Output:
 
     @property
     def _part(self) -> Fields:
-        """The text of the message."""
         part: Fields = self.items[0]["content"][0]
         return part
 
@@ -92,7 +89,6 @@ class Output:
         yield self._event("content_part.added", content_index=0, part=part)
 
     def _end(self, status: str) -> Iterator[Event]:
-        """The events at the end of the last item, if there is one."""
         if not self.items:
             return
         item = self.items[-1]
@@ -112,6 +108,5 @@ class Output:
         }
 
     def _event(self, kind: str, **fields: Any) -> Event:
-        """An event of the last item."""
         place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
         return f"response.{kind}", place | fields

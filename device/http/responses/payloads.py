@@ -1,4 +1,4 @@
-"""The JSON of `/v1/responses`: the response object, and the typed events of a stream."""
+"""JSON of `/v1/responses`: the response and a stream's events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Responses:
     served: RequestFacts
     body: ResponsesBody
     request: Request
-    shape: CallShape | None = None  # of the calls of tools that the answer may make
+    shape: CallShape | None = None  # of the answer's possible tool calls
     _numbers: count[int] = field(default_factory=count)
     _output: Output = field(init=False)
 
@@ -38,40 +38,35 @@ class Responses:
         self._output = Output(self.served.identity, reader, self.request.top_logprobs or 0)
 
     def whole(self, answers: Sequence[FinishedAnswer]) -> dict[str, Any]:
-        """The finished response object."""
         (told,) = answers
         self._output.whole(told)
         return self._finished(told)
 
     def opening(self) -> Iterable[bytes]:
-        """The response begins; its message and the text in that, too, where there is one for sure."""
+        """Begins the response, and its message if certain."""
         response = self._resource("in_progress")
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
         yield from self._events(self._output.begin())
 
     def piece(self, index: int, text: str, tokens: Sequence[TokenEvent]) -> Iterable[bytes]:
-        """Text that became final, or a piece of a call."""
         yield from self._events(self._output.read(text, tokens))
 
     def aside(self, index: int, told: Aside) -> Iterable[bytes]:
-        """The response is still in progress; of text that may be taken back, this format has no place."""
+        """Repeats the response. The format has no provisional text."""
         if not isinstance(told, Provisional):
             response = self._resource("in_progress") | {"dragon": aside_json(told)}
             yield self._event("response.in_progress", response=response)
 
     def finished(self, index: int, told: FinishedAnswer) -> Iterable[bytes]:
-        """The last item and the response are done."""
         yield from self._events(self._output.finish(told))
         response = self._finished(told)
         yield self._event(f"response.{response['status']}", response=response)
 
     def closing(self) -> Iterable[bytes]:
-        """The end of the stream."""
         yield DONE
 
     def failed(self, failure: ApiError) -> Iterable[bytes]:
-        """The response ends with the error."""
         error = {"code": failure.code or failure.kind, "message": failure.message}
         yield self._event("response.failed", response=self._resource("failed") | {"error": error})
 
@@ -83,7 +78,6 @@ class Responses:
             yield self._event(kind, **fields)
 
     def _finished(self, told: FinishedAnswer) -> dict[str, Any]:
-        """The response object of a finished answer."""
         usage, complete = self.served.usage([told]), self._output.complete
         return self._resource("completed" if complete else "incomplete") | {
             "completed_at": int(time.time()) if complete else None,
@@ -100,7 +94,7 @@ class Responses:
         }
 
     def _resource(self, status: str) -> dict[str, Any]:
-        """The response object before there is an answer."""
+        """The response object without an answer."""
         return {
             "id": f"resp_{self.served.identity}",
             "object": "response",
@@ -121,7 +115,7 @@ class Responses:
             "tools": [_tool(tool) for tool in self.body.tools],
             "tool_choice": _choice(self.body.tool_choice),
             "parallel_tool_calls": bool(self.body.tools) and self.body.parallel_tool_calls is not False,
-            # of what this daemon does not do
+            # unsupported features
             "previous_response_id": None,
             "store": False,
             "background": False,
@@ -138,7 +132,7 @@ class Responses:
 
 
 def _tool(tool: FlatToolBody) -> dict[str, Any]:
-    return tool.model_dump() | {"strict": True}  # whatever was asked for
+    return tool.model_dump() | {"strict": True}  # regardless of the request
 
 
 def _choice(choice: Choice) -> str | dict[str, str]:

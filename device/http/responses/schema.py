@@ -42,7 +42,7 @@ class MessageItem(ChatMessage):
             return value
         if value.get("role") == "tool" or value.get("tool_calls"):
             raise ValueError("calls are items of type 'function_call', and what they return 'function_call_output'")
-        # What the answer's own items say about themselves, which comes back in the history, is left out.
+        # Drops fields of the answer's items, which return in the history.
         kept = {key: item for key, item in value.items() if key not in ("type", "id", "status", "phase")}
         if "content" in kept:
             kept["content"] = joined_text(kept["content"], ("input_text", "output_text", "text"))
@@ -133,12 +133,12 @@ class ResponsesBody(GenerationBody):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """The functions that the answer may call; None: there are none."""
+        """The functions that the answer may call, or None."""
         return toolbox(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @property
     def format(self) -> Any:
-        """Form of the answer, which may also be given by its name in chats."""
+        """The answer's format, also given under the chats' name."""
         if self.text.format is not None:
             return self.text.format
         return super().options.get("response_format", {"type": "text"})
@@ -149,15 +149,13 @@ class ResponsesBody(GenerationBody):
         options = super().options | {"response_format": self.format}
         if LOGPROBS in self.include:
             options = {"top_logprobs": 0} | options
-        elif options.get("top_logprobs") == 0:  # of clients that ask for none
+        elif options.get("top_logprobs") == 0:  # clients that want none
             del options["top_logprobs"]
         return options | ({} if limit is None else {"max_tokens": limit})
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """Instructions and input as the messages of a chat, where the calls of one answer are in one message, together
-        with its text.
-        """
+        """The conversation as chat messages; one answer's calls and text are one message."""
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         for item in self.input:
             if isinstance(item, CallItem):
