@@ -22,8 +22,9 @@ from typing import Any
 import httpx
 import pytest
 
+from device.cli.init import PAIRS
 from scripts.daemons import PATIENTLY, POLL, ROOT, free_port
-from tests.common.engine.model.tiny_models import make_model
+from tests.common.engine.model.gguf_file import write_gguf
 from tests.support.readme import ELSEWHERE, bare, commands, programs
 
 BY_COMMAND = True  # in shells
@@ -214,14 +215,17 @@ def test_other_models(tmp_path: Path, terminals: ExitStack) -> None:
     machine = Machine(tmp_path / "home")
     address = f"tcp://127.0.0.1:{machine.link}"
     machine.environment |= {"DRAGON_CLOUD_BIND": address, "DRAGON_DEVICE_CLOUD": address}
-    lines = [bare(line) for line in commands()["Choosing a model"]]
-    names = [re.findall(r"--model (\S+)", line)[0] for line in lines]
-    made = make_model("qwen2", tmp_path / "model")
-    for name in names:  # small ones, where downloads are kept
-        kept = machine.home / "hub/hub" / f"models--{name.replace('/', '--')}"
-        (kept / "refs").mkdir(parents=True)
+    (line,) = [bare(line) for line in commands()["Choosing a model"]]
+    assert line == "dragon init --models qwen2.5"
+    for model in PAIRS["qwen2.5"].values():  # small ones, where downloads are kept
+        hub_id, _, name = model.setting.rpartition("/")
+        kept = machine.home / "hub/hub" / f"models--{hub_id.replace('/', '--')}"
+        snapshot = kept / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (kept / "refs").mkdir()
         (kept / "refs/main").write_text("0" * 40)
-        shutil.copytree(made, kept / "snapshots" / ("0" * 40))
-    for line in lines:
-        follow(machine, line, terminals)
-    assert names[1] in str(machine.status())
+        write_gguf(snapshot / name, architecture="qwen2", kind="Q4_0", width=64, inner=64)
+    del machine.environment["DRAGON_DEVICE_MODEL"], machine.environment["DRAGON_CLOUD_MODEL"]
+    machine.run(f"{line} --yes")  # nobody answers at this terminal
+    follow(machine, "dragon up &", terminals)
+    assert machine.status()["name"] == PAIRS["qwen2.5"]["device"].setting
