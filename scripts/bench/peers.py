@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -102,7 +102,7 @@ class Side:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 def llama(python: str, file: Path, threads: int, rows: int, context: int, vocabulary: int) -> Side:
@@ -186,19 +186,15 @@ def _measured(folder: Path, shapes: dict[str, Shape], python: str | None, case: 
         if not file.exists():
             write(file, shape)
     context = (LONG_PROMPT if rows == 1 else shape.prompt) + shape.steps + 8
+    own = partial(Side, sys.executable, "-m", __name__, file, models, threads, rows, threads=threads)
+    with closing(own()) as first:  # which imports the file
+        first.start()
     with ExitStack() as stack:
-        sides = {}
-        for first in (True, False):  # the first start imports the file
-            side = Side(sys.executable, "-m", __name__, file, models, threads, rows, threads=threads)
-            stack.callback(side.close)
-            sides["dragon"] = side
-            began = side.start()
-            if first:
-                side.close()
-        starts = {"dragon": began}
+        sides = {"dragon": stack.enter_context(closing(own()))}
+        starts = {"dragon": sides["dragon"].start()}
         if python is not None:
-            sides["llama.cpp"] = llama(python, file, threads, rows, context, shape.words)
-            stack.callback(sides["llama.cpp"].close)
+            peer = llama(python, file, threads, rows, context, shape.words)
+            sides["llama.cpp"] = stack.enter_context(closing(peer))
             starts["llama.cpp"] = sides["llama.cpp"].start()
         for turn in range(shape.turns):
             for name, side in sides.items():

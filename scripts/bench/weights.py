@@ -10,6 +10,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -142,11 +143,8 @@ def _by_llama(python: str, file: Path, imported: Path, text: str, windows: int) 
     tokenizer = Tokenizer.load(str(imported))
     tokens = imported.with_suffix(".tokens")
     np.array(_tokens(tokenizer, text, windows), np.int32).tofile(tokens)
-    side = llama(python, file, 1, 1, WINDOW, tokenizer.size)
-    try:
+    with closing(llama(python, file, 1, 1, WINDOW, tokenizer.size)) as side:
         return side.ask("perplexity", tokens, WINDOW)["perplexity"]
-    finally:
-        side.close()
 
 
 def perplexity(decoder: Decoder, tokens: Sequence[int]) -> float:
