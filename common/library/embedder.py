@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.engine.model.errors import ModelError
-from common.engine.model.imports import importing_models, without_compiler
-from common.engine.model.quiet import quiet_loading
+from common.engine.model.imports import importing_models, quiet_loading, without_compiler
 from common.library import checkpoint
 from common.library.chunks import Chunker
 from common.library.errors import EmbedderError

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 
 from common.engine.model.errors import ModelError
 from common.engine.model.files import ENCODER_POSITIONS, check_sizes, stored_weights, weight_files
+from common.engine.model.imports import quiet_loading
 from common.engine.model.loading import TorchDevice, check_numbers, check_weights, leave_files, resolve_device
-from common.engine.model.quiet import quiet_loading
 from common.engine.model.tokenizer import load_pretrained_tokenizer
 from common.library import checkpoint
 from common.library.embedder import SentenceTransformerEmbedder, unit_vectors

@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from common.engine.model.errors import ModelError
-from common.engine.model.quiet import quiet_loading
+from common.engine.model.imports import quiet_loading
 
 _GENERATIVE = ("ForCausalLM", "LMHeadModel")  # endings of class names
 

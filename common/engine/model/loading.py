@@ -34,10 +34,9 @@ from common.engine.model.files import (
 from common.engine.model.gguf import source_of
 from common.engine.model.gguf_weights import bytes_of, read_source, sizes_of
 from common.engine.model.hub import find_decoder_files
-from common.engine.model.imports import without_compiler
+from common.engine.model.imports import quiet_loading, without_compiler
 from common.engine.model.packed import PACKED_ATTENTION, keep_latents, register_packed_attention
 from common.engine.model.quantised import WeightsName, has_kernel, matrix_types, round_weights
-from common.engine.model.quiet import quiet_loading
 from common.engine.model.tokenizer import Tokenizer
 from common.engine.streaming import StreamedLayers, Streaming, fill, make_empty, weight_sample
 from common.process.machine import memory

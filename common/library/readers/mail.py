@@ -118,7 +118,7 @@ def _policy() -> EmailPolicy[EmailMessage[Any, Any]]:
     """Keeps headers as written: parsing addresses loses anything non-standard."""
     registry = HeaderRegistry()
     for name in _HEADERS:
-        registry.map_to_type(name.lower(), UnstructuredHeader)  # need not be complete
+        registry.map_to_type(name.lower(), UnstructuredHeader)  # type: ignore[arg-type]  # a partial one serves
     return email.policy.default.clone(header_factory=registry)
 
 
@@ -220,7 +220,7 @@ def _unfolded(text: str, joins: bool) -> str:
     """Joins format=flowed lines (RFC 3676); with `joins`, without the final blank."""
     lines, going_on = list[str](), ""  # prefix of a line at the same quoting depth
     for line in in_lines(text).split("\n"):
-        quoted = _QUOTED.match(line)[0]  # matches anywhere
+        quoted = _QUOTED.match(line)[0]  # type: ignore[index]  # it matches anywhere
         words = line[len(quoted) :].removeprefix(" ")
         goes_on = bool(lines) and going_on == quoted + " "
         if goes_on and words != _SIGNATURE:
