@@ -241,8 +241,9 @@ def write(file: Path, shape: Shape) -> None:
 
     def matrix(name: str, rows: int, size: int, kind: str = "Q4_K") -> None:
         tile = (size**-0.5 * random.standard_normal((min(rows, _TILE), size))).astype(np.float32)
-        stored: NDArray[np.uint8] = np.resize(quantised(tile, kind), (rows, quantised(tile[:1], kind).shape[1]))
-        writer.add_tensor(f"{name}.weight", stored, raw_dtype=gguf.GGMLQuantizationType[kind])
+        stored = quantised(tile, kind)
+        whole: NDArray[np.uint8] = np.resize(stored, (rows, stored.shape[1]))
+        writer.add_tensor(f"{name}.weight", whole, raw_dtype=gguf.GGMLQuantizationType[kind])
 
     def vector(name: str, size: int, number: float) -> None:
         writer.add_tensor(name, np.full(size, number, np.float32))

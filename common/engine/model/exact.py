@@ -435,12 +435,19 @@ def _store_result(sums: NDArray[np.float32], total: np.float32, shift: np.uint32
         for number in range(len(sums)):
             output[number] = bits[number]
         return
-    for number in range(len(sums)):
-        odd = (bits[number] >> shift) & np.uint32(1)
-        output[number] = (bits[number] + np.uint32(0x7FFF) + odd) >> shift
+    round_row(sums, output)
+
+
+def _round_numbers(numbers: NDArray[np.float32], rounded: NDArray[Any]) -> None:
+    """Writes the bits of the nearest bfloat16."""
+    bits = numbers.view(np.uint32)
+    for place in range(len(numbers)):
+        odd = (bits[place] >> np.uint32(16)) & np.uint32(1)
+        rounded[place] = (bits[place] + np.uint32(0x7FFF) + odd) >> np.uint32(16)
 
 
 exponentials = compiled(_make_exponentials, without_gil=True)
+round_row = compiled(_round_numbers, without_gil=True)
 _multiply = compiled(_multiply_tile, without_gil=True)
 _weigh = compiled(_weigh_products, without_gil=True)
 _add = compiled(_add_values, without_gil=True)

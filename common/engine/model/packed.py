@@ -238,6 +238,7 @@ class PackedPass(Cache):
         return LayerStates(self, layer, self._layout.layers[layer].window)
 
     def stretches(self, layer: int) -> Iterator[Stretch]:
+        """Yields where the pass's tokens lie in a layer's memory; see `Stretch`."""
         for chunk, start, stop in self._writes:
             held = bits_of(chunk.keys[layer]), bits_of(chunk.values[layer])
             yield *held, self._slots[start:stop].numpy(), self._places[start:stop], start
@@ -361,7 +362,8 @@ class LayerGate:
         self._waiting: Waiting | None = None
         for index, layer in enumerate(layers):
             layer.register_forward_pre_hook(lambda module, arguments, index=index: self.enter(index))
-            layer.register_forward_hook(lambda module, arguments, output, index=index: self.leave(index))
+            if index >= self._first:
+                layer.register_forward_hook(lambda module, arguments, output, index=index: self.leave(index))
 
     @contextmanager
     def passing(self, interrupt: Interrupt | None = None, waiting: Waiting | None = None) -> Iterator[None]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from common.engine.kv.memory import Layout
-from common.engine.model.exact import Scores, bits_of, exponentials
+from common.engine.model.exact import Scores, bits_of, exponentials, round_row
 from common.engine.model.loading import LoadedModel
 from common.engine.model.packed import LayerGate, PackedPass
 from common.engine.model.probes import has_fixed_turns
@@ -144,13 +144,6 @@ def _numbers(norm: Any) -> _Floats:
 # --- loops
 
 
-def _round_row(numbers: _Floats, rounded: _Bits) -> None:
-    bits = numbers.view(np.uint32)
-    for place in range(len(numbers)):
-        odd = (bits[place] >> np.uint32(16)) & np.uint32(1)
-        rounded[place] = (bits[place] + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-
-
 def _widen_row(bits: _Bits, numbers: _Floats) -> None:
     wide = numbers.view(np.uint32)
     for place in range(len(numbers)):
@@ -184,7 +177,7 @@ def _add_and_norm_rows(hidden: _Floats, change: _Bits, weight: _Floats, epsilon:
         scale = _norm(own, epsilon)
         for place in range(size):
             numbers[place] = own[place] * scale * weight[place]
-        _round(numbers, normed[row])
+        round_row(numbers, normed[row])
 
 
 def _turn_head(
@@ -232,12 +225,12 @@ def _turn_and_store(
             first = query_at + head * dim
             _widen(query[token, first : first + dim], numbers)
             _turn_one(numbers, cosines[token], sines[token], query_norm, epsilon, result)
-            _round(result, turned[token, head])
+            round_row(result, turned[token, head])
         for head in range(held_keys.shape[1]):
             first = keys_at + head * dim
             _widen(keys[token, first : first + dim], numbers)
             _turn_one(numbers, cosines[token], sines[token], key_norm, epsilon, result)
-            _round(result, held_keys[slot, head, column])
+            round_row(result, held_keys[slot, head, column])
             first = values_at + head * dim
             for number in range(dim):
                 held_values[slot, head, column, number] = values[token, first + number]
@@ -257,10 +250,9 @@ def _open_gates(gate: _Bits, gate_at: int, up: _Bits, up_at: int, opened: _Bits)
         for place in range(size):
             share = _FLOAT(1.0) if numbers[place] >= _FLOAT(0.0) else powers[place]
             numbers[place] = numbers[place] * share / (_FLOAT(1.0) + powers[place]) * factors[place]
-        _round(numbers, opened[row])
+        round_row(numbers, opened[row])
 
 
-_round = compiled(_round_row, without_gil=True)
 _widen = compiled(_widen_row, without_gil=True)
 _norm = compiled(_norm_of, without_gil=True)
 _add_and_norm = compiled(_add_and_norm_rows, without_gil=True)
