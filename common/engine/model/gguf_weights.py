@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,7 @@ from common.engine.model.gguf import InFile, WeightSource, unread_type
 from common.engine.model.quantised import (
     CODED,
     GroupCodes,
+    Matrix,
     can_hold,
     damage_of,
     fits,
@@ -26,6 +29,8 @@ from common.engine.model.quantised import (
     users_of,
 )
 from common.engine.streaming import make_empty
+
+_READING = min(4, os.cpu_count() or 1)  # threads that unpack and lay out; these kernels release Python's lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,6 @@ def bytes_of(source: WeightSource, dtype: torch.dtype, coded: bool) -> int:
     return total
 
 
-@torch.inference_mode()
 def read_source(
     config: PreTrainedConfig, source: WeightSource, dtype: torch.dtype, attention: str, coded: bool
 ) -> tuple[PreTrainedModel, Mapping[str, bytes]]:
@@ -107,23 +111,37 @@ def read_source(
     kind: Any = TENSOR_PROCESSORS.get(source.architecture, TensorProcessor)
     reader = _Reader(source, source.mapped(), kind(config=config.to_dict()))
     users, samples = users_of(model), dict[str, bytes]()
-    for name, weight in [*model.named_parameters()]:
-        tensor = source.tensors.get(name)
+    weights = dict(model.named_parameters())
+
+    @torch.inference_mode()
+    def read(name: str) -> tuple[Matrix, bytes] | nn.Parameter:
+        """The weight `name`: laid out codes with their sample, or numbers."""
+        tensor, weight = source.tensors.get(name), weights[name]
         if tensor is None or tensor.shape != tuple(weight.shape):
             raise ModelError(f"{source.path}: holds no {name} of the shape {tuple(weight.shape)}; import it again")
-        using, codes = users[id(weight)], None
-        if coded and tensor.kind in CODED and fits(weight.shape) and can_hold(using):
+        codes = None
+        if coded and tensor.kind in CODED and fits(weight.shape) and can_hold(users[id(weight)]):
             codes = reader.codes(tensor)
         if codes is not None:
-            samples[name] = codes.sample()
-            put(laid_out(codes), using)
-            continue
+            return laid_out(codes), codes.sample()
         numbers = reader.numbers(tensor)
         if tuple(numbers.shape) != tensor.shape:
             raise ModelError(f"{source.path}: {tensor.name} has another shape than the model's {name}")
-        made = nn.Parameter(numbers.to(weight.dtype), requires_grad=False)
-        for user in using:
-            for attribute, own in [*user._parameters.items()]:
-                if own is weight:
-                    user._parameters[attribute] = made
+        return nn.Parameter(numbers.to(weight.dtype), requires_grad=False)
+
+    with torch.inference_mode(), ThreadPoolExecutor(_READING) as pool:
+        try:
+            for (name, weight), made in zip(weights.items(), pool.map(read, weights), strict=True):
+                using = users[id(weight)]
+                if isinstance(made, nn.Parameter):
+                    for user in using:
+                        for attribute, own in [*user._parameters.items()]:
+                            if own is weight:
+                                user._parameters[attribute] = made
+                else:
+                    matrix, samples[name] = made
+                    put(matrix, using)
+        except ModelError:
+            pool.shutdown(cancel_futures=True)
+            raise
     return model, samples

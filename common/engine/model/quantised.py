@@ -317,7 +317,9 @@ def put(matrix: Matrix, users: Iterable[nn.Module]) -> None:
     for user in users:
         layer: Any = user
         if outline is None:
-            outline = nn.Parameter(torch.empty_like(layer.weight, device="meta"), requires_grad=False)
+            # Not `empty_like`: for this device it is written in Python, and imports a solver.
+            shape, dtype = layer.weight.shape, layer.weight.dtype
+            outline = nn.Parameter(torch.empty(shape, dtype=dtype, device="meta"), requires_grad=False)
         layer.weight = outline
         _use(layer, matrix)
 
