@@ -125,8 +125,6 @@ def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: 
     except ValueError as error:
         return f"The patterns of the cloud's documents can't be followed: {error}."
     texts = {"question is": request.question, "questions before it are": request.earlier}
-    if isinstance(request, Open):
-        texts["question is"] = max(request.question, request.prompt, key=lambda text: len(text.encode()))
     for what, text in texts.items():
         if len(text.encode()) > settings.max_query_bytes:
             return f"The {what} longer than the {settings.max_query_bytes} bytes that this cloud allows."
@@ -140,4 +138,6 @@ def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: 
         places = [0, *(control.place for control in request.controls), len(request.prompt)]
         if places != sorted(places) or max((control.token for control in request.controls), default=0) >= vocabulary:
             return "The prompt's control tokens are out of order, beyond its end, or not of the vocabulary."
+        if request.documents_at > len(request.prompt):
+            return "The documents' place is beyond the end of the prompt."
     return None

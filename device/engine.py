@@ -30,7 +30,7 @@ from device.interface import CloudStatus, EngineStatus, Tell, TextVectors
 from device.metrics import DeviceMetrics
 from device.request_files import RequestFiles
 from device.settings import DeviceSettings
-from proto.messages import LONGEST_QUESTION, Message, Open
+from proto.messages import LONGEST_PROMPT, LONGEST_QUESTION, Message, Open
 
 Result = TypeVar("Result")
 
@@ -288,10 +288,13 @@ def method_of(request: Request, settings: DeviceSettings) -> Method:
         raise RequestError(f"There is no method {request.method!r}; there are {', '.join(METHODS)}.", "method")
     if not request.question.strip():
         raise RequestError("The question is empty.", "prompt")
-    long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may replace the prompt
-    if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
-        said = "question is" if long_question else "question with all before it is"
-        raise TooLong(f"The {said} longer than {LONGEST_QUESTION} bytes.")
+    # Token ids may replace the prompt.
+    for said, text, most in (
+        ("question", request.question, LONGEST_QUESTION),
+        ("conversation", request.prompt, LONGEST_PROMPT),
+    ):
+        if len(text.encode()) > most:
+            raise TooLong(f"The {said} is longer than {most} bytes: shorten it, or begin a new one.")
     if request.max_tokens > settings.max_tokens:
         raise RequestError(
             f"max_tokens is {request.max_tokens}; this device allows 1 to {settings.max_tokens}.", "max_tokens"

@@ -286,7 +286,7 @@ def _nested(path: str, kind: type) -> Converters:
 
 PROTOCOL_VERSION: Final = 5
 
-HEADER_LIMIT: Final = 2**16  # bytes
+HEADER_LIMIT: Final = 2**19  # bytes; a prompt takes most of it
 PAYLOAD_LIMIT: Final = 2**16  # bytes, unless the caller allows more
 LARGEST_PAYLOAD: Final = 2**21  # bytes; a `raw` draft of a large vocabulary
 

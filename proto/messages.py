@@ -51,7 +51,7 @@ class Bytes:
 # Limits of a request on the wire, in HTTP bodies and on the command line.
 
 LONGEST_QUESTION: Final = 2**14  # bytes of UTF-8 for searching libraries
-LONGEST_PROMPT: Final = 2**15  # bytes of UTF-8 of every row's query part
+LONGEST_PROMPT: Final = 2**18  # bytes of UTF-8 of a row's text around the document; models read less
 MOST_CONTROLS: Final = 4096  # control tokens in it
 LONGEST_OPTIONS: Final = 4096  # bytes of JSON of one method's own options
 LONGEST_PROCESSORS: Final = 2**13  # bytes of JSON of everything that changes an answer's distribution
@@ -211,7 +211,7 @@ class Open:
     session: SessionId
     method: Name  # of common/methods
     question: Question
-    prompt: Annotated[str, Text(LONGEST_PROMPT)]  # the query part of every row
+    prompt: Annotated[str, Text(LONGEST_PROMPT)]  # every row's text around the document
     documents: Wanted  # of the cloud's own
     seed: Annotated[int, Count(SEEDS)]
     temperature: Annotated[float, TEMPERATURE]
@@ -234,6 +234,7 @@ class Open:
     processors: Annotated[str, Text(LONGEST_PROCESSORS)] = ""  # biases, penalties, format: a JSON object
     earlier: Earlier = ""
     only: Patterns = ()  # of the cloud's own documents
+    documents_at: Annotated[int, Count(LONGEST_PROMPT + 1)] = 0  # characters of the prompt before the document
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,8 @@ class Request(ProcessorOptions):
 
     question: str  # searched in both libraries
     earlier: str = ""  # earlier questions of the conversation
-    prompt: str  # the query part of every row, e.g. "\nQuestion: ...\nAnswer:"
+    prompt: str  # every row's text around the document, e.g. "\nQuestion: ...\nAnswer:"
+    documents_at: int = 0  # its characters before the document
     controls: tuple[Control, ...] = ()  # its control tokens, which no text can spell
     history: int = 0  # prompt bytes of earlier turns
 

@@ -23,7 +23,7 @@ from common.engine.kv.memory import DocumentStates, Need, Reservation
 from common.engine.loop import Worker
 from common.engine.model.decoder import Decoder
 from common.engine.model.errors import ContextError, ModelError
-from common.engine.model.prompt import PromptFormat, document_part, query_tokens
+from common.engine.model.prompt import PromptFormat, Query, document_part, row_tokens
 from common.library.chunks import MOST_CHARACTERS_PER_TOKEN
 from common.processors.calls import ProcessorError
 from common.processors.grammar import Grammars
@@ -72,6 +72,17 @@ class PromptRows:
     found: int = 0  # number of documents
     cut: int = 0  # documents not fitting, or not fully
     texts: tuple[str, ...] = ()  # of the documents, this side's first
+
+    def after(self, earlier: tuple[int, ...], begin: int) -> PromptRows:
+        """The rows after `earlier` tokens, without the first `begin` tokens of their documents."""
+        if not earlier:
+            return self
+
+        def put(prompt: Prompt) -> Prompt:
+            return replace(prompt, earlier=earlier, begin=begin)
+
+        apart = None if self.apart is None else put(self.apart)
+        return replace(self, prompt=put(self.prompt), apart=apart, tokens=self.tokens + len(earlier))
 
     def note(self, record: Record) -> None:
         """Records the device's reading in the report."""
@@ -351,7 +362,9 @@ class ModelRuntime:
     scorer: DocumentScorer
     format: PromptFormat
     grammars: Grammars
-    _queries: WeakKeyDictionary[Open, tuple[int, ...]] = field(default_factory=WeakKeyDictionary, init=False)
+    _read: WeakKeyDictionary[Open, tuple[tuple[int, ...], tuple[int, ...]]] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
 
     def document(self, title: str, text: str, similarity: float, room: int | None = None) -> Document:
         """Returns a passage in the document format, cut to `room` tokens if given.
@@ -380,15 +393,18 @@ class ModelRuntime:
     def room(self, request: Open, reserve: int | None = None) -> int:
         """Returns the room for documents in tokens. `reserve` follow the query; None: an answer."""
         reserve = request.max_tokens + 1 if reserve is None else reserve
-        return self.decoder.max_context - len(self.query(request)) - reserve
+        earlier, query = self.tokens(request)
+        around = len(query) + max(0, len(earlier) - len(self.format.begin))
+        return self.decoder.max_context - around - reserve
 
-    def query(self, request: Open) -> tuple[int, ...]:
-        """The prompt's token ids, cached for the request's lifetime."""
-        tokens = self._queries.get(request)
-        if tokens is None:
-            made = query_tokens(self.decoder.tokenizer, request.prompt, request.controls)
-            tokens = self._queries[request] = tuple(made)
-        return tokens
+    def tokens(self, request: Open) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The prompt's token ids before and after the documents, cached for the request's lifetime."""
+        made = self._read.get(request)
+        if made is None:
+            query = Query(request.prompt, request.controls, request.documents_at)
+            earlier, after = row_tokens(self.decoder.tokenizer, query)
+            made = self._read[request] = tuple(earlier), tuple(after)
+        return made
 
     def arrange(
         self, request: Open, own: Sequence[Document], fetched: Sequence[Document], room: int | None = None
@@ -397,13 +413,15 @@ class ModelRuntime:
 
         A shared row has `room` tokens; None: what the context leaves.
         """
-        query = self.query(request)
+        earlier, query = self.tokens(request)
         if request.aggregation != "output":
             room = self.room(request) if room is None else room
             blocks = request.aggregation == "blocks" and self.decoder.rotation is not None
             blank = self.blank(request) and not fetched  # with both sides' documents, no side is weighed
-            return one_row(query, own, fetched, self.format.begin, room, blank, blocks)
-        return rows(query, own, fetched, self.format.begin, self.blank(request))
+            found = one_row(query, own, fetched, self.format.begin, room, blank, blocks)
+        else:
+            found = rows(query, own, fetched, self.format.begin, self.blank(request))
+        return found.after(earlier, len(self.format.begin))
 
     def kv_bytes(self, request: Open, found: PromptRows, spare: int = 0) -> int:
         """Returns an answer's bytes of KV memory, with up to `spare` extra tokens.

@@ -415,7 +415,7 @@ class SideRuntime:
         """Estimates an answer's bytes of KV memory before its retrieval."""
         if isinstance(request, Fetch):
             return 0
-        query = len(self.target.query(request)) + request.max_tokens + 1
+        query = sum(map(len, self.target.tokens(request))) + request.max_tokens + 1
         passages = self.library.count_to(request.documents)
         rows = max(1, passages) if request.aggregation == "output" else 1
         tokens = min(passages * self.settings.chunk_tokens // rows + query, self.decoder.max_context)

@@ -92,39 +92,69 @@ class Prompt:
     empty_row: tuple[int, ...] | None = None  # the document part of the last row, which has no document
     ephemeral: frozenset[tuple[int, ...]] = frozenset()  # documents of this answer only, never cached
     blocks: Mapping[int, Blocks] = field(default_factory=dict)  # documents of composed rows, by row
+    earlier: tuple[int, ...] = ()  # what the conversation has before the documents, in every row
+    begin: int = 0  # first tokens of every document, left out after `earlier`
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        return self.documents if self.empty_row is None else (*self.documents, self.empty_row)
+        """Tokens before the query, of every row."""
+        parts = self.documents if self.empty_row is None else (*self.documents, self.empty_row)
+        return tuple(self.earlier + part[self.begin :] for part in parts) if self.earlier else parts
 
 
 class DocumentParts:
-    """Reads the documents of one answer into the beginnings of its `rows`.
+    """Reads what stands before the query of one answer into the beginnings of its `rows`.
 
-    Copies known documents. Reads others alone at the start of a row and caches them.
+    Known pieces are copied: documents, and what is known of the earlier turns. Each other piece is read once, alone at
+    the start of a row, and kept. Documents after earlier turns are moved there, or read there by models that can't
+    move them.
     """
 
-    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
-        """`rows` are empty and match `Decoder.need` for the prompt."""
+    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows, tenant: Hashable = None) -> None:
+        """`rows` are empty and match `Decoder.need` for the prompt. `tenant` owns the earlier turns."""
         self._decoder = decoder
         self.rows = rows
         rows.query = len(prompt.query)
+        self._earlier, self._tenant = prompt.earlier, tenant
+        self._moves = decoder.rotation is not None
         self._passing = prompt.ephemeral
-        parts = [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(prompt.parts)]
-        self._unread = {row: blocks for row, blocks in enumerate(parts) if blocks.tokens}  # incomplete rows
-        self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # known states of their documents
-        for document in {document for blocks in self._unread.values() for document in blocks.documents}:
-            if document not in self._states and (states := decoder.known_document(document)) is not None:
-                self._states[document] = states
-        self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # document that each row reads now
+        self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # of known pieces
+        self._begun: DocumentStates | None = None  # of the beginning of the earlier turns
+        if self._earlier:
+            self._begun = decoder.known_earlier(tenant, self._earlier)
+            if self._begun is not None and self._begun[0][0].shape[1] == len(self._earlier):
+                self._states[self._earlier] = self._begun
+        self._unread = {row: blocks for row, blocks in enumerate(self._pieces(prompt)) if blocks.tokens}
+        for piece in {piece for blocks in self._unread.values() for piece in blocks.documents} - self._states.keys():
+            if self._is_document(piece) and (states := decoder.known_document(piece)) is not None:
+                self._states[piece] = states
+        self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # piece that each row reads now
         self._go_on()
+
+    def _pieces(self, prompt: Prompt) -> list[Blocks]:
+        """What each row reads before the query."""
+        parts = prompt.parts
+        if not prompt.earlier:
+            return [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(parts)]
+        if not self._moves:
+            return [Blocks((part,), 0) for part in parts]
+        after: list[tuple[tuple[int, ...], ...]] = [(document,) for document in prompt.documents]
+        for row, blocks in prompt.blocks.items():
+            after[row] = blocks.documents
+        after += [()] * (len(parts) - len(after))
+        told = [tuple(each for each in documents if len(each) > prompt.begin) for documents in after]
+        return [Blocks((prompt.earlier, *documents), prompt.begin) for documents in told]
+
+    def _is_document(self, piece: tuple[int, ...]) -> bool:
+        """Whether the piece's states depend on the piece alone."""
+        return piece != self._earlier and (self._moves or not self._earlier)
 
     @property
     def unread(self) -> bool:
         return bool(self._unread)
 
     def feeds(self) -> list[Feed]:
-        return [Feed(rows, document[rows.fed :], logits=0) for document, rows in self._reading.values()]
+        return [Feed(rows, piece[rows.context :], logits=0) for piece, rows in self._reading.values()]
 
     def expect(self) -> bool:
         """Makes room for the documents being read, to feed the query in their pass.
@@ -139,29 +169,43 @@ class DocumentParts:
         return True
 
     def fed(self, feed: Feed) -> None:
-        for row, (document, rows) in self._reading.items():
-            if rows is feed.rows and rows.fed == len(document):
+        for row, (piece, rows) in self._reading.items():
+            if rows is feed.rows and rows.context == len(piece):
                 states = rows.states(0)
-                if document not in self._passing:
-                    self._decoder.keep_document(document, states)
-                self._states[document] = states
+                if piece == self._earlier:
+                    self._decoder.keep_earlier(self._tenant, piece, states)
+                elif piece not in self._passing and self._is_document(piece):
+                    self._decoder.keep_document(piece, states)
+                self._states[piece] = states
                 del self._reading[row]
                 self._go_on()
                 return
 
     def _go_on(self) -> None:
-        """Completes rows whose documents are known. Each other row reads a document that no row reads yet."""
+        """Completes rows whose pieces are known. Each other row reads a piece that no row reads yet."""
         for row, blocks in list(self._unread.items()):
-            missing = [document for document in blocks.documents if document not in self._states]
+            missing = [piece for piece in blocks.documents if piece not in self._states]
+            if missing and not self._moves and self._earlier and self._earlier not in self._states:
+                missing = [self._earlier]  # the row's own piece begins with it
             if not missing:
                 self._complete(row, blocks)
             elif row not in self._reading:
-                read = {document for document, _ in self._reading.values()}
-                next_one = next((document for document in missing if document not in read), None)
-                if next_one is not None:
-                    self._reading[row] = next_one, self.rows.alone(row)
+                read = {piece for piece, _ in self._reading.values()}
+                piece = next((piece for piece in missing if piece not in read), None)
+                if piece is not None:
+                    self._begin(row, piece)
         if not self._unread:
             self._states.clear()
+
+    def _begin(self, row: int, piece: tuple[int, ...]) -> None:
+        """Has a row read a piece, after the known part of its beginning."""
+        rows = self.rows.alone(row)
+        known = self._begun if piece == self._earlier else None
+        if known is None and self._earlier and not self._is_document(piece) and piece != self._earlier:
+            known = self._states[self._earlier]
+        if known is not None:
+            rows.fill(0, known)
+        self._reading[row] = piece, rows
 
     def _complete(self, row: int, blocks: Blocks) -> None:
         del self._unread[row]
@@ -182,9 +226,9 @@ class AnswerRows:
     `feed` keeps the tree path that the answer took, and the nodes after it that the wanted tree shares.
     """
 
-    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows) -> None:
-        """`rows` are empty, with room for the whole answer."""
-        self._documents = DocumentParts(decoder, prompt, rows)
+    def __init__(self, decoder: Decoder, prompt: Prompt, rows: Rows, tenant: Hashable = None) -> None:
+        """`rows` are empty, with room for the whole answer. `tenant` owns the conversation."""
+        self._documents = DocumentParts(decoder, prompt, rows, tenant)
         self._at_once = decoder.streamed is not None  # a pass reads all weights from disk, whatever it feeds
         self.rows = rows
         self._query = list(prompt.query)
@@ -433,7 +477,7 @@ class AnswerJob(Generic[Wanted]):
             room = self._room(decoder, wake)
             if room is None:
                 return ()
-            self._rows = AnswerRows(decoder, self.prompt, room)
+            self._rows = AnswerRows(decoder, self.prompt, room, self.tenant)
         *documents, feed = self._rows.feeds(wanted)
         if feed.rows is not self._rows.rows:
             return [*documents, feed]

@@ -59,5 +59,6 @@ def open_message(
         processors=encode_options(request),
         earlier=request.earlier,
         only=request.cloud_documents,
+        documents_at=request.documents_at,
     )
     return method.opening(request, opening)

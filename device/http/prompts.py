@@ -18,7 +18,7 @@ from device.http.options import HttpOptions
 from device.http.schema import ChatMessage, CompletionBody, validated
 from device.http.tools import Toolbox
 from device.interface import Engine
-from proto.messages import DRAWN_SEEDS, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
+from proto.messages import DRAWN_SEEDS, LONGEST_PROMPT, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
 
 FOLLOWED = 2  # earlier questions to follow up on
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
@@ -72,9 +72,9 @@ def read_chat_request(
         shape, notes = told.shape, () if told.trained else (UNTRAINED,)
         conversation = replace(conversation, tools=tools.told)
         fields = fields | {"calls": tools.calls(shape)}
-    if sum(map(len, _texts(conversation))) > LONGEST_QUESTION:  # a byte each, at least
-        raise prompt_too_long(given, LONGEST_QUESTION, conversation=len(conversation.turns) > 1)
-    last = max(place for place, turn in enumerate(conversation.turns) if turn.role == "user")
+    if sum(map(len, _texts(conversation))) > LONGEST_PROMPT:  # a byte each, at least
+        raise prompt_too_long(given, LONGEST_PROMPT, conversation=len(conversation.turns) > 1)
+    last = conversation.asked
     try:
         query = engine.put(conversation)
         alone = engine.put(replace(conversation, turns=conversation.turns[last:])) if last else query
@@ -158,7 +158,7 @@ def make_request(
     """Makes a request of the method in `fields` or `defaults`. Raises `ApiError` (400) naming the field."""
     method = named_method(fields, defaults)
     texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
-    texts |= {"prompt": query.text, "controls": query.controls}
+    texts |= {"prompt": query.text, "controls": query.controls, "documents_at": query.documents_at}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
     if fields.get("privacy") == "strict":
         shared["placement"] = "device"  # strict privacy allows no other

@@ -26,6 +26,7 @@ OPTIONS = frozenset(name for method in METHODS.values() for name in method.reque
     "question",
     "prompt",
     "controls",
+    "documents_at",
     "history",
     "earlier",
     "calls",

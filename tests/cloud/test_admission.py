@@ -190,11 +190,17 @@ def taken_by_one(town: Town, stranger: Stranger) -> int:
 
 
 @pytest.mark.parametrize(("size", "refused"), [(100, False), (101, True)])
-def test_every_text_that_is_searched_for_has_the_limit_of_a_prompt(size: int, refused: bool) -> None:
+def test_every_text_that_is_searched_for_has_a_limit(size: int, refused: bool) -> None:
     text, settings = "\u00e9" * size, CloudSettings(max_query_bytes=200)
-    opened = (replace(OPEN, question=text), replace(OPEN, earlier=text), replace(OPEN, prompt=text))
+    opened = (replace(OPEN, question=text), replace(OPEN, earlier=text))
     for request in (*opened, Fetch(1, text, 4, "text"), Fetch(1, "?", 4, "text", text)):
         assert (explain_refusal(request, settings, 512) is not None) == refused
+
+
+def test_a_prompt_is_limited_by_the_models_context_alone() -> None:
+    prompt, settings = "a" * 1000, CloudSettings(max_query_bytes=200)
+    assert explain_refusal(replace(OPEN, prompt=prompt, documents_at=1000), settings, 512) is None
+    assert "beyond the end" in (explain_refusal(replace(OPEN, prompt=prompt, documents_at=1001), settings, 512) or "")
 
 
 class TestCloud:
@@ -311,7 +317,7 @@ class TestCloud:
         del request
         stranger.close()
         town.check_that_all_is_free()
-        wait_until(lambda: gc.collect() >= 0 and not town.cloud.target._queries, "the tokens are forgotten", AT_ONCE)
+        wait_until(lambda: gc.collect() >= 0 and not town.cloud.target._read, "the tokens are forgotten", AT_ONCE)
 
     def test_a_library_that_can_not_be_asked_ends_the_one_session(
         self, town: Town, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Keys and values of documents, kept between requests."""
+"""Keys and values of documents and conversations, kept between requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import stat
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -391,14 +391,25 @@ class CacheCounters:
     evictions: int
     entries: int
     bytes: int
+    conversations: int
+    conversation_bytes: int
     disk: DocumentStoreCounters
 
 
-class DocumentCache:
-    """Least-recently-used document KV in memory, keyed by (model identity, token ids).
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    states: DocumentStates
+    size: int  # bytes
+    tenant: Hashable = None
+    earlier: NDArray[np.int64] | None = None  # tokens of a conversation; None: a document
 
-    An optional store on disk serves misses. A document starts its row, so its KV depends on the model and its own
-    tokens alone: a hit equals recomputation exactly.
+
+class DocumentCache:
+    """Least-recently-used KV of documents and of conversations in memory.
+
+    Documents are keyed by (model identity, token ids). An optional store on disk serves their misses. Documents and
+    conversations start their rows, so their KV depends on the model and their own tokens alone: a hit equals
+    recomputation exactly. Conversations are never on disk, and only their own tenant finds them.
     """
 
     def __init__(self, limit_bytes: int, store: DocumentStore | None = None) -> None:
@@ -408,7 +419,7 @@ class DocumentCache:
         self.limit_bytes = limit_bytes
         self.store = store
         self.unwritten = False  # states for the store were put since the last `release`
-        self._entries: OrderedDict[bytes, tuple[DocumentStates, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
 
     @staticmethod
@@ -425,7 +436,7 @@ class DocumentCache:
             self._entries.move_to_end(key)
             if self.store is not None:
                 self.store.touch(key)
-            return entry[0]
+            return entry.states
         self._misses += 1
         states = None if self.store is None else self.store.get(key)
         if states is not None:
@@ -438,6 +449,36 @@ class DocumentCache:
         if self.store is not None:
             self.store.put(key, states)
             self.unwritten = True
+
+    def earlier(self, tenant: Hashable, tokens: Sequence[int]) -> DocumentStates | None:
+        """States of the longest known beginning of a conversation, or None."""
+        wanted = np.asarray(tokens, dtype=np.int64)
+        best, length = None, 0
+        for key, entry in self._entries.items():
+            if entry.earlier is not None and entry.tenant == tenant:
+                common = _common(entry.earlier, wanted)
+                if common > length:
+                    best, length = key, common
+        if best is None:
+            return None
+        self._entries.move_to_end(best)
+        return shortened(self._entries[best].states, length)
+
+    def put_earlier(self, tenant: Hashable, tokens: Sequence[int], states: DocumentStates) -> None:
+        """Keeps a conversation's `states`, in place of those of its beginnings. They must not change."""
+        own = np.asarray(tokens, dtype=np.int64)
+        for key, entry in list(self._entries.items()):
+            kept = entry.earlier
+            if kept is not None and entry.tenant == tenant and _common(kept, own) == len(kept):
+                self._drop(key)
+        digest = hashlib.sha256(repr(tenant).encode() + own.tobytes()).digest()
+        self._keep(b"earlier" + digest, states, tenant, own)
+
+    def forget_earlier(self, tenant: Hashable) -> None:
+        """Frees the conversations of `tenant`."""
+        for key, entry in list(self._entries.items()):
+            if entry.earlier is not None and entry.tenant == tenant:
+                self._drop(key)
 
     def release(self) -> None:
         """As `DocumentStore.release`."""
@@ -453,22 +494,47 @@ class DocumentCache:
         if self.store is not None:
             self.store.close()
 
-    def _keep(self, key: bytes, states: DocumentStates) -> None:
+    def _keep(
+        self,
+        key: bytes,
+        states: DocumentStates,
+        tenant: Hashable = None,
+        earlier: NDArray[np.int64] | None = None,
+    ) -> None:
         size = states_bytes(states)
         if size > self.limit_bytes or key in self._entries:
             return
         while self._bytes + size > self.limit_bytes:
-            _, (_, dropped) = self._entries.popitem(last=False)
-            self._bytes -= dropped
+            self._drop(next(iter(self._entries)))
             self._evictions += 1
-        self._entries[key] = (states, size)
+        self._entries[key] = _Entry(states, size, tenant, earlier)
         self._bytes += size
+
+    def _drop(self, key: bytes) -> None:
+        self._bytes -= self._entries.pop(key).size
 
     @property
     def counters(self) -> CacheCounters:
         """Hits, misses, evictions so far; entries and bytes now."""
         disk = DocumentStoreCounters() if self.store is None else self.store.counters
-        return CacheCounters(self._hits, self._misses, self._evictions, len(self._entries), self._bytes, disk)
+        kept = [entry.size for entry in list(self._entries.values()) if entry.earlier is not None]
+        return CacheCounters(
+            self._hits,
+            self._misses,
+            self._evictions,
+            len(self._entries) - len(kept),
+            self._bytes - sum(kept),
+            len(kept),
+            sum(kept),
+            disk,
+        )
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Length of the common beginning."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length
 
 
 # --- document_states

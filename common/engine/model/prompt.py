@@ -1,6 +1,7 @@
-"""Makes a row's tokens from a document and a conversation: `[document][query][answer so far]`.
+"""Makes a row's tokens from a document and a conversation: `[earlier][document][query][answer so far]`.
 
-Both parts are encoded separately. So a document's tokens, keys and values are the same for every question.
+The parts are encoded separately. So a document's tokens, keys and values are the same for every question, and those of
+the earlier turns for every document. A first question without instructions has nothing before the document.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import count, groupby
 from typing import Any, Final, Literal, Protocol
 
 from common.engine.model.tokenizer import Tokenizer
@@ -55,6 +56,16 @@ class Conversation:
     @property
     def calls_tools(self) -> bool:
         return bool(self.tools) or any(turn.calls for turn in self.turns)
+
+    @property
+    def asked(self) -> int:
+        """The place of the question among the turns."""
+        return max(place for place, turn in enumerate(self.turns) if turn.role == "user")
+
+    @property
+    def begins(self) -> bool:
+        """Whether nothing stands before the question."""
+        return not (self.asked or self.instructions or self.calls_tools)
 
 
 # --- tool_words
@@ -118,10 +129,11 @@ QUESTION = "\nQuestion: {question}\nAnswer:"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The query part of a row: text and control tokens, in order of offset."""
+    """A row's text around the document, and its control tokens in order of offset."""
 
     text: str
     controls: tuple[Control, ...] = ()
+    documents_at: int = 0  # characters before the document
 
 
 class PromptFormat(Protocol):
@@ -145,7 +157,7 @@ class PromptFormat(Protocol):
         ...
 
     def query(self, conversation: Conversation) -> Query:
-        """The query part. Raises `ValueError` for a conversation that the format can't express."""
+        """The text around the document. Raises `ValueError` for a conversation that the format can't express."""
         ...
 
     @property
@@ -204,14 +216,25 @@ def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[i
 def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
     """Instructions, then every question in the template, earlier ones with answers."""
     text = "".join(f"\n{each}" for each in conversation.instructions)
-    before = None
-    for turn in conversation.turns:
+    before, earlier = None, 0
+    for place, turn in enumerate(conversation.turns):
+        if place == conversation.asked:
+            earlier = len(text)
         if turn.role == "user":
             text += template.replace("{question}", turn.text)
         else:
             text += f" {turn.text}" if before == "user" else f"\n{turn.text}"
         before = turn.role
-    return Query(f"{text} {conversation.begun}" if conversation.begun else text)
+    return Query(f"{text} {conversation.begun}" if conversation.begun else text, documents_at=earlier)
+
+
+def row_tokens(tokenizer: Tokenizer, query: Query) -> tuple[list[int], list[int]]:
+    """Token ids before and after the document. Raises as `query_tokens` does."""
+    place = query.documents_at
+    before = [control for control in query.controls if place and control.place <= place]
+    after = [replace(each, place=each.place - place) for each in query.controls[len(before) :]]
+    earlier = query_tokens(tokenizer, query.text[:place], before) if place else []
+    return earlier, query_tokens(tokenizer, query.text[place:], after)
 
 
 def query_tokens(tokenizer: Tokenizer, text: str, controls: Sequence[Control]) -> list[int]:
@@ -354,7 +377,8 @@ class Guarded:
 
 
 # --- chat_format
-# Prompts by the model's chat template, with the document before everything else.
+# Prompts by the model's chat template. The document stands before a first question and its instruction, in the
+# system's part. Later it stands in the question's turn, after all that the next turns keep.
 #
 # The template is rendered with a mark for every text. Only the template's own words between the marks may name control
 # tokens.
@@ -362,13 +386,15 @@ class Guarded:
 _APART = "\n\n"
 _MARK = "\ue000{}\ue001"
 _MARKS = re.compile("\ue000([0-9]+)\ue001")
-_PROBE = Conversation((Turn("user", ""), Turn("assistant", ""), Turn("user", "")))
+_PROBE = Conversation((Turn("user", ""),))
+_FURTHER = replace(_PROBE, turns=(Turn("user", ""), Turn("assistant", ""), Turn("user", "")), instructions=("",))
 
 
 class ChatFormat:
-    """Rows `[system: document][instructions, turns, question]` by the tokenizer's template.
+    """Rows by the tokenizer's template: `[system: document, instruction][question]`, or in a conversation
+    `[system: instructions][turns][document, instruction, question]`.
 
-    Without a system role, document and instructions precede the first question.
+    Without a system role, the system's text precedes the first question.
     """
 
     def __init__(self, tokenizer: Tokenizer, instruction: str = "") -> None:
@@ -383,10 +409,10 @@ class ChatFormat:
         self._tools = tool_format(tokenizer, split) if self._told_of_tools else PLAIN_TOOLS
         self._with_system = True
         try:
-            parts = self._rendered(_PROBE)
+            parts, _ = self._rendered(_PROBE), self._rendered(_FURTHER)
         except ValueError:
             self._with_system = False
-            parts = self._rendered(_PROBE)
+            parts, _ = self._rendered(_PROBE), self._rendered(_FURTHER)
         before = self._filled(parts[:1], [])
         self._begin = tuple(query_tokens(tokenizer, before.text, before.controls))
         self._end = tokenizer.encode(_APART)
@@ -406,11 +432,16 @@ class ChatFormat:
     def query(self, conversation: Conversation) -> Query:
         if not self._told_of_tools:
             conversation = in_plain_words(conversation)
-        before, *literals = self._rendered(conversation)
-        if conversation.calls_tools:
-            literals[0] = self._moved(before) + literals[0]
-        query = self._filled(literals, self._texts(conversation))
-        return replace(query, text=query.text + conversation.begun)
+        literals, texts = self._rendered(conversation), self._texts(conversation)
+        place = self._place(conversation)  # of the document's mark
+        after = self._filled(literals[place + 1 :], texts[place:])
+        query = replace(after, text=after.text + conversation.begun)
+        if conversation.begins:
+            return query
+        before = self._filled(literals[: place + 1], texts[:place])
+        earlier = len(before.text)
+        controls = tuple(replace(each, place=each.place + earlier) for each in query.controls)
+        return Query(before.text + query.text, before.controls + controls, earlier)
 
     @property
     def tools(self) -> ToolFormat:
@@ -418,16 +449,6 @@ class ChatFormat:
         if self._tools is None:
             raise ValueError(UNKNOWN_SHAPE)
         return self._tools
-
-    def _moved(self, before: str) -> str:
-        """Returns the text on tools before the document. It is put after it: all rows share one beginning."""
-        usual = self._rendered(_PROBE)[0]
-        pairs = enumerate(zip(before, usual, strict=False))
-        same = next((at for at, (one, other) in pairs if one != other), min(len(before), len(usual)))
-        for name in [] if self._names is None else chain(*map(self._names.finditer, (before, usual))):
-            if name.start() < same < name.end():  # different tokens whose names begin alike
-                same = name.start()
-        return before[same:].removesuffix(usual[same:])
 
     def _filled(self, literals: Sequence[str], texts: Sequence[str]) -> Query:
         text, controls = "", list[Control]()
@@ -440,28 +461,44 @@ class ChatFormat:
             text += own
         return Query(text, tuple(controls))
 
+    def _place(self, conversation: Conversation) -> int:
+        """The number of the document's mark."""
+        if conversation.begins:
+            return 0
+        return _has_system(conversation) + sum(map(_is_marked, conversation.turns[: conversation.asked]))
+
     def _texts(self, conversation: Conversation) -> list[str]:
         """In the order of their marks, except the document's."""
-        instructions = "\n".join(each for each in (self._instruction, *conversation.instructions) if each)
-        return [instructions, *(turn.text for turn in conversation.turns if _is_marked(turn))]
+        turns = [turn.text for turn in conversation.turns if _is_marked(turn)]
+        if conversation.begins:
+            return [self._instruction, *turns]
+        told = ["\n".join(conversation.instructions)] if _has_system(conversation) else []
+        place = self._place(conversation) - len(told)
+        turns[place] = f"{self._instruction}{_APART}{turns[place]}" if self._instruction else turns[place]
+        return [*told, *turns]
 
     def _rendered(self, conversation: Conversation) -> list[str]:
         """The template's words before, between and after all marks."""
-        marks = [_MARK.format(number) for number in range(2 + sum(map(_is_marked, conversation.turns)))]
-        head = marks[0] + marks[1]  # the separator between them ends the document part
-        left = iter(marks[2:])
-        messages = [
-            {"role": turn.role, "content": next(left)} if _is_marked(turn) else self._guarded.message(turn)
-            for turn in conversation.turns
-        ]
-        if self._with_system:
+        marks = map(_MARK.format, count())
+        begins, head = conversation.begins, ""
+        if begins or _has_system(conversation):
+            # A separator between a first document and the instruction would be part of the document.
+            head = next(marks) + next(marks) if begins else next(marks)
+        messages = []
+        for place, turn in enumerate(conversation.turns):
+            if _is_marked(turn):
+                content = next(marks) + next(marks) if place == conversation.asked and not begins else next(marks)
+                messages.append({"role": turn.role, "content": content})
+            else:
+                messages.append(self._guarded.message(turn))
+        if head and self._with_system:
             messages = [{"role": "system", "content": head}, *messages]
-        elif messages[0]["role"] == "user":
+        elif head and messages[0]["role"] == "user":
             messages[0]["content"] = f"{head}{_APART}{messages[0]['content']}"
-        else:
+        elif head:
             messages = [{"role": "user", "content": head}, *messages]
         pieces = _MARKS.split(self._tokenizer.render_chat(messages, self._guarded.tools(conversation.tools)))
-        if [int(number) for number in pieces[1::2]] != list(range(len(marks))):
+        if [int(number) for number in pieces[1::2]] != list(range(len(self._texts(conversation)) + 1)):
             raise ValueError("the model's chat template does not keep every text once and in order")
         return pieces[::2]
 
@@ -481,6 +518,11 @@ class ChatFormat:
                 part = part.lstrip() if before in self._tokenizer.strip_behind else part
                 part = part.rstrip() if behind in self._tokenizer.strip_before else part
             yield part
+
+
+def _has_system(conversation: Conversation) -> bool:
+    """Some templates tell of tools in the system's turn, and need one."""
+    return bool(conversation.instructions) or conversation.calls_tools
 
 
 def _is_marked(turn: Turn) -> bool:

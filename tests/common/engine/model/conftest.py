@@ -7,7 +7,8 @@ import torch
 
 from common.engine.kv.documents import DocumentCache
 from common.engine.kv.memory import KvMemory
-from tests.common.engine.model.tiny_models import FAMILIES, Pair, load_pair
+from common.engine.model.decoder import Decoder
+from tests.common.engine.model.tiny_models import DEMO, FAMILIES, Pair, load_pair
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +29,14 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """One small model (grouped-query attention), for what does not depend on the family."""
     return load_pair("llama", tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def coarse() -> Iterator[Decoder]:
+    """The embedded model in bfloat16, which keeps eight bits of a number: what is summed in another order shows."""
+    decoder = Decoder.load(str(DEMO / "target"), tokenizer=str(DEMO / "tokenizer"), dtype="bfloat16")
+    yield decoder
+    decoder.close()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from tokenizers import AddedToken
 
 from common.configuration.settings import INSTRUCTION
 from common.engine.model.decoder import load_format
-from common.engine.model.prompt import ChatFormat, Conversation, TextFormat, Turn, query_tokens
+from common.engine.model.prompt import ChatFormat, Conversation, TextFormat, Turn, row_tokens
 from common.engine.model.tokenizer import Tokenizer
 from device.settings import DeviceSettings
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
@@ -75,10 +75,14 @@ def tokenizer(template: str | None) -> Tokenizer:
 TOKENIZERS = {name: tokenizer(template) for name, template in TEMPLATES.items()}
 
 
+def row_of(form: ChatFormat, tokenizer: Tokenizer, document: str, conversation: Conversation) -> list[int]:
+    earlier, query = row_tokens(tokenizer, form.query(conversation))
+    part = form.document_tokens(document)
+    return (earlier + part[len(form.begin) :] if earlier else part) + query
+
+
 def row(name: str, document: str, conversation: Conversation) -> list[int]:
-    form = ChatFormat(TOKENIZERS[name], INSTRUCTION)
-    query = form.query(conversation)
-    return form.document_tokens(document) + query_tokens(TOKENIZERS[name], query.text, query.controls)
+    return row_of(ChatFormat(TOKENIZERS[name], INSTRUCTION), TOKENIZERS[name], document, conversation)
 
 
 def shown(name: str, tokens: list[int]) -> str:
@@ -91,18 +95,40 @@ def shown(name: str, tokens: list[int]) -> str:
     )
 
 
+def with_system(name: str, system: str, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    if name != "alternating":
+        return [{"role": "system", "content": system}, *messages]
+    return [messages[0] | {"content": f"{system}\n\n{messages[0]['content']}"}, *messages[1:]]
+
+
+DOCUMENT = "Ada was born in 1815."
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_row_is_what_the_template_gives(name: str) -> None:
-    conversation = Conversation(TURNS, ("Be kind.",))
-    head = f"Ada was born in 1815.\n\n{INSTRUCTION}\nBe kind."
-    texts = [turn.text for turn in TURNS]
-    if name == "alternating":
-        messages = [{"role": "user", "content": f"{head}\n\n{texts[0]}"}]
-    else:
-        messages = [{"role": "system", "content": head}, {"role": "user", "content": texts[0]}]
-    messages += [{"role": "assistant", "content": texts[1]}, {"role": "user", "content": texts[2]}]
-    expected = TOKENIZERS[name].render_chat(messages)
-    assert shown(name, row(name, "Ada was born in 1815.", conversation)) == expected
+def test_a_first_row_is_what_the_template_gives(name: str) -> None:
+    messages = with_system(name, f"{DOCUMENT}\n\n{INSTRUCTION}", [{"role": "user", "content": "Who?"}])
+    assert shown(name, row(name, DOCUMENT, Conversation.of("Who?"))) == TOKENIZERS[name].render_chat(messages)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_later_row_has_the_document_in_the_questions_turn(name: str) -> None:
+    messages = [{"role": turn.role, "content": turn.text} for turn in TURNS]
+    messages[-1]["content"] = f"{DOCUMENT}\n\n{INSTRUCTION}\n\n{TURNS[-1].text}"
+    assert shown(name, row(name, DOCUMENT, Conversation(TURNS))) == TOKENIZERS[name].render_chat(messages)
+    messages = with_system(name, "Be kind.", messages)
+    found = shown(name, row(name, DOCUMENT, Conversation(TURNS, ("Be kind.",))))
+    assert found == TOKENIZERS[name].render_chat(messages)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_stands_before_the_document_grows_by_turns(name: str) -> None:
+    form, further = ChatFormat(TOKENIZERS[name], INSTRUCTION), (Turn("assistant", "In 1815."), Turn("user", "Where?"))
+    texts = []
+    for turns in (TURNS, (*TURNS, *further)):
+        query = form.query(Conversation(turns, ("Be kind.",)))
+        texts.append(query.text[: query.documents_at])
+        assert turns[-1].text not in texts[-1] and turns[-1].text in query.text
+    assert texts[1].startswith(texts[0])
 
 
 def test_what_a_template_writes_are_tokens_also_where_they_are_not_special() -> None:
@@ -200,12 +226,11 @@ def test_space_that_control_tokens_take_away(strips: dict[str, bool], special: b
         "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + ' <|end|>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
     )
-    messages = [{"role": "system", "content": "Ada.\n\nBe kind."}, {"role": "user", "content": "Who?"}]
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Ada.\n\nWho?"}]
     made: Any = pretrained.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
     tokenizer = Tokenizer(pretrained)
     form = ChatFormat(tokenizer)
-    query = form.query(Conversation((Turn("user", "Who?"),), ("Be kind.",)))
-    row = form.document_tokens("Ada.") + query_tokens(tokenizer, query.text, query.controls)
+    row = row_of(form, tokenizer, "Ada.", Conversation((Turn("user", "Who?"),), ("Be kind.",)))
     specials = set(tokenizer.control_ids.values())
     assert {name in tokenizer.special_ids for name in names} == {special}
 

@@ -4,7 +4,7 @@ behind stored keys and values, with more threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,10 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.exact import OrderedAttention, RowBlocks, Scores, Sight, chain_sight
 from common.engine.model.packed import Feed
 from common.engine.model.probes import find_exactness
-from tests.common.engine.model.tiny_models import DEMO, make_model, some_tokens
+from tests.common.engine.model.tiny_models import make_model, some_tokens
 
 FAMILIES = ("qwen2", "opt", "mistral", "gemma2", "gemma3", "wide")
 TEXT = 150  # tokens: two tiles of keys and more
-
-
-@pytest.fixture(scope="session")
-def coarse() -> Iterator[Decoder]:
-    """The embedded model in bfloat16, which keeps eight bits of a number: what is summed in another order shows."""
-    decoder = Decoder.load(str(DEMO / "target"), tokenizer=str(DEMO / "tokenizer"), dtype="bfloat16")
-    yield decoder
-    decoder.close()
 
 
 class TestLoading:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.configuration.settings import INSTRUCTION
-from common.engine.model.prompt import PLAIN_TOOLS, Call, ChatFormat, Conversation, TextFormat, Turn, query_tokens
+from common.engine.model.prompt import PLAIN_TOOLS, Call, ChatFormat, Conversation, TextFormat, Turn
 from common.engine.model.tokenizer import Tokenizer
-from tests.common.engine.model.test_chat_format import ALTERNATING, CHATML, HEADERS, SPECIALS
+from tests.common.engine.model.test_chat_format import ALTERNATING, CHATML, HEADERS, SPECIALS, row_of
 from tests.common.engine.model.tiny_models import byte_level_tokenizer
 
 NAMES = [*SPECIALS, "[TOOL_CALLS]", "[TOOLS]"]
@@ -100,8 +100,7 @@ FORMATS = {name: ChatFormat(each, INSTRUCTION) for name, each in TOKENIZERS.item
 
 
 def row(name: str, document: str, conversation: Conversation) -> list[int]:
-    query = FORMATS[name].query(conversation)
-    return FORMATS[name].document_tokens(document) + query_tokens(TOKENIZERS[name], query.text, query.controls)
+    return row_of(FORMATS[name], TOKENIZERS[name], document, conversation)
 
 
 def shown(name: str, tokens: Sequence[int]) -> str:
@@ -116,33 +115,25 @@ def shown(name: str, tokens: Sequence[int]) -> str:
     return text.removesuffix(names[[*tokens, *names][len(tokens)]])
 
 
-def messages(head: str) -> list[dict[str, Any]]:
+def messages(document: str) -> list[dict[str, Any]]:
     call = {"id": "000000003", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
     return [
-        {"role": "system", "content": head},
+        {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Is it wet in Rome?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "content": '{"rain": "no"}', "name": "weather", "tool_call_id": "000000003"},
         {"role": "assistant", "content": "It is dry."},
-        {"role": "user", "content": "And now?"},
+        {"role": "user", "content": f"{document}\n\n{INSTRUCTION}\n\nAnd now?"},
     ]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_row_is_what_the_template_gives_with_what_it_says_before_the_document_behind_it(name: str) -> None:
-    head = f"Rome is a city.\n\n{INSTRUCTION}\nBe kind."
-    tools = [{"type": "function", "function": WEATHER}]
-    expected = TOKENIZERS[name].render_chat(messages(head), tools)
-    if name == "bare":
-        extra = "Environment: ipython\n"
-        expected = expected.replace(extra, "", 1).replace(INSTRUCTION, extra + INSTRUCTION)
-    if name == "in front":
-        first, second = "<|im_start|>system\n", expected.index("Tools: ")
-        extra = expected[second : expected.index(head)]
-        expected = expected.replace(first + extra, first, 1).replace(INSTRUCTION, extra + INSTRUCTION)
-    assert shown(name, row(name, "Rome is a city.", CONVERSATION)) == expected
-    without = TOKENIZERS[name].render_chat(messages(head))
-    assert shown(name, row(name, "Rome is a city.", Conversation(TURNS, ("Be kind.",)))) == without
+def test_a_row_is_what_the_template_gives(name: str) -> None:
+    document, tools = "Rome is a city.", [{"type": "function", "function": WEATHER}]
+    expected = TOKENIZERS[name].render_chat(messages(document), tools)
+    assert shown(name, row(name, document, CONVERSATION)) == expected
+    without = TOKENIZERS[name].render_chat(messages(document))
+    assert shown(name, row(name, document, Conversation(TURNS, ("Be kind.",)))) == without
 
 
 def test_how_calls_look_is_read_off_the_template() -> None:
