@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from common.answer.patience import Stopwatch
@@ -228,7 +229,8 @@ class ActiveRequest:
         self._reading: float | None = None  # start of the cloud's reading, as far as known
         self._told_tokens = -1  # tokens at the latest `Waiting`
         self._tokens: list[int] = []
-        self._ending = Ending(self.record.begun, side.target.reread, self._make_report)
+        reread = partial(side.target.reread, keeper=request.keeper)
+        self._ending = Ending(self.record.begun, reread, self._make_report)
         self._order = threading.Lock()  # orders messages and their count: no opening after the end
         self.half: DeviceHalf = method.device(self)
 

@@ -172,7 +172,7 @@ class DeviceEngine:
         return self._side.decoder.identity
 
     def status(self) -> EngineStatus:
-        counts = self._side.library.counts
+        counts, kept = self._side.library.counts, self._side.decoder.document_cache.counters
         return EngineStatus(
             name=self.name,
             embedder=self.embedder,
@@ -189,6 +189,8 @@ class DeviceEngine:
             chunks=counts.chunks,
             active=len(self._active),
             served=self._served,
+            conversations=kept.conversations,
+            conversation_bytes=kept.conversation_bytes,
             cloud=self._cloud_status(),
         )
 

@@ -116,6 +116,8 @@ class EngineStatus:
     chunks: int
     active: int
     served: int
+    conversations: int  # kept in memory for their next turns
+    conversation_bytes: int
     cloud: CloudStatus
 
 

@@ -111,6 +111,7 @@ class Request(ProcessorOptions):
     documents_at: int = 0  # its characters before the document
     controls: tuple[Control, ...] = ()  # its control tokens, which no text can spell
     history: int = 0  # prompt bytes of earlier turns
+    keeper: str | None = None  # who alone finds this conversation's states again: a hash of an API key
 
     sources: Sources = Field(default="both", description="Whose documents to use")
     seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")

@@ -469,10 +469,10 @@ class ModelRuntime:
         job = AnswerJob(request, found.prompt, self.scorer, reserve, processor, found.part, _told)
         self.decoding.submit(job)
 
-    def reread(self, rereading: Rereading, tenant: Hashable = None) -> None:
+    def reread(self, rereading: Rereading, tenant: Hashable = None, keeper: Hashable = None) -> None:
         """Reads an answer again, after other answers' steps."""
         tokens = rereading.tokens
-        request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant)
+        request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant, keeper=keeper)
         self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))
 
     def processor(

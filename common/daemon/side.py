@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,15 @@ class SideRuntime:
         self._follower = Follower(settings.library, place, self._opened, self._replace) if snapshots else None
         self._measuring: list[IdleProfile] = []
 
+    def forget_conversations(self, tenant: Hashable) -> None:
+        """Frees what the models keep of the conversations of `tenant`."""
+        for model in self._models():
+            model.decoding.on_model_thread(partial(model.decoder.forget_earlier, tenant))
+
+    def _models(self) -> list[ModelRuntime]:
+        models = (self.target, self.drafter, self.local_target)
+        return list({id(model): model for model in models if model is not None}.values())
+
     def measure_when_idle(self) -> None:
         """Starts improving this side's profiles while idle."""
         # One daemon at a time, as they would compete for cores.
@@ -379,11 +389,8 @@ class SideRuntime:
         self.messages.close()
         self._formats.close()
         self._retrieval.close()
-        self.target.close()
-        if self.drafter is not None and self.drafter is not self.target:
-            self.drafter.close()
-        if self.local_target is not None:
-            self.local_target.close()
+        for model in self._models():
+            model.close()
         self.scorer.close()
         self.profiler.close()
         self.library.close()

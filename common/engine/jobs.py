@@ -371,6 +371,7 @@ class DecodeRequest(Generic[Asked]):
     drafter: Drafter
     measured: Measured = lambda context, seconds: None
     tenant: Hashable = None  # the answer's owner; tenants share the model fairly. None: this daemon's user
+    keeper: Hashable = None  # alone finds the conversation's states again; None: the tenant
     waited: Callable[[float], object] = tell_nobody  # called with the seconds waited for memory
     joint: Joint | None = None  # decides if there are fetched documents
 
@@ -477,7 +478,8 @@ class AnswerJob(Generic[Wanted]):
             room = self._room(decoder, wake)
             if room is None:
                 return ()
-            self._rows = AnswerRows(decoder, self.prompt, room, self.tenant)
+            keeper = self.tenant if self.request.keeper is None else self.request.keeper
+            self._rows = AnswerRows(decoder, self.prompt, room, keeper)
         *documents, feed = self._rows.feeds(wanted)
         if feed.rows is not self._rows.rows:
             return [*documents, feed]

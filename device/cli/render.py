@@ -150,6 +150,9 @@ def status_table(status: Json) -> str:
         _line("scorer", as_one_line(status["scorer"])),
         _line("library", f"{_count(status['documents'], 'document')}, {_count(status['chunks'], 'chunk')}"),
         _line("answers", f"{status['active']} active, {status['served']} served"),
+        _line(
+            "kept", f"{_count(status['conversations'], 'conversation')}, {status['conversation_bytes'] / 2**20:.0f} MiB"
+        ),
         _line("cloud", state),
     ]
     if cloud["detail"]:

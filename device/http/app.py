@@ -51,7 +51,7 @@ from device.http.page import PAGE, PageFile
 from device.http.payloads import FINGERPRINT_DIGITS, Completions, RequestFacts, model_json, status_json
 from device.http.places import AnswerSlots
 from device.http.prompts import RequestBatch, read_chat_request, read_completion_request
-from device.http.request_guard import NUMBER, RequestGuard
+from device.http.request_guard import KEEPER, NUMBER, RequestGuard
 from device.http.responses.payloads import Responses
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import ChatBody, CompletionBody, GenerationBody, Model, parse
@@ -320,9 +320,10 @@ class Api:
         identity = f"{number:08x}{secrets.token_hex(8)}"
         served = RequestFacts(identity, int(time.time()), self._engine.name, fingerprint, notes, asked.per_prompt)
         rendered = rendering(served)
+        keeper = {"keeper": http.scope.get(KEEPER)}
         answers = Answers(
             self._engine,
-            asked.requests,
+            [request.model_copy(update=keeper) for request in asked.requests],
             self._places.take(len(asked.requests)),
             AnswerLimits(self._options.wait_patience, self._options.unread_limit if body.stream else None),
             self._starters,

@@ -21,6 +21,7 @@ from device.interface import Engine
 from proto.messages import DRAWN_SEEDS, LONGEST_PROMPT, LONGEST_QUESTION, MOST_CONTROLS, SEEDS, Control
 
 FOLLOWED = 2  # earlier questions to follow up on
+LONGEST_FOLLOWED = 4096  # bytes of them, from their end
 UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
 
 
@@ -75,13 +76,15 @@ def read_chat_request(
     if sum(map(len, _texts(conversation))) > LONGEST_PROMPT:  # a byte each, at least
         raise prompt_too_long(given, LONGEST_PROMPT, conversation=len(conversation.turns) > 1)
     last = conversation.asked
+    if len(conversation.turns[last].text.encode()) > LONGEST_QUESTION:
+        raise prompt_too_long(given, LONGEST_QUESTION)
     try:
         query = engine.put(conversation)
         alone = engine.put(replace(conversation, turns=conversation.turns[last:])) if last else query
     except ValueError as error:
         raise ApiError(400, sentence_of(error), param=given, code="unsupported_value") from None
     *before, question = [turn.text for turn in conversation.turns if turn.role == "user"]
-    earlier = "\n".join(before[-FOLLOWED:])
+    earlier = "\n".join(before[-FOLLOWED:]).encode()[-LONGEST_FOLLOWED:].decode(errors="ignore")
     history = max(0, len(query.text.encode()) - len(alone.text.encode()))
     continued = bool(conversation.begun) and not messages[-1].content[-1:].isspace()
     asked = _asked([_Question(question, query, earlier, history)], fields, options, n, continued)

@@ -18,6 +18,7 @@ from common.methods.open_message import session_number
 from common.process.log_lines import AnswerName, CodePlace
 from common.process.threads import QuietLog
 from common.process.version import VERSION
+from device.access.api_keys import hash_of
 from device.http.endpoints import ENDPOINTS
 from device.http.errors import ApiError, keys_unreadable, server_failed, wrong_key
 from device.http.metrics import RequestTally
@@ -36,6 +37,7 @@ _POLLED: Final = frozenset({"/health", "/v1/health", "/status", "/library", "/me
 _USUAL: Final = frozenset({200, 304, 503})  # 503 while starting or stopping
 _LONGEST_METHOD: Final = 8  # characters
 NUMBER: Final = "dragon.number"  # the request's number in its scope; also its first answer's
+KEEPER: Final = "dragon.keeper"  # the hash of its API key, None without
 OWN_ID: Final = "x-dragon-request"  # header with this daemon's id, next to a client's
 # Echoed, but not logged, as it is the client's text.
 _GIVEN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -82,7 +84,7 @@ class RequestGuard:
                 exchange.let_in = "anybody"
             else:
                 self._check_page(headers, allowed)
-                self._check_key(headers)
+                scope[KEEPER] = self._check_key(headers)
                 exchange.let_in = "user"
             await self._app(scope, receive, exchange.send)
         except ApiError as refusal:
@@ -135,13 +137,15 @@ class RequestGuard:
                 code="origin_not_allowed",
             )
 
-    def _check_key(self, headers: Headers) -> None:
+    def _check_key(self, headers: Headers) -> str | None:
+        """Returns the hash of the key, None where none is needed."""
         if self._admission is None or not self._admission.wanted:
-            return
+            return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = given.strip().encode("latin-1")  # the bytes as sent
         if scheme.lower() != "bearer" or not self._admission.admitted(key):
             raise keys_unreadable() if self._admission.broken else wrong_key()
+        return hash_of(key)
 
 
 class _Exchange:

@@ -28,6 +28,7 @@ OPTIONS = frozenset(name for method in METHODS.values() for name in method.reque
     "controls",
     "documents_at",
     "history",
+    "keeper",
     "earlier",
     "calls",
 }

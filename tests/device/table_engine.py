@@ -136,6 +136,8 @@ class TableEngine:
             chunks=17,
             active=active,
             served=len(self.generations) - active,
+            conversations=0,
+            conversation_bytes=0,
             cloud=cloud,
         )
 

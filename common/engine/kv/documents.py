@@ -421,6 +421,7 @@ class DocumentCache:
         self.unwritten = False  # states for the store were put since the last `release`
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
+        self._conversations = self._conversation_bytes = 0
 
     @staticmethod
     def key(model_identity: str, tokens: Sequence[int]) -> bytes:
@@ -508,26 +509,24 @@ class DocumentCache:
             self._drop(next(iter(self._entries)))
             self._evictions += 1
         self._entries[key] = _Entry(states, size, tenant, earlier)
-        self._bytes += size
+        self._count(self._entries[key], 1)
 
     def _drop(self, key: bytes) -> None:
-        self._bytes -= self._entries.pop(key).size
+        self._count(self._entries.pop(key), -1)
+
+    def _count(self, entry: _Entry, sign: int) -> None:
+        self._bytes += sign * entry.size
+        if entry.earlier is not None:
+            self._conversations += sign
+            self._conversation_bytes += sign * entry.size
 
     @property
     def counters(self) -> CacheCounters:
         """Hits, misses, evictions so far; entries and bytes now."""
         disk = DocumentStoreCounters() if self.store is None else self.store.counters
-        kept = [entry.size for entry in list(self._entries.values()) if entry.earlier is not None]
-        return CacheCounters(
-            self._hits,
-            self._misses,
-            self._evictions,
-            len(self._entries) - len(kept),
-            self._bytes - sum(kept),
-            len(kept),
-            sum(kept),
-            disk,
-        )
+        conversations, size = self._conversations, self._conversation_bytes
+        documents = len(self._entries) - conversations, self._bytes - size
+        return CacheCounters(self._hits, self._misses, self._evictions, *documents, conversations, size, disk)
 
 
 def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:

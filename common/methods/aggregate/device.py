@@ -162,7 +162,7 @@ class AggregateDevice(DeviceAnswer):
         if "device" in self.answer.session.config.participants:
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
             waited, spare = context.record.waited, self._spare
-            request = DecodeRequest(part, self.drafter, decoded, waited=waited)
+            request = DecodeRequest(part, self.drafter, decoded, waited=waited, keeper=self.context.request.keeper)
             context.side.begin(request, opening, self.find, self.retrieved, spare)
 
     def receive(self, message: Message) -> None:

@@ -293,7 +293,9 @@ class DraftingDevice(OpenedPart):
         def measured(context: int, seconds: float) -> None:
             self._steps.append(seconds)
 
-        request = DecodeRequest(self._part, self._scheme.drafter, measured, waited=record.waited)
+        request = DecodeRequest(
+            self._part, self._scheme.drafter, measured, waited=record.waited, keeper=self.context.request.keeper
+        )
         model.decode(request, opening, rows, model.processor(opening))
         self._relieve()
 

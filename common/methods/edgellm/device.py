@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.answer.driver import Driver, ModelSeat, ModelThread, Observer, Preview
 from common.answer.recorder import Recorder
-from common.answer.report import MethodReport, Record, SideReport, attribute_to_device
+from common.answer.report import MethodReport, SideReport, attribute_to_device
 from common.answer.request import RequestError
 from common.answer.values import Commit, SideDraft, TreeWork
 from common.daemon.model_runtime import Document, ModelRuntime, PromptRows
@@ -186,10 +186,9 @@ def begin_trees(
     driver: TreeDriver,
     target: ModelRuntime,
     drafter: ModelRuntime | None,
-    opening: Open,
+    context: DeviceContext,
     found: PromptRows,
     nodes: int,
-    record: Record,
     cut: Warp | None = None,
 ) -> None:
     """Start target and optional drafter on the rows in `found`.
@@ -199,9 +198,10 @@ def begin_trees(
 
     Raises `RequestError` for unusable processors, and rows that never fit.
     """
-    seed, temperature, waited = opening.seed, opening.temperature, record.waited
-    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited)
-    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), waited=waited)
+    opening, waited, keeper = context.opening, context.record.waited, context.request.keeper
+    seed, temperature = opening.seed, opening.temperature
+    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited, keeper=keeper)
+    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), waited=waited, keeper=keeper)
     needs = [target.need(found, verifier_reserve(opening, nodes))]
     if drafter is not None:
         needs.append(drafter.need(found, drafter_reserve(opening, nodes)))
@@ -300,7 +300,7 @@ class EdgeDevice(GatheringDevice):
         rows = self._target.arrange(opening, own, fetched, self._room)
         rows.note(context.record)
         context.reread(rows.apart, driver.record)
-        begin_trees(driver, self._target, self._drafter, opening, rows, self._nodes, context.record)
+        begin_trees(driver, self._target, self._drafter, context, rows, self._nodes)
 
 
 def make_growth(request: EdgeRequest, history: TreeHistory) -> Growth:

@@ -58,7 +58,7 @@ class TreeRelief:
             self._trees = trees
         self._context.note(RELIEVED.format(rounds.position))
         try:
-            begin_trees(trees, target, drafter, opening, found, TREE_SIZE, self._context.record, self._cut)
+            begin_trees(trees, target, drafter, self._context, found, TREE_SIZE, self._cut)
         except RequestError as error:  # a tree's rows need more memory
             trees.end(error)
 

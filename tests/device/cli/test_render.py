@@ -188,6 +188,7 @@ class TestStatus:
             "scorer      race-1\n"
             "library     3 documents, 17 chunks\n"
             "answers     0 active, 0 served\n"
+            "kept        0 conversations, 0 MiB\n"
             "cloud       connected (tcp://cloud.example:8601)\n"
             "            model table-1, numbers near\n"
             "            round trip 12.5 ms"

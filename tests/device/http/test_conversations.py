@@ -58,8 +58,8 @@ class TestConversation:
 
     @pytest.mark.parametrize("longest", ["user", "assistant"])
     def test_a_long_one_is_not_taken_for_a_long_question(self, longest: str) -> None:
-        turns = [turn(role, "x" * (17_000 if role == longest else 1)) for role in ("user", "assistant")]
-        with pytest.raises(ApiError, match="The conversation is longer than 16384 bytes: begin a new one"):
+        turns = [turn(role, "x" * (2**18 if role == longest else 1)) for role in ("user", "assistant")]
+        with pytest.raises(ApiError, match="The conversation is longer than 262144 bytes: begin a new one"):
             chat(*turns, turn("user", "a"))
         with pytest.raises(ApiError, match="The question is longer than 16384 bytes"):
             chat(turn("user", "x" * 17_000))
@@ -69,6 +69,7 @@ class TestConversation:
         asked = chat(turn("system", "Be brief."), *turns, turn("user", "And then?"))
         assert (asked.question, asked.earlier) == ("And then?", "user 2\nuser 3")
         assert chat(turn("user", "First?")).earlier == ""
+        assert chat(turn("user", "ü" * 5000), turn("assistant", "a"), turn("user", "b")).earlier == "ü" * 2048
 
     def test_the_turns_before_the_question_are_measured(self) -> None:
         """Instructions and what tools say to the question are no earlier turns."""

@@ -104,7 +104,7 @@ class TestBodies:
             (None, {"tools": [*TOOLS, CLOCK]}),
             (None, {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}),
             (None, {"tool_choice": "required"}),
-            ("messages", {"tools": [WEATHER | {"function": {"name": "f", "description": "x" * 2**14}}]}),
+            ("messages", {"tools": [WEATHER | {"function": {"name": "f", "description": "x" * 2**18}}]}),
         ],
         ids=["type", "name", "parameters", "many", "choice", "no name", "same", "other", "no tools", "long"],
     )
