@@ -22,7 +22,7 @@ from common.answer.request import (
     RequestError,
     TooLong,
 )
-from common.answer.values import Commit, Phase
+from common.answer.values import Asker, Commit, Phase
 from common.daemon.handshake import as_failure
 from common.daemon.side import Scope, SideRuntime
 from common.engine.jobs import Prompt
@@ -32,7 +32,17 @@ from common.metrics.answers import failure_kind
 from common.process.log_lines import AnswerName
 from device.cloud_connection import CloudView
 from device.ending import Ending
-from device.interface import Finished, FinishReason, Provisional, Tell, TokenChance, TokenEvent, Unmatched, Waiting
+from device.interface import (
+    Finished,
+    FinishReason,
+    Provisional,
+    Reading,
+    Tell,
+    TokenChance,
+    TokenEvent,
+    Unmatched,
+    Waiting,
+)
 from device.metrics import DeviceMetrics
 from device.settings import DeviceSettings
 from device.tracing import Tracing
@@ -114,8 +124,8 @@ class ShownAnswer:
     def provisional(self, drafts: Sequence[int]) -> None:
         self._tell(Provisional(self._tokenizer.continuation(self._recent, drafts)))
 
-    def waiting(self) -> None:
-        self._tell(Waiting())
+    def aside(self, event: Waiting | Reading) -> None:
+        self._tell(event)
 
     def end(self, event: Finished | Exception) -> None:
         self._tell(event)
@@ -171,6 +181,7 @@ log = logging.getLogger(__name__)
 SOONEST_REOPENING = 0.5  # seconds between reopenings, for a forgetful cloud
 BUSY_PATIENCE = 2.0  # seconds of a first token's wait for a slot, within the setting `patience`
 BUSY = "it serves as many answers as it can."
+READING_SHOWN = 1.0  # seconds before the progress of reading is shown, and between two times
 NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
 REPEATS = "The answer was ended: it had begun to say the same again and again."
 NOT_REFUSED = (
@@ -209,6 +220,7 @@ class ActiveRequest:
         self.scope = scope
         self.cloud = cloud.of(request)
         self.record = Record(came, opening.seed, opening.session, side.decoder.weights, begun=time.monotonic())
+        self.record.asker = Asker(request.keeper, self.record.waited, self.record.read)
         wanted = request.sources != "device" and request.privacy != "offline" and cloud.connection is not None
         self.phase = Phase("asked" if wanted else "alone")
         self._tracing: Tracing | None = None
@@ -228,6 +240,7 @@ class ActiveRequest:
         self._reopened = -SOONEST_REOPENING
         self._reading: float | None = None  # start of the cloud's reading, as far as known
         self._told_tokens = -1  # tokens at the latest `Waiting`
+        self._told_read = self.record.begun, (0, 0)  # when progress was shown, and which
         self._tokens: list[int] = []
         reread = partial(side.target.reread, keeper=request.keeper)
         self._ending = Ending(self.record.begun, reread, self._make_report)
@@ -348,6 +361,7 @@ class ActiveRequest:
             self._ending.tick(now, cloud, reads, self.record.contributions.size, self.cloud.closing())
             return
         self.half.tick(now)
+        self._tell_reading(now)
         if self.request.wait and self.half.waiting:
             self._wait(settings)
         if self.retry_at is None:
@@ -366,6 +380,14 @@ class ActiveRequest:
         if failure is not None:
             self._ending.close(None)  # nobody waits for the cloud's part any more
 
+    def _tell_reading(self, now: float) -> None:
+        """Shows how far the prompt is read."""
+        told, before = self._told_read
+        done, total = progress = self.record.progress
+        if not self.record.token_times and done < total and progress != before and now - told >= READING_SHOWN:
+            self._told_read = now, progress
+            self._shown.aside(Reading(done, total))
+
     def _wait(self, settings: DeviceSettings) -> None:
         """Tells the reader about the wait, and ends a too long one."""
         tokens = len(self.record.token_times)
@@ -373,7 +395,7 @@ class ActiveRequest:
             self.end(AnswerFailed(NO_WORD.format(settings.wait_seconds)))
         elif self._clock.since > settings.patience and tokens != self._told_tokens:
             self._told_tokens = tokens
-            self._shown.waiting()
+            self._shown.aside(Waiting())
 
     def _absence(self) -> str | None:
         if self.phase.open and self.cloud.connected:

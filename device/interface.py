@@ -55,6 +55,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """Tokens of the prompt that this device has read, if that takes long."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unmatched:
     """No document of the answer is close to its question. Precedes the first token."""
 
@@ -71,7 +79,7 @@ class Finished:
     report: Report
 
 
-AnswerEvent = TokenEvent | Provisional | Waiting | Unmatched | Finished
+AnswerEvent = TokenEvent | Provisional | Waiting | Reading | Unmatched | Finished
 
 
 # Takes an answer's events, on any thread, and returns at once. The last is `Finished` or the failure: `AnswerFailed`,

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.answer.citations import cited_sources
 from common.answer.request import Request
-from common.answer.values import Commit, KeptMixture, SideDraft
+from common.answer.values import NOBODY, Asker, Commit, KeptMixture, SideDraft
 from common.process.log_lines import AnswerName
 from common.tracing.trace import Trace
 from proto.framing import PAYLOAD_LIMIT
@@ -353,6 +353,12 @@ class Record:
     notes: list[str] = field(default_factory=list)
     memory_wait: float = 0.0  # seconds for KV memory
     begun: float = 0.0  # after reading the request's files
+    asker: Asker = NOBODY
+    progress: tuple[int, int] = (0, 0)  # tokens of the prompt read so far, and in all
+
+    def read(self, done: int, total: int) -> None:
+        """Note how many tokens of the prompt are read."""
+        self.progress = done, total
 
     def waited(self, seconds: float) -> None:
         """Note the wait for KV memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -58,6 +58,22 @@ class SideDraft:
     @property
     def known(self) -> View:
         return self.completed or self.view
+
+
+def _hear_nothing(*told: object) -> None:
+    """Ignores its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The owner of a prompt's conversation, who hears how its reading goes on."""
+
+    keeper: Hashable = None  # alone finds the conversation's states again; None: the answer's tenant
+    waited: Callable[[float], object] = _hear_nothing  # called with the seconds waited for memory
+    read: Callable[[int, int], object] = _hear_nothing  # called with tokens read so far, and in all
+
+
+NOBODY: Final = Asker()
 
 
 @dataclass(frozen=True, slots=True)

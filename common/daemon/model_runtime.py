@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from common.answer.report import AnswerRecord, Origin, Record
 from common.answer.request import AnswerFailed, RequestError, TooLong
-from common.answer.values import SideDraft, Work
+from common.answer.values import Asker, SideDraft, Work
 from common.daemon.handshake import as_failure
 from common.engine.jobs import AnswerJob, Blocks, DecodeRequest, DocumentScorer, Prompt
 from common.engine.kv.documents import shortened
@@ -472,7 +472,7 @@ class ModelRuntime:
     def reread(self, rereading: Rereading, tenant: Hashable = None, keeper: Hashable = None) -> None:
         """Reads an answer again, after other answers' steps."""
         tokens = rereading.tokens
-        request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant, keeper=keeper)
+        request = DecodeRequest(rereading, RepeatingDrafter(tokens), tenant=tenant, asker=Asker(keeper))
         self.decoding.submit(RereadingJob(request, rereading.prompt, self.scorer, len(tokens), told=_told))
 
     def processor(

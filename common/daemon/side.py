@@ -261,7 +261,7 @@ class SideRuntime:
     def forget_conversations(self, tenant: Hashable) -> None:
         """Frees what the models keep of the conversations of `tenant`."""
         for model in self._models():
-            model.decoding.on_model_thread(partial(model.decoder.forget_earlier, tenant))
+            model.decoding.on_model_thread(partial(model.decoder.document_cache.forget_earlier, tenant))
 
     def _models(self) -> list[ModelRuntime]:
         models = (self.target, self.drafter, self.local_target)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.answer.recorder import Recorder
-from common.answer.values import ROOT, SideDraft, TreeWork
+from common.answer.values import NOBODY, ROOT, Asker, SideDraft, TreeWork
 from common.engine.draw import Drafter, Joint, Sample
 from common.engine.kv.memory import Claim, DocumentStates, Need, Reservation, Rows
 from common.engine.model.decoder import Decoder
@@ -115,28 +115,32 @@ class DocumentParts:
         self._decoder = decoder
         self.rows = rows
         rows.query = len(prompt.query)
-        self._earlier, self._tenant = prompt.earlier, tenant
-        self._moves = decoder.rotation is not None
-        self._passing = prompt.ephemeral
+        self._prompt, self._tenant = prompt, tenant
+        self._there = bool(prompt.earlier) and decoder.rotation is None  # documents are read after the earlier turns
         self._states: dict[tuple[int, ...], DocumentStates] = dict(prompt.states)  # of known pieces
         self._begun: DocumentStates | None = None  # of the beginning of the earlier turns
-        if self._earlier:
-            self._begun = decoder.known_earlier(tenant, self._earlier)
-            if self._begun is not None and self._begun[0][0].shape[1] == len(self._earlier):
-                self._states[self._earlier] = self._begun
+        known = 0
+        if prompt.earlier and (begun := decoder.document_cache.earlier(tenant, prompt.earlier)) is not None:
+            self._begun, known = begun, begun[0][0].shape[1]
+            if known == len(prompt.earlier):
+                self._states[prompt.earlier] = begun
         self._unread = {row: blocks for row, blocks in enumerate(self._pieces(prompt)) if blocks.tokens}
-        for piece in {piece for blocks in self._unread.values() for piece in blocks.documents} - self._states.keys():
+        pieces = {piece for blocks in self._unread.values() for piece in blocks.documents} | {prompt.earlier}
+        for piece in pieces - self._states.keys():
             if self._is_document(piece) and (states := decoder.known_document(piece)) is not None:
                 self._states[piece] = states
+        again = len(prompt.earlier) if self._there else 0  # tokens at the start of pieces, which are not read again
+        missing = sum(len(piece) - again for piece in pieces - self._states.keys() - {prompt.earlier})
+        self.progress = 0, missing + len(prompt.earlier) - known  # tokens read, and in all
         self._reading: dict[int, tuple[tuple[int, ...], Rows]] = {}  # piece that each row reads now
         self._go_on()
 
     def _pieces(self, prompt: Prompt) -> list[Blocks]:
-        """What each row reads before the query."""
+        """The pieces that each row reads before the query."""
         parts = prompt.parts
         if not prompt.earlier:
             return [prompt.blocks.get(row, Blocks((part,), 0)) for row, part in enumerate(parts)]
-        if not self._moves:
+        if self._there:
             return [Blocks((part,), 0) for part in parts]
         after: list[tuple[tuple[int, ...], ...]] = [(document,) for document in prompt.documents]
         for row, blocks in prompt.blocks.items():
@@ -146,8 +150,8 @@ class DocumentParts:
         return [Blocks((prompt.earlier, *documents), prompt.begin) for documents in told]
 
     def _is_document(self, piece: tuple[int, ...]) -> bool:
-        """Whether the piece's states depend on the piece alone."""
-        return piece != self._earlier and (self._moves or not self._earlier)
+        """Whether the piece's states depend on the piece alone, and belong to nobody."""
+        return piece != self._prompt.earlier and not self._there
 
     @property
     def unread(self) -> bool:
@@ -169,12 +173,14 @@ class DocumentParts:
         return True
 
     def fed(self, feed: Feed) -> None:
+        read, total = self.progress
+        self.progress = read + len(feed.tokens), total
         for row, (piece, rows) in self._reading.items():
             if rows is feed.rows and rows.context == len(piece):
                 states = rows.states(0)
-                if piece == self._earlier:
-                    self._decoder.keep_earlier(self._tenant, piece, states)
-                elif piece not in self._passing and self._is_document(piece):
+                if piece == self._prompt.earlier:
+                    self._decoder.document_cache.put_earlier(self._tenant, piece, states)
+                elif piece not in self._prompt.ephemeral and self._is_document(piece):
                     self._decoder.keep_document(piece, states)
                 self._states[piece] = states
                 del self._reading[row]
@@ -183,29 +189,28 @@ class DocumentParts:
 
     def _go_on(self) -> None:
         """Completes rows whose pieces are known. Each other row reads a piece that no row reads yet."""
+        earlier = self._prompt.earlier
         for row, blocks in list(self._unread.items()):
             missing = [piece for piece in blocks.documents if piece not in self._states]
-            if missing and not self._moves and self._earlier and self._earlier not in self._states:
-                missing = [self._earlier]  # the row's own piece begins with it
+            if missing and self._there and earlier not in self._states:
+                missing = [earlier]  # the row's own piece begins with it
             if not missing:
                 self._complete(row, blocks)
             elif row not in self._reading:
                 read = {piece for piece, _ in self._reading.values()}
                 piece = next((piece for piece in missing if piece not in read), None)
                 if piece is not None:
-                    self._begin(row, piece)
+                    self._reading[row] = piece, self._begin(row, piece)
         if not self._unread:
             self._states.clear()
 
-    def _begin(self, row: int, piece: tuple[int, ...]) -> None:
-        """Has a row read a piece, after the known part of its beginning."""
-        rows = self.rows.alone(row)
-        known = self._begun if piece == self._earlier else None
-        if known is None and self._earlier and not self._is_document(piece) and piece != self._earlier:
-            known = self._states[self._earlier]
+    def _begin(self, row: int, piece: tuple[int, ...]) -> Rows:
+        """The row by itself, with the known beginning of the piece."""
+        rows, earlier = self.rows.alone(row), self._prompt.earlier
+        known = self._begun if piece == earlier else self._states[earlier] if self._there else None
         if known is not None:
             rows.fill(0, known)
-        self._reading[row] = piece, rows
+        return rows
 
     def _complete(self, row: int, blocks: Blocks) -> None:
         del self._unread[row]
@@ -241,6 +246,13 @@ class AnswerRows:
     @property
     def reading(self) -> bool:
         return self._documents.unread
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Tokens of the prompt read so far, and in all: each once, without those known before."""
+        query = len(self._query)
+        read, missing = self._documents.progress
+        return read + min(len(self._chain), query), missing + query
 
     def feeds(self, wanted: TreeWork) -> list[Feed]:
         """Tokens to feed next, until the last `count` of `[query][path][tree]` give logits.
@@ -371,8 +383,7 @@ class DecodeRequest(Generic[Asked]):
     drafter: Drafter
     measured: Measured = lambda context, seconds: None
     tenant: Hashable = None  # the answer's owner; tenants share the model fairly. None: this daemon's user
-    keeper: Hashable = None  # alone finds the conversation's states again; None: the tenant
-    waited: Callable[[float], object] = tell_nobody  # called with the seconds waited for memory
+    asker: Asker = NOBODY
     joint: Joint | None = None  # decides if there are fetched documents
 
 
@@ -478,7 +489,8 @@ class AnswerJob(Generic[Wanted]):
             room = self._room(decoder, wake)
             if room is None:
                 return ()
-            keeper = self.tenant if self.request.keeper is None else self.request.keeper
+            own = self.request.asker.keeper
+            keeper = self.tenant if own is None else own
             self._rows = AnswerRows(decoder, self.prompt, room, keeper)
         *documents, feed = self._rows.feeds(wanted)
         if feed.rows is not self._rows.rows:
@@ -501,6 +513,8 @@ class AnswerJob(Generic[Wanted]):
     def fed(self, feed: Feed) -> None:
         if self._rows is not None:
             self._rows.fed(feed)
+            if not self._running:
+                self.request.asker.read(*self._rows.progress)
 
     def samples(self) -> list[Sample]:
         if self._work is None or self._scoring is None:
@@ -539,7 +553,7 @@ class AnswerJob(Generic[Wanted]):
             self._part = Claim([decoder.need(self.prompt.parts, self.prompt.query, self._reserve)]).parts[0]
         rows = self._part.rows(wake)
         if rows is not None:
-            self.request.waited(self._part.waited)
+            self.request.asker.waited(self._part.waited)
         return rows
 
     def _scored(self) -> ScoringRun:

@@ -16,6 +16,7 @@ from common.answer.driver import Driver, ModelSeat, NullObserver
 from common.answer.recorder import Recorder, span_messages
 from common.answer.report import contribution_messages, text_messages
 from common.answer.request import unknown_session
+from common.answer.values import Asker
 from common.daemon.handshake import changes
 from common.daemon.model_runtime import PromptRows
 from common.daemon.side import Scope
@@ -105,7 +106,7 @@ class CloudPart(NullObserver, ABC):
     def begin(self) -> None:
         context = self.context
         decoded = partial(context.side.profiler.decoded, context.estimates)
-        request = DecodeRequest(self.part, self.drafter, decoded, context.tenant, context.waited)
+        request = DecodeRequest(self.part, self.drafter, decoded, context.tenant, Asker(waited=context.waited))
         context.side.begin(request, self.request, self.retrieve, self.retrieved, self.spare)
 
     def check(self, message: Message) -> None:

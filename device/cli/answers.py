@@ -14,6 +14,7 @@ from device.cli.failures import unfinished_answer
 from device.cli.render import strip_controls
 
 WAITING: Final = " (waiting for the cloud ...)"
+READING: Final = " (reading {done:,} of {total:,} tokens ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def stream_answer(daemon: DaemonClient, body: dict[str, Any], output: TextIO | N
                     to_stderr(doubt["sentence"])
                 if told.get("waiting"):
                     shown.provisional(WAITING)
+                elif read := told.get("reading"):
+                    shown.provisional(READING.format(**read))
                 elif (draft := told.get("provisional")) is not None:
                     shown.provisional(draft)
     finally:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import platform
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -356,19 +356,6 @@ class Decoder:
     def keep_document(self, document: Sequence[int], states: DocumentStates) -> None:
         """Caches a document's states. They must not change afterwards."""
         self._documents.put(DocumentCache.key(self._source, document), states)
-
-    def known_earlier(self, tenant: Hashable, tokens: Sequence[int]) -> DocumentStates | None:
-        """Keys and values of the longest known beginning of a conversation of `tenant`, read-only, or None."""
-        return self._documents.earlier(tenant, tokens)
-
-    @torch.inference_mode()
-    def keep_earlier(self, tenant: Hashable, tokens: Sequence[int], states: DocumentStates) -> None:
-        """Keeps a conversation's states in memory, for its tenant. They must not change afterwards."""
-        self._documents.put_earlier(tenant, tokens, states)
-
-    def forget_earlier(self, tenant: Hashable) -> None:
-        """Frees the conversations of a tenant."""
-        self._documents.forget_earlier(tenant)
 
     def _compute_document(self, document: Sequence[int], interrupt: Interrupt | None) -> DocumentStates:
         rows = self.memory.take(1, len(document))

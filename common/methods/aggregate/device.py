@@ -161,9 +161,8 @@ class AggregateDevice(DeviceAnswer):
                 self.answer.go_alone()
         if "device" in self.answer.session.config.participants:
             part, opening, decoded = self.answer.part, context.opening, context.cloud.decoded
-            waited, spare = context.record.waited, self._spare
-            request = DecodeRequest(part, self.drafter, decoded, waited=waited, keeper=self.context.request.keeper)
-            context.side.begin(request, opening, self.find, self.retrieved, spare)
+            request = DecodeRequest(part, self.drafter, decoded, asker=context.record.asker)
+            context.side.begin(request, opening, self.find, self.retrieved, self._spare)
 
     def receive(self, message: Message) -> None:
         context = self.context

@@ -293,9 +293,7 @@ class DraftingDevice(OpenedPart):
         def measured(context: int, seconds: float) -> None:
             self._steps.append(seconds)
 
-        request = DecodeRequest(
-            self._part, self._scheme.drafter, measured, waited=record.waited, keeper=self.context.request.keeper
-        )
+        request = DecodeRequest(self._part, self._scheme.drafter, measured, asker=record.asker)
         model.decode(request, opening, rows, model.processor(opening))
         self._relieve()
 

@@ -198,10 +198,10 @@ def begin_trees(
 
     Raises `RequestError` for unusable processors, and rows that never fit.
     """
-    opening, waited, keeper = context.opening, context.record.waited, context.request.keeper
+    opening, asker = context.opening, context.record.asker
     seed, temperature = opening.seed, opening.temperature
-    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), waited=waited, keeper=keeper)
-    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), waited=waited, keeper=keeper)
+    racing = DecodeRequest(driver.verifier, Racing(seed, temperature), asker=asker)
+    finishing = DecodeRequest(driver.drafter, Finishers(seed, temperature), asker=asker)
     needs = [target.need(found, verifier_reserve(opening, nodes))]
     if drafter is not None:
         needs.append(drafter.need(found, drafter_reserve(opening, nodes)))

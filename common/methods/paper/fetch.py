@@ -169,7 +169,5 @@ class FetchDevice(GatheringDevice):
         rows.note(context.record)
         context.reread(rows.apart, self.answer.record)
         part, drafter, measured = self._device.answer.part, self._device.drafter, context.cloud.decoded
-        request = DecodeRequest(
-            part, drafter, measured, None, context.request.keeper, context.record.waited, self._joint
-        )
+        request = DecodeRequest(part, drafter, measured, asker=context.record.asker, joint=self._joint)
         target.decode(request, context.opening, rows, target.processor(context.opening))

@@ -211,8 +211,7 @@ class SequenceWiseDevice(DeviceAnswer):
 
     def start(self, absence: str | None) -> None:
         context, part = self.context, self.answer.part
-        decoded, waited = context.cloud.decoded, context.record.waited
-        request = DecodeRequest(part, self._recording, decoded, waited=waited, keeper=self.context.request.keeper)
+        request = DecodeRequest(part, self._recording, context.cloud.decoded, asker=context.record.asker)
         context.side.begin(request, context.opening, self.find, self.retrieved)
         if absence is None:
             self._ask()

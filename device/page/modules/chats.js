@@ -3,6 +3,7 @@
 import { stream } from "./api.js";
 import { ALL, documentFields, inWords } from "./chosen.js";
 import * as storage from "./storage.js";
+import { count } from "./text.js";
 
 const LONGEST_TITLE = 60;
 const FRAME = 16; // milliseconds
@@ -214,6 +215,10 @@ export class Chats {
     }
     turn.ending = chunk.choices[0]?.finish_reason ?? turn.ending;
     if (chunk.dragon?.doubt) turn.doubt = chunk.dragon.doubt.sentence;
+    if (chunk.dragon?.reading) {
+      const { done, total } = chunk.dragon.reading;
+      this.provisional = `Reading ${done} of ${count(total, "token")} …`;
+    }
     if (chunk.dragon?.provisional !== undefined) this.provisional = chunk.dragon.provisional;
     else if (chunk.dragon?.pieces) {
       const { trace, ...report } = chunk.dragon;

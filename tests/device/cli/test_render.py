@@ -199,6 +199,7 @@ class TestStatus:
         status = status_json(TableEngine().status()) | {"cloud": off, "documents": 1}
         assert status_table(status).endswith(
             "library     1 document, 17 chunks\nanswers     0 active, 0 served\n"
+            "kept        0 conversations, 0 MiB\n"
             "cloud       off\n            privacy is offline"
         )
 

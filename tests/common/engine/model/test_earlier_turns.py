@@ -50,6 +50,7 @@ def read(decoder: Decoder, prompt: Prompt, tenant: Hashable = None, piece: int |
             fed += len(feed.tokens) * len(feed.rows)
             rows.fed(feed)
         if feeds[0].rows is rows.rows:
+            assert rows.progress == (fed - (len(rows.rows) - 1) * len(prompt.query),) * 2
             decoder.memory.give_back(rows.rows)
             return fed, logits
 
@@ -104,7 +105,7 @@ def test_only_its_tenant_finds_a_conversation(turned: Pair) -> None:
     decoder, prompt = turned.decoder, made(turned.decoder, 4)
     counts = [read(decoder, prompt, tenant)[0] for tenant in ("a", "b", "a", None)]
     assert counts[1] == counts[3] == counts[2] + len(prompt.earlier)
-    decoder.forget_earlier("a")
+    decoder.document_cache.forget_earlier("a")
     assert [read(decoder, prompt, tenant)[0] for tenant in ("a", "b")] == [counts[1], counts[2]]
 
 
