@@ -79,7 +79,7 @@ class ShownAnswer:
         # Repetition in a format can be data, and a cut would break it.
         bound = request.response_format is not None or (request.calls is not None and request.calls.must)
         self._repetition = Repetition() if request.end_repetition and not bound else None
-        self._tell = tell
+        self.tell = tell
 
     @property
     def repeats(self) -> bool:
@@ -113,22 +113,19 @@ class ShownAnswer:
 
     def unmatched(self, closest: float) -> None:
         """Shows that no document is close, before the first token."""
-        self._tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
+        self.tell(Unmatched(closest, NOT_FOUND if closest == NOTHING else NOT_CLOSE))
 
     def refuse(self, commit: Commit) -> None:
         """Shows the refusal in place of all tokens."""
         self.reason = "stop"
         self._text.append(REFUSAL)
-        self._tell(TokenEvent(REFUSAL, commit.token, commit.position, commit.degraded))
+        self.tell(TokenEvent(REFUSAL, commit.token, commit.position, commit.degraded))
 
     def provisional(self, drafts: Sequence[int]) -> None:
-        self._tell(Provisional(self._tokenizer.continuation(self._recent, drafts)))
-
-    def aside(self, event: Waiting | Reading) -> None:
-        self._tell(event)
+        self.tell(Provisional(self._tokenizer.continuation(self._recent, drafts)))
 
     def end(self, event: Finished | Exception) -> None:
-        self._tell(event)
+        self.tell(event)
 
     def _rest(self) -> str:
         text, stopped = self._stops.push(self._stream.finish())
@@ -137,7 +134,7 @@ class ShownAnswer:
     def _emit(self, commit: Commit, text: str, alone: bool) -> None:
         self._text.append(text)
         degraded = commit.degraded or alone
-        self._tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
+        self.tell(TokenEvent(text, commit.token, commit.position, degraded, self._chances(commit)))
 
     def _chances(self, commit: Commit) -> tuple[TokenChance, ...]:
         """Requested log-probabilities, empty for an end-of-sequence token, which is no text."""
@@ -386,7 +383,7 @@ class ActiveRequest:
         done, total = progress = self.record.progress
         if not self.record.token_times and done < total and progress != before and now - told >= READING_SHOWN:
             self._told_read = now, progress
-            self._shown.aside(Reading(done, total))
+            self._shown.tell(Reading(done, total))
 
     def _wait(self, settings: DeviceSettings) -> None:
         """Tells the reader about the wait, and ends a too long one."""
@@ -395,7 +392,7 @@ class ActiveRequest:
             self.end(AnswerFailed(NO_WORD.format(settings.wait_seconds)))
         elif self._clock.since > settings.patience and tokens != self._told_tokens:
             self._told_tokens = tokens
-            self._shown.aside(Waiting())
+            self._shown.tell(Waiting())
 
     def _absence(self) -> str | None:
         if self.phase.open and self.cloud.connected:

@@ -78,11 +78,9 @@ class PromptRows:
         if not earlier:
             return self
 
-        def put(prompt: Prompt) -> Prompt:
-            return replace(prompt, earlier=earlier, begin=begin)
-
-        apart = None if self.apart is None else put(self.apart)
-        return replace(self, prompt=put(self.prompt), apart=apart, tokens=self.tokens + len(earlier))
+        moved, apart = (each and replace(each, earlier=earlier, begin=begin) for each in (self.prompt, self.apart))
+        assert moved is not None
+        return replace(self, prompt=moved, apart=apart, tokens=self.tokens + len(earlier))
 
     def note(self, record: Record) -> None:
         """Records the device's reading in the report."""
