@@ -218,14 +218,15 @@ class DeviceEngine:
         return done.result()
 
     def _check_length(self, request: Open) -> None:
-        if self._side.target.room(request) >= 0:
+        room = self._side.target.room(request)
+        if room >= 0:
             return
         most = self._side.decoder.max_context
-        question = len(self.encode(request.question)) + request.max_tokens
+        needed, question = most - room - request.max_tokens - 1, len(self.encode(request.question))
+        said = "question" if needed < 2 * question else "conversation"
         raise TooLong(
-            f"The question{' with all before it' if question < most else ''} is too long: the model's context holds "
-            f"{most} tokens, and {request.max_tokens} of them are for the answer; shorten it, start a new "
-            "conversation, or lower max_tokens."
+            f"The {said} has {needed:,} tokens and the answer up to {request.max_tokens:,}; the model's context holds"
+            f" {most:,}: shorten it, begin a new conversation, or lower max_tokens."
         )
 
     # --- the link's events

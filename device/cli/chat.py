@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from device.cli import options
-from device.cli.failures import NOT_REACHABLE, CommandFailed
+from device.cli.failures import NOT_REACHABLE, CommandFailed, ConversationTooLong
 from device.cli.options import from_stdin
 
 if TYPE_CHECKING:
     from device.cli.answers import PrintedAnswer
 
+    Answer = Callable[[list[dict[str, str]]], PrintedAnswer]
+
 PROMPT, MORE = "> ", "  "
 PASTED = 0.05  # seconds between the lines of a pasted text
-HELP = "commands: /sources (of the last answer), /quit"
+HELP = "commands: /sources (of the last answer), /new (conversation), /quit"
+SHORTEN = "/shorten leaves out the oldest turns, /new all of them; both ask the question again"
+LEFT_OUT = "left out: {}"
+SHOWN = 60  # characters of a question
 
 
 @options.asking
@@ -33,7 +38,8 @@ def chat(
     """Hold a conversation.
 
     Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows
-    where the last one came from; /quit ends. Lines that are pasted at once are one question.
+    where the last one came from; /new begins another conversation; /quit ends. Lines that are pasted at
+    once are one question.
     """
     from device.cli.answers import stream_answer
     from device.cli.connection import ask_daemon, ready_daemon
@@ -49,8 +55,8 @@ def chat(
     _converse(answer)
 
 
-def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
-    from device.cli.answers import conversation, to_stderr
+def _converse(answer: Answer) -> None:
+    from device.cli.answers import to_stderr
     from device.cli.render import full_report, summarise_answer
 
     if sys.stdin.isatty():
@@ -58,19 +64,31 @@ def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
     turns: list[tuple[str, str]] = []
     report: dict[str, Any] | None = None
     absent = False  # no daemon for the last question
+    unasked: str | None = None  # a question that made the conversation too long
     while (line := _read_question()) not in (None, "/quit"):
         if not line:
             continue
         if line == "/sources":
             to_stderr(full_report(report) if report is not None else "there is no answer yet")
             continue
-        if line.startswith("/"):
-            to_stderr(HELP)
+        ask = _shortened if line == "/shorten" else _asked
+        if line == "/new":
+            turns.clear()
+        if line in ("/new", "/shorten") and unasked is not None:
+            line = unasked
+        elif line.startswith("/"):
+            to_stderr("a new conversation" if line == "/new" else HELP)
             continue
+        unasked = None
         try:
-            printed = answer(conversation(turns, line))
+            printed = ask(answer, turns, line)
         except KeyboardInterrupt:
             to_stderr("cancelled; the question is not part of the conversation")
+        except ConversationTooLong as failure:
+            absent, unasked = False, line
+            to_stderr(f"dragon: {failure.text}")
+            if turns:
+                to_stderr(SHORTEN)
         except CommandFailed as failure:
             absent = failure.exit_code == NOT_REACHABLE
             to_stderr(f"dragon: {failure.text}")
@@ -81,6 +99,27 @@ def _converse(answer: Callable[[list[dict[str, str]]], PrintedAnswer]) -> None:
             to_stderr(summarise_answer(report))
     if absent:
         raise typer.Exit(NOT_REACHABLE)
+
+
+def _asked(answer: Answer, turns: list[tuple[str, str]], question: str) -> PrintedAnswer:
+    from device.cli.answers import conversation
+
+    return answer(conversation(turns, question))
+
+
+def _shortened(answer: Answer, turns: list[tuple[str, str]], question: str) -> PrintedAnswer:
+    """Leaves out the oldest `turns` until the rest fits."""
+    from device.cli.answers import to_stderr
+    from device.cli.render import as_one_line
+
+    while True:
+        try:
+            return _asked(answer, turns, question)
+        except ConversationTooLong:
+            if not turns:
+                raise
+            asked, _ = turns.pop(0)
+            to_stderr(LEFT_OUT.format(as_one_line(asked)[:SHOWN]))
 
 
 def _read_question() -> str | None:

@@ -11,7 +11,15 @@ from typing import Any
 
 import httpx
 
-from device.cli.failures import CommandFailed, DaemonSilent, DaemonStarting, bad_input, not_reachable, unfinished_answer
+from device.cli.failures import (
+    CommandFailed,
+    ConversationTooLong,
+    DaemonSilent,
+    DaemonStarting,
+    bad_input,
+    not_reachable,
+    unfinished_answer,
+)
 from device.cli.options import SPELT
 
 CONNECT_PATIENCE = 3.0  # seconds
@@ -19,6 +27,7 @@ CONNECT_PATIENCE = 3.0  # seconds
 SILENCE_PATIENCE = 90.0
 READING_PATIENCE = 900.0  # the daemon may read files for minutes each
 STARTING = "starting"  # error code and health status
+TOO_LONG = "context_length_exceeded"  # error code
 STARTING_STATUS = 503  # HTTP
 SERVER_ERRORS = ("server_error", "rate_limit_error")
 
@@ -216,4 +225,6 @@ def _failure(told: object) -> CommandFailed | None:
         return DaemonStarting(text)
     for name, option in SPELT.items():
         text = text.replace(f"'{name}'", option)
+    if error.get("code") == TOO_LONG:
+        return ConversationTooLong(text)
     return unfinished_answer(text) if error.get("type") in SERVER_ERRORS else bad_input(text)

@@ -23,6 +23,13 @@ class DaemonStarting(CommandFailed):
         super().__init__(text, ANSWER_FAILED)
 
 
+class ConversationTooLong(CommandFailed):
+    """The model's context can't hold the conversation; `text` has both numbers."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, BAD_INPUT)
+
+
 class DaemonSilent(CommandFailed):
     """The daemon takes connections without answering."""
 

@@ -156,7 +156,7 @@ MANY_WORDS = "kettle " * 2000  # more tokens than the model's context
     [
         ((" \n",), "the question is empty"),
         ((LONG_WORDS,), "The question is longer than 16384 bytes"),
-        ((MANY_WORDS,), "The question is too long: the model's context holds 2048 tokens"),
+        ((MANY_WORDS,), r"The question has [\d,]+ tokens and the answer up to \d+; the model's context holds 2,048"),
         (("q", "--max-tokens", "0"), "'max_tokens': Input should be greater than or equal to 1"),
         (("q", "--documents", "99"), "'documents': Input should be less than or equal to 64"),
         (("q", "--temperature", "3"), "'temperature': must be from 0 to 2"),

@@ -55,6 +55,7 @@ class TableEngine:
         self.tool_format = PLAIN_TOOLS
         self.generations: list[TableGeneration] = []
         self.entry: threading.Event | None = None  # `generate` waits for it
+        self.most_prompt = 2**18  # characters
         self.waiting = threading.Event()
 
     def generate(
@@ -63,6 +64,8 @@ class TableEngine:
         generations = self.generations  # of this test, whenever the request is done
         if len(request.question.encode()) > MAX_QUESTION:
             raise TooLong(f"The question is longer than {MAX_QUESTION} bytes.")
+        if len(request.prompt) > self.most_prompt:
+            raise TooLong(f"The conversation has {len(request.prompt)} tokens of {self.most_prompt}.")
         if request.question.startswith("refuse"):
             raise RequestError("The placement 'cloud' needs privacy 'balanced'.", "placement")
         if request.question.startswith("unready"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,7 @@ class TestALongConversation:
         assert any("2 of 2 documents were read in part or not at all" in note for note in notes[1])
 
     def test_that_is_too_long(self, http: httpx.Client) -> None:
-        said = "too long: the model's context holds 1024 tokens"
-        assert f"The question with all before it is {said}" in self.ask(http, 1100)["error"]["message"]
-        assert f"The question is {said}" in self.ask(http, 1, "kettle " * 1100)["error"]["message"]
+        for name, asked in (("conversation", (1100,)), ("question", (1, "kettle " * 1100))):
+            error = self.ask(http, *asked)["error"]
+            said = rf"The {name} has [\d,]+ tokens and the answer up to 4; the model's context holds 1,024"
+            assert re.match(said, error["message"]) and error["code"] == "context_length_exceeded"

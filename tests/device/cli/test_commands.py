@@ -249,7 +249,7 @@ class TestChat:
         assert (done.returncode, done.stdout) == (0, "Ada.\n1843.\n")
         assert engine.generation().request.prompt == "\nQuestion: Who?\nAnswer: Ada.\nQuestion: When?\nAnswer:"
         assert 'attribution  75 %  Diary (device): "1843."' in done.stderr
-        assert done.stderr.endswith("commands: /sources (of the last answer), /quit\n")
+        assert done.stderr.endswith("commands: /sources (of the last answer), /new (conversation), /quit\n")
         assert len(engine.generations) == 2
 
     def test_a_failed_answer_does_not_end_the_conversation(
@@ -259,6 +259,20 @@ class TestChat:
         assert (done.returncode, done.stdout) == (0, "hello\n")
         assert done.stderr.startswith("there is no answer yet\ndragon: The engine failed")
         assert engine.generation().request.prompt == "\nQuestion: hello\nAnswer:"
+
+    def test_the_oldest_turns_are_left_out_of_a_long_conversation(
+        self, dragon: Dragon, server: HttpServer, engine: TableEngine
+    ) -> None:
+        """Only when that is asked for, and as many as need be."""
+        engine.most_prompt = len("\nQuestion: first\nAnswer: first\nQuestion: three\nAnswer:")
+        asked = ["first", "second", "/shorten", "/shorten", "/new", "third", "second", "/new"]
+        done = dragon("chat", "--url", server.url, given="\n".join(asked))
+        prompts = [each.request.prompt for each in engine.generations]
+        assert prompts == [f"\nQuestion: {name}\nAnswer:" for name in ("first", "second", "third", "second")]
+        assert done.stderr.count("/shorten leaves out") == 2
+        assert done.stderr.count("commands: ") == 1, "there was nothing to shorten"
+        assert done.stderr.count("a new conversation") == 1
+        assert [line for line in done.stderr.splitlines() if line.startswith("left out")] == ["left out: first"]
 
     def test_ctrl_c_cancels_one_answer(self, dragon: Dragon, server: HttpServer, engine: TableEngine) -> None:
         engine.allowed = 1
