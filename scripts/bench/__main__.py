@@ -44,6 +44,7 @@ SUITES = {
     ),
     "weights": ("perplexity, memory and seconds by type of weights, beside llama.cpp", "scripts.bench.weights"),
     "peers": ("the model alone beside llama.cpp: step, prompt, start, memory", "scripts.bench.peers"),
+    "conversations": ("seconds to the first token of later turns, beside llama.cpp", "scripts.bench.conversations"),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }

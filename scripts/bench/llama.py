@@ -1,7 +1,8 @@
 """One GGUF file in llama.cpp: `python -m scripts.bench.llama FILE THREADS SEQUENCES CONTEXT VOCABULARY`.
 
 It answers every line of its input with a line of JSON: `answer PROMPT STEPS` times an answer of all sequences, each
-with a prompt of its own, and `perplexity TOKENS WINDOW` reads a file of token ids in 32 bits.
+with a prompt of its own, `turn KEPT NEW` a prompt whose beginning is kept, and `perplexity TOKENS WINDOW` reads a file
+of token ids in 32 bits.
 
 It runs in an environment of its own, which has the packages `xllamacpp` and `numpy`: the wheel's library is called by
 its C functions.
@@ -113,6 +114,18 @@ class Peer:
             "steps work": done[1] - read[1],
         }
 
+    def turn(self, kept: int, new: int) -> dict[str, float]:
+        """Seconds to a first token after `new` tokens, where the first `kept` are in memory already."""
+        self._clear()
+        began = _now()
+        for start, stop in ((0, kept), (kept, kept + new)):
+            began = _now()
+            for first in range(start, stop, self._most):
+                places = range(first, min(first + self._most, stop))
+                self._decode([((13 * place + 5) % self._vocabulary, place, 0) for place in places], [len(places) - 1])
+        self._best(self._batch.count - 1)
+        return {"seconds": _now()[0] - began[0]}
+
     def perplexity(self, tokens: Sequence[int], window: int) -> float:
         """Of the second halves of windows, as `scripts.bench.weights` computes it."""
         lost, count = 0.0, 0
@@ -158,8 +171,8 @@ def main() -> None:
     peer = Peer(file, threads, sequences, context, vocabulary)
     for line in sys.stdin:
         what, *given = line.split()
-        if what == "answer":
-            print(json.dumps(peer.answer(*map(int, given))), flush=True)
+        if what in ("answer", "turn"):
+            print(json.dumps(getattr(peer, what)(*map(int, given))), flush=True)
         else:
             tokens = np.fromfile(given[0], np.int32)
             print(json.dumps({"perplexity": peer.perplexity(tokens.tolist(), int(given[1]))}), flush=True)

@@ -1,7 +1,8 @@
 """The suite `repeats`: one question and one seed, asked in every way that must not matter, by two real daemons.
 
-Placements and exact methods, several answers at once, a link with delay, jitter and cuts, documents that were read
-before and documents that were not. The run stops where an answer differs and the daemons call their numbers exact.
+Placements and exact methods, first questions and fifth turns, several answers at once, a link with delay, jitter and
+cuts, documents that were read before and documents that were not. The run stops where an answer differs and the daemons
+call their numbers exact.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ WAYS: Final = (
     *(Way("both sides", each, {"placement": each}) for each in ("cloud", "greedy", "random", "mirrored")),
     Way("both sides", "token-wise", {"method": "token-wise"}),
     Way("both sides", "run ahead 2", {"run_ahead": 2}),
+    *(Way("fifth turn", each, {"placement": each}) for each in ("device", "cloud", "mirrored")),
+    Way("fifth turn", "token-wise", {"method": "token-wise"}),
     Way("passages", "alone", {"sources": "cloud"}),
     Way("whole", "alone", {"method": "long-context", "long_document": LONG}),
     Way("own", "alone", {"method": "edgellm", "growth": "none"}),
@@ -74,6 +77,17 @@ WAYS: Final = (
     Way("passages", "coupled", {"method": "coupled"}),
     Way("whole", "rapid, η 0", _RAPID, drawn=False),
     Way("own", "edgellm", {"method": "edgellm"}),
+)
+
+
+# What was said before a fifth turn. Its first answer reads all of it, the others what is kept.
+TALK: Final = tuple(
+    {"role": role, "content": said}
+    for number in range(1, 5)
+    for role, said in (
+        ("user", f"Tell me about part {number} of the book."),
+        ("assistant", f"Part {number} describes a journey to a town by the sea, its market and its harbour."),
+    )
 )
 
 
@@ -136,9 +150,12 @@ def repeat(material: Material, case: Row) -> Iterator[Row]:
                 # An answer that goes on alone where the link was cut is another one: all of them wait for the cloud.
                 law = {"temperature": temperature, "seed": SEED + number, "max_tokens": material.tokens}
                 law |= {"wait": True, "documents": DOCUMENTS}
-                ask = partial(pair.complete, material.questions[number], **law)
+                question = material.questions[number]
+                talk = {"messages": [*TALK, {"role": "user", "content": question}]}
+                asked = [{**law, **way.fields, **(talk if way.group == "fifth turn" else {})} for way in ways]
                 first: dict[str, list[str]] = {}
-                for way, answer in zip(ways, pool.map(lambda way, ask=ask: ask(**way.fields), ways), strict=True):
+                answers = pool.map(lambda fields, question=question: pair.complete(question, **fields), asked)
+                for way, answer in zip(ways, answers, strict=True):
                     check_whole(answer["dragon"], way.name)
                     pieces = answer["dragon"]["pieces"]
                     differs = first_difference(first.setdefault(way.group, pieces), pieces)

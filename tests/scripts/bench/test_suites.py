@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.suite, pytest.mark.timeout(900)]  # daemons to start, 
 
 SAME_IN_SHORT = {"methods-grid": "methods"}
 NOT_IN_SHORT = ("Eager answers",)  # which have a column for each distance
-OF_REAL_TEXT = ("questions", "weights", "peers")
+OF_REAL_TEXT = ("questions", "weights", "peers", "conversations")
 PICTURES = {
     "latency": 2,
     "methods": 2,
