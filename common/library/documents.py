@@ -18,7 +18,7 @@ from common.library.places import suffix_of
 from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
 from common.library.readers.encodings import in_utf8
 from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, explain_unread_format
-from common.library.readers.isolated import IsolatedReader
+from common.library.readers.isolated import IsolatedReader, Reading
 
 if TYPE_CHECKING:
     from common.library.store import FileRecord
@@ -134,15 +134,15 @@ def has_content(record: FileRecord) -> bool:
         return False
 
 
-def read_content(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
+def read_content(file: File, reader: IsolatedReader, encoding: str = "", reading: Reading | None = None) -> Content:
     """Reads a document's text; `reader` parses formats beyond plain text.
 
-    `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument`.
+    `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument` and `Later`.
     """
     try:
         read = TEXT.get(file.suffix)
         given = in_utf8(file.content, encoding) if encoding and file.suffix in GUESSED else file.content
-        content = reader.read(file.suffix, given) if read is None else read(given)
+        content = reader.read(file.suffix, given, reading) if read is None else read(given)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)

@@ -48,7 +48,7 @@ SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Files that do not state their encoding.
 GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
 # Increment when a reader changes its output, so that libraries read its documents again.
-REVISIONS: Final = dict.fromkeys(SUFFIXES, 8)
+REVISIONS: Final = dict.fromkeys(SUFFIXES, 8) | {".pdf": 9}
 # Unread formats, with the format to save them as.
 CONVERTIBLE: Final = {
     ".doc": "docx",

@@ -11,6 +11,7 @@ from typing import Final
 
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, explain_unread_format, parser_of
+from common.library.readers.scans import Later
 
 _DEEPEST: Final = 3  # nested documents: an archive may contain itself
 _MOST: Final = 64  # documents inside one
@@ -21,7 +22,8 @@ _level: Final = ContextVar("level", default=0)
 def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment") -> Content:
     """Sections of inner documents, given as (name, content), and remarks on unread ones.
 
-    Places begin with `kind` and name. Raises `MemoryError` and `RecursionError`, which concern the outer document too.
+    Places begin with `kind` and name. Raises `MemoryError`, `RecursionError` and `Later`, which
+    concern the outer document too.
     """
     sections, remarks = list[Section](), list[str]()
     listed = iter(documents)
@@ -30,7 +32,7 @@ def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment"
             found = _read(name, content)
         except Unreadable as error:
             remarks.append(f"{kind} {name}: {error.reason}")
-        except (MemoryError, RecursionError):
+        except (MemoryError, RecursionError, Later):
             raise
         except Exception:  # any error of a library about a damaged file
             remarks.append(f"{kind} {name}: it is damaged")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from pypdf import PdfWriter
-from pypdf.generic import ArrayObject, DictionaryObject, NameObject, StreamObject
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject, StreamObject
 
 
 def page_of(content: bytes) -> bytes:
@@ -24,6 +24,27 @@ def page_of(content: bytes) -> bytes:
     font = DictionaryObject({NameObject(name): NameObject(value) for name, value in named.items()})
     fonts = DictionaryObject({NameObject("/F1"): font})
     page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    buffer = io.BytesIO()
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
+def page_with_picture(side: int) -> bytes:
+    """A PDF of one page with a black picture of `side` by `side` pixels."""
+    writer = PdfWriter()
+    page = writer.add_blank_page(600, 800)
+    picture = StreamObject()
+    stated = {"/Subtype": "/Image", "/ColorSpace": "/DeviceGray", "/Filter": "/FlateDecode"}
+    picture.update({NameObject(key): NameObject(value) for key, value in stated.items()})
+    picture.update({NameObject(key): NumberObject(side) for key in ("/Width", "/Height")})
+    picture[NameObject("/BitsPerComponent")] = NumberObject(8)
+    packer, black = zlib.compressobj(1), bytes(2**20)
+    picture._data = b"".join(packer.compress(black) for _ in range(side * side // 2**20 + 1)) + packer.flush()
+    pictures = DictionaryObject({NameObject("/P"): writer._add_object(picture)})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/XObject"): pictures})
+    stream = StreamObject()
+    stream._data = b"q 600 0 0 800 0 0 cm /P Do Q"
+    page[NameObject("/Contents")] = writer._add_object(stream)
     buffer = io.BytesIO()
     writer.write(buffer)
     return buffer.getvalue()
