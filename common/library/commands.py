@@ -181,7 +181,8 @@ def print_status(settings: Settings) -> int:
 def _age(reading: IngestRun, settings: Settings) -> str:
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
-        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"
+        encoding = f", texts in {reading.encoding}" if reading.encoding else ""
+        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}{encoding}"
     share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
     if reading.running:
         at = ", ".join(filter(None, (printable(reading.path), reading.place))) or "the first document"

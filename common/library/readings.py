@@ -28,6 +28,7 @@ class IngestRun:
     place: str  # in it, e.g. «page 3 of 20»; empty where unknown
     running: bool
     watched: bool
+    encoding: str  # that the user named for its texts; empty detects it
     skipped: tuple[tuple[str, str], ...]  # path and reason of documents not taken in
 
 
@@ -85,7 +86,7 @@ class IngestRuns:
 
     def all(self) -> list[IngestRun]:
         """Every folder's latest reading, by path."""
-        watched = set(self.watched())
+        watched, encodings = set(self.watched()), self.encodings()
         skipped: dict[str, list[tuple[str, str]]] = {}
         for root, path, reason in self._database.all("SELECT root, path, reason FROM skipped ORDER BY path"):
             skipped.setdefault(root, []).append((path, reason))
@@ -101,6 +102,7 @@ class IngestRuns:
                 place,
                 ended is None and _lives(process, began),
                 root in watched,
+                encodings.get(root, ""),
                 tuple(skipped.get(root, ())),
             )
             for root, process, began, ended, done, total, path, place in rows

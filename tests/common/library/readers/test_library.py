@@ -34,7 +34,7 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
     write("prices.xlsx", (GOLDEN / "xlsx/headings-below-a-title.xlsx").read_bytes())
     write("trip.rst", TRIP)
     write("code.py", "def pour():\n    return 'tea'\n")
-    write("old.doc", b"\xd0\xcf\x11\xe0")
+    write("old.pages", b"PK")
     write("film.mp4", b"\0" * 99)
     write("film.MP4", b"\0" * 99)
     chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 128)
@@ -44,7 +44,7 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         outcome = "read by rapidocr" if can_read_scans() else f"which is not read: {NOT_INSTALLED}"
         assert dict(report.skipped) == {
             "locked.pdf": "it needs a password: save it without one",
-            "old.doc": "doc is not read: save it as docx",
+            "old.pages": "pages is not read: save it as docx",
             "scan.pdf": f"it has no text; page 1 was scanned, {outcome}",
             "broken.docx": "it is damaged: it can't be unpacked",
         }
