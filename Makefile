@@ -19,7 +19,7 @@ CPU_BUILDS := https://download.pytorch.org/whl/cpu
 BY_FILE := --dist=loadfile $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-processes test-walkthroughs test-suites lowest newest coverage bench soak train-policy demo-model vendor-web docs lock clean
+.PHONY: help setup demo test test-processes test-walkthroughs test-suites lowest newest coverage bench soak train-policy demo-model vendor-web docs ocr lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,31 +144,41 @@ docs: $(DOCS)/.locked ## build the documents as a site in build/site; a link tha
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 
+# Not in requirements.lock: it takes 270 MB, and only scanned documents need it. Its tests skip without it.
+ocr: $(STAMP) ## add character recognition (RapidOCR, 270 MB) to the environment, and run its tests
+	@$(BIN)/pip install $(QUIETLY) --no-deps --require-hashes -r ocr.lock
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 tests/common/library/readers/test_scans.py
+
 # UPGRADE=--upgrade moves to the newest versions; otherwise what is pinned stays where it can.
 COMPILE := tools/bin/pip-compile --quiet $(UPGRADE) --generate-hashes --strip-extras --no-header \
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 FINISH := sed '/^\# WARNING/,$$d' | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}'
 # Python 3.11.2 is what Debian 12 has; soupsieve asks for 3.11.5 since its third version.
-lock: ## write requirements.lock and docs.lock from pyproject.toml
+lock: ## write requirements.lock, docs.lock and ocr.lock from pyproject.toml
 	@echo "resolving; this takes a few minutes"
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && $(PYTHON) -m venv "$$work/tools" && \
 	"$$work/tools/bin/pip" install $(QUIETLY) pip-tools && \
-	cp pyproject.toml requirements.lock torch.lock docs.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
+	cp pyproject.toml requirements.lock torch.lock docs.lock ocr.lock "$$work" && touch "$$work/LICENSE" "$$work/README.md" && \
 	echo 'soupsieve<3' > "$$work/old-python.txt" && \
 	(cd "$$work" && $(COMPILE) --extra dev --constraint torch.lock --constraint old-python.txt --unsafe-package torch \
 	    --output-file requirements.lock pyproject.toml 2> log || { cat log; exit 1; }) && \
 	(cd "$$work" && tools/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	    print(*project["optional-dependencies"]["docs"], sep="\n")' > docs.in && \
 	    $(COMPILE) --output-file docs.lock docs.in 2> log || { cat log; exit 1; }) && \
+	(cd "$$work" && tools/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*project["optional-dependencies"]["ocr"], sep="\n")' > ocr.in && \
+	    $(COMPILE) --constraint requirements.lock --output-file ocr.lock ocr.in 2> log || { cat log; exit 1; }) && \
 	made="# Made by \`make lock\` with $$($(PYTHON) --version | cut -d. -f1,2) on $$(uname -s)" && \
 	{ echo "# Every package of the environment but torch (torch.lock), with the hashes of all of its published files."; \
 	  echo "$$made; used by \`make setup\`."; < "$$work/requirements.lock" $(FINISH); } > "$$work/finished" && \
 	{ echo "# Every package of the environment that builds the site, with the hashes of all of its published files."; \
 	  echo "$$made; used by \`make docs\`."; < "$$work/docs.lock" $(FINISH); } > "$$work/finished.docs" && \
+	{ echo "# Every package that character recognition needs, with the hashes of all of its published files."; \
+	  echo "$$made; used by \`make ocr\`."; < "$$work/ocr.lock" $(FINISH); } > "$$work/finished.ocr" && \
 	if grep -Ei '^(nvidia|cuda|triton|torch)|://' "$$work/finished"; then \
 	    echo "The resolution took a CUDA build of torch. Let pip find the CPU build first:"; \
 	    echo "PIP_EXTRA_INDEX_URL=$(CPU_BUILDS) make lock"; exit 1; fi && \
-	cp "$$work/finished" requirements.lock && cp "$$work/finished.docs" docs.lock
+	cp "$$work/finished" requirements.lock && cp "$$work/finished.docs" docs.lock && cp "$$work/finished.ocr" ocr.lock
 
 clean: ## remove caches and build products; the environment and your data stay
 	@rm -rf build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,7 +22,7 @@ from common.library.library import Library
 from common.library.passed_over import is_hidden
 from common.library.places import is_within
 from common.library.readers.content import storable
-from common.library.readers.formats import SUFFIXES, explain_unread_format
+from common.library.readers.formats import explain_unread_format, is_read
 from common.library.readings import IngestRun
 from common.library.states import forgetting_states
 from common.library.store import StoredChunk
@@ -69,7 +69,7 @@ class OwnDocuments:
     def most_bytes(self, name: str) -> int:
         """Returns a file's size limit by its name. Raises `PathError` for an unusable name."""
         suffix = os.path.splitext(name)[1].lower()
-        if suffix not in SUFFIXES:
+        if not is_read(suffix):
             raise PathError(explain_unread_format(suffix))
         _check_name(name)
         return most_bytes(suffix)
@@ -184,7 +184,7 @@ class OwnDocuments:
             path: _UNREAD
             for path in there.difference(documents)
             if not reading.running
-            and os.path.splitext(path)[1].lower() in SUFFIXES
+            and is_read(os.path.splitext(path)[1].lower())
             and not is_hidden(os.path.basename(path))
             and os.path.isfile(path)
         }

@@ -349,7 +349,7 @@ def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
         for file in files:
 
             def reached(here: int, before: int = before, name: str = file.name) -> None:
-                bar(before + here, total, name)
+                bar(before + here, total, name, "")
 
             hub.fetch(hub_id, file, reached)
             before += file.size

@@ -182,7 +182,7 @@ class FolderReader:
             return False
         return True
 
-    def _reached(self, done: int, total: int, path: str) -> None:
+    def _reached(self, done: int, total: int, path: str, place: str) -> None:
         from common.library.ingest import Interrupted
 
         spent = time.monotonic() - self._began

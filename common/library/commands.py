@@ -181,10 +181,12 @@ def print_status(settings: Settings) -> int:
 def _age(reading: IngestRun, settings: Settings) -> str:
     if reading.ended is not None:
         moment = datetime.fromtimestamp(reading.ended).astimezone()
-        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}"
+        encoding = f", texts in {reading.encoding}" if reading.encoding else ""
+        return f"read on {moment:%Y-%m-%d at %H:%M}{', watched' if reading.watched else ''}{encoding}"
     share = f"{reading.done / reading.total:.0%}" if reading.total else "0%"
     if reading.running:
-        return f"being read: {share} done, at {printable(reading.path) or 'the first document'}"
+        at = ", ".join(filter(None, (printable(reading.path), reading.place))) or "the first document"
+        return f"being read: {share} done, at {at}"
     command = f"dragon library add --role {settings.role} {quote(printable(reading.root))}"
     return f"interrupted at {share}: `{command}` goes on with it"
 
@@ -246,7 +248,7 @@ def prefill_library(settings: Settings) -> int:
         decoder = load_decoder(settings)
         form = load_format(settings, decoder.tokenizer)
         with progress_bar("computing", in_bytes=False) as reached:
-            report = compute(decoder, form, texts, lambda done: reached(done, len(texts), ""))
+            report = compute(decoder, form, texts, lambda done: reached(done, len(texts), "", ""))
         decoder.close()
         _tell_prefill(report, settings)
         return INCOMPLETE if report.too_long or report.beyond or report.failed else DONE

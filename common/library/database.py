@@ -24,7 +24,7 @@ from common.library.terms import SIGNS, indexed
 LOCK = "writer.lock"
 PUBLISHED = "published"  # this file marks a database that never changes again
 
-FORMAT = 10
+FORMAT = 11
 _MOST_COLUMN = 2**28  # bytes of a value; a document has at most 10 MB
 _COPIED = 4096  # database pages copied at a time: 16 MB
 _PATIENCE = 10.0  # seconds; another process's commit takes milliseconds
@@ -38,7 +38,7 @@ _SUMMED = {
     "tags": "root, tag",
     "watched": "root",
     "encodings": "root, encoding",
-    "readings": "root, process, began, ended, done, total, path",
+    "readings": "root, process, began, ended, done, total, path, place",
     "skipped": "root, path, reason",
 }
 WORDS = "words"  # the sum of the keyword index, see `Keywords`
@@ -91,7 +91,7 @@ _SCHEMA = (
     "CREATE TABLE staged (work TEXT NOT NULL, item INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (work, item))",
     (
         "CREATE TABLE readings (root TEXT PRIMARY KEY, process INTEGER NOT NULL, began REAL NOT NULL, ended REAL,"
-        " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL)"
+        " done INTEGER NOT NULL, total INTEGER NOT NULL, path TEXT NOT NULL, place TEXT NOT NULL)"
     ),
     "CREATE TABLE watched (root TEXT PRIMARY KEY) WITHOUT ROWID",
     "CREATE TABLE skipped (root TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL)",

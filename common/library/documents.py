@@ -16,9 +16,18 @@ from common.library.errors import PathError
 from common.library.passed_over import concerns, is_hidden, is_passed_over
 from common.library.places import suffix_of
 from common.library.readers.content import Content, Unreadable, as_typed, in_lines, is_chosen
+from common.library.readers.conversion import converted
 from common.library.readers.encodings import in_utf8
-from common.library.readers.formats import CONVERTIBLE, GUESSED, SUFFIXES, TEXT, explain_unread_format
-from common.library.readers.isolated import IsolatedReader
+from common.library.readers.formats import (
+    GUESSED,
+    OLD_OFFICE,
+    TEXT,
+    converter,
+    explain_unread_format,
+    is_named,
+    is_read,
+)
+from common.library.readers.isolated import IsolatedReader, Reading
 
 if TYPE_CHECKING:
     from common.library.store import FileRecord
@@ -91,7 +100,7 @@ def scan(root: Path) -> Scan:
     result = Scan()
     try:
         if root.is_file():
-            if root.suffix.lower() not in SUFFIXES:
+            if not is_read(root.suffix.lower()):
                 raise PathError(f"{root}: {explain_unread_format(root.suffix.lower())}")
             status = root.stat()
             _consider(str(root), status, result)
@@ -134,15 +143,19 @@ def has_content(record: FileRecord) -> bool:
         return False
 
 
-def read_content(file: File, reader: IsolatedReader, encoding: str = "") -> Content:
+def read_content(file: File, reader: IsolatedReader, encoding: str = "", reading: Reading | None = None) -> Content:
     """Reads a document's text; `reader` parses formats beyond plain text.
 
-    `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument`.
+    `encoding` is the user's choice for files that do not state theirs. Raises `UnusableDocument` and `Later`.
     """
     try:
-        read = TEXT.get(file.suffix)
-        given = in_utf8(file.content, encoding) if encoding and file.suffix in GUESSED else file.content
-        content = reader.read(file.suffix, given) if read is None else read(given)
+        if file.suffix in OLD_OFFICE and converter():
+            suffix, raw = f".{OLD_OFFICE[file.suffix]}", converted(file.suffix, file.content)
+        else:
+            suffix, raw = file.suffix, file.content
+        read = TEXT.get(suffix)
+        given = in_utf8(raw, encoding) if encoding and suffix in GUESSED else raw
+        content = reader.read(suffix, given, reading) if read is None else read(given)
     except Unreadable as error:
         raise UnusableDocument(error.reason) from error
     sections = tuple(replace(section, text=as_typed(in_lines(section.text))) for section in content.sections)
@@ -172,7 +185,7 @@ def _walk(entries: list[os.DirEntry[str]], root: Path, result: Scan) -> None:
 def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.DirEntry[str]] | None:
     try:
         suffix = suffix_of(entry.name)
-        document = suffix in SUFFIXES
+        document = is_read(suffix)
         if entry.is_dir(follow_symlinks=False):
             if is_passed_over(entry.path):
                 result.passed_over.append(entry.path)
@@ -184,7 +197,7 @@ def _visit(entry: os.DirEntry[str], root: Path, result: Scan) -> Iterator[os.Dir
             if (document or entry.is_dir()) and (reason := _not_found_at(os.path.realpath(entry.path), root)):
                 result.skipped.append(Skipped(entry.path, reason))
             return None
-        if suffix in CONVERTIBLE:
+        if not document and is_named(suffix):
             result.skipped.append(Skipped(entry.path, explain_unread_format(suffix)))
         elif not document:
             result.ignored[suffix] += 1
@@ -204,7 +217,7 @@ def _not_found_at(target: str, root: Path) -> str:
         return "it is a link that leads out of the folder"
     if not os.path.lexists(target):
         return "it is a link to nothing"
-    if os.path.isfile(target) and suffix_of(target) not in SUFFIXES and suffix_of(target) not in CONVERTIBLE:
+    if os.path.isfile(target) and not is_read(suffix_of(target)) and not is_named(suffix_of(target)):
         return f"it is a link to a file without the ending of a document: {os.path.basename(target)}"
     return "" if concerns(target, str(root)) else "it is a link to what is hidden or passed over"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
@@ -35,13 +36,16 @@ from common.library.passed_over import is_hidden
 from common.library.places import has_left, is_gone, is_read_alike, is_within, suffix_of
 from common.library.readers.content import as_typed, storable
 from common.library.readers.formats import GUESSED, REVISIONS
-from common.library.readers.isolated import IsolatedReader
+from common.library.readers.isolated import IsolatedReader, Reading
+from common.library.readers.scans import NOT_INSTALLED, Later, Scanned, can_read_scans, packed, unpacked
 from common.library.store import READING, FileRecord, Intake, Store
 
 BATCH = 32  # committed together: about a second of embedding on one core
+_PAUSE = 0.5  # seconds between notes of the present place, which other processes see
+_UNREAD_SCANS = ":scans left out"  # of a document read without recognition
 _MOST_PATHS = 1024  # files committed together
 
-Progress = Callable[[int, int, str], None]  # bytes done, bytes in total, present document
+Progress = Callable[[int, int, str, str], None]  # bytes done, bytes in total, present document, place in it
 
 
 class Interrupted(Exception):
@@ -72,7 +76,7 @@ class AddReport:
     passed_over: Mapping[str, int]
 
 
-def quiet(done: int, total: int, path: str) -> None:
+def quiet(done: int, total: int, path: str, place: str) -> None:
     """A silent `Progress`."""
 
 
@@ -125,6 +129,7 @@ class Ingestion:
         self._writer = _Writer(store, embedder, storable(str(root)), progress)
         self._named: list[str] = []  # added by its own name, and passed over here
         self._unread: set[str] = set()  # files that have changed, or may have
+        self._kept: set[str] = set()  # staged scans of skipped documents, which later readings see again
         self._encodings: dict[str, str] = {}  # named by the user, by folder or document
 
     def run(self) -> AddReport:
@@ -158,7 +163,7 @@ class Ingestion:
             self._writer.commit()
             raise
         self._writer.commit()
-        self._writer.progress(self._writer.total, self._writer.total, "")
+        self._writer.progress(self._writer.total, self._writer.total, "", "")
         self._finish(known, found.files, skipped)
         with self._store.reading():
             return self._report(before, {record.id: record.path for record in records}, found, skipped)
@@ -183,27 +188,45 @@ class Ingestion:
             self._store.advance()
 
     def _read(self, changed: Sequence[FoundFile], known: Mapping[str, FileRecord], skipped: list[Skipped]) -> None:
+        """Reads documents with unknown scans last: recognition takes seconds for a page."""
         with closing(IsolatedReader()) as reader:
-            for number, file in enumerate(changed):
-                if number and self._order.is_first(changed[number - 1].path) and not self._order.is_first(file.path):
-                    self._writer.commit()
-                self._writer.progress(self._writer.done, self._writer.total, file.path)
-                try:
-                    self._take_in(load(file.path), file.path, known.get(file.path), reader)
-                except UnusableDocument as error:
-                    skipped.append(Skipped(file.path, error.reason, error.unknown))
-                self._unread.discard(file.path)
-                self._writer.done += file.size
+            later = self._read_each(changed, known, skipped, reader, later=True)
+            if later:
+                self._writer.commit()
+                self._read_each(later, known, skipped, reader, later=False)
+
+    def _read_each(
+        self,
+        files: Sequence[FoundFile],
+        known: Mapping[str, FileRecord],
+        skipped: list[Skipped],
+        reader: IsolatedReader,
+        later: bool,
+    ) -> list[FoundFile]:
+        """Returns the files to read later."""
+        left = []
+        for number, file in enumerate(files):
+            if number and self._order.is_first(files[number - 1].path) and not self._order.is_first(file.path):
+                self._writer.commit()
+            self._writer.reached(file.path)
+            try:
+                self._take_in(load(file.path), file.path, known.get(file.path), reader, later)
+            except Later:
+                left.append(file)
+                continue
+            except UnusableDocument as error:
+                skipped.append(Skipped(file.path, error.reason, error.unknown))
+            self._unread.discard(file.path)
+            self._writer.done += file.size
+        return left
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._base)
 
     def _is_unchanged(self, file: FoundFile, record: FileRecord | None) -> bool:
-        return record is not None and (record.size, record.stamp, record.chunking) == (
-            file.size,
-            file.stamp,
-            self._chunking(file.path),
-        )
+        if record is None or (record.size, record.stamp) != (file.size, file.stamp):
+            return False
+        return _is_current(record.chunking, self._chunking(file.path))
 
     def _chunking(self, path: str) -> str:
         """Name of a document's chunking; a change makes `add` read it again."""
@@ -216,7 +239,7 @@ class Ingestion:
         around = [root for root in self._encodings if suffix_of(path) in GUESSED and is_within(path, root)]
         return self._encodings[max(around, key=len)] if around else ""
 
-    def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader) -> None:
+    def _take_in(self, file: File, path: str, known: FileRecord | None, reader: IsolatedReader, later: bool) -> None:
         record = FileRecord(
             id=0,
             path=path,
@@ -231,10 +254,17 @@ class Ingestion:
         if self._is_known(record):
             self._writer.put(record, None)
             return
-        content = read_content(file, reader, self._named_encoding(path))
+        reading = _Reading(self._writer, record, later)
+        try:
+            content = read_content(file, reader, self._named_encoding(path), reading)
+        except UnusableDocument:
+            self._kept.add(reading.work)
+            raise
         chunks = self._chunker.chunks_of(content)
         title = title_of(Path(as_typed(path)), content)
-        self._writer.put(replace(record, title=title, chunks=len(chunks), remarks=content.remarks), chunks)
+        chunking = record.chunking + _UNREAD_SCANS * any(NOT_INSTALLED in remark for remark in content.remarks)
+        record = replace(record, title=title, chunking=chunking, chunks=len(chunks), remarks=content.remarks)
+        self._writer.put(record, chunks)
 
     def _is_known(self, record: FileRecord) -> bool:
         """Whether the library has a file's content, read alike or kept as another path."""
@@ -246,7 +276,7 @@ class Ingestion:
             return False
         encodings = self._named_encoding(shown.path), self._named_encoding(record.path)
         if is_read_alike(shown.path, record.path) and encodings[0] == encodings[1]:
-            return shown.chunking == record.chunking
+            return _is_current(shown.chunking, record.chunking)
         return shown.path not in self._unread and not has_left(shown.path)
 
     def _finish(self, known: Mapping[str, FileRecord], found: Sequence[FoundFile], skipped: Sequence[Skipped]) -> None:
@@ -255,7 +285,7 @@ class Ingestion:
         unseen = [item.path for item in skipped if item.unknown]
         gone = {path for path in known if path not in present and not any(is_within(path, place) for place in unseen)}
         with self._store.writing():
-            self._store.clear_staged(self._writer.work)
+            self._store.clear_staged(self._writer.work, self._kept)
             # Another folder, the source of moved files, may be read later or never.
             copied = self._store.copied()
             here = {record.content for record in copied if record.path in present}
@@ -308,6 +338,28 @@ class Ingestion:
         )
 
 
+def _is_current(chunking: str, wanted: str) -> bool:
+    """Whether a document was read as it would be now; scans may be readable since."""
+    return chunking == wanted or (chunking == wanted + _UNREAD_SCANS and not can_read_scans())
+
+
+class _Reading(Reading):
+    """Keeps scans in the store, so that an interrupted reading continues after them."""
+
+    def __init__(self, writer: _Writer, record: FileRecord, later: bool) -> None:
+        self._writer = writer
+        self._record = record
+        self.work = f"{writer.work}{hashlib.sha256(f'{record.sha256}/{record.chunking}'.encode()).hexdigest()}/scans"
+        super().__init__(writer.scans(self.work), later)
+
+    def keep(self, number: int, scan: Scanned) -> None:
+        super().keep(number, scan)
+        self._writer.stage_scan(self.work, number, scan)
+
+    def reached(self, page: int, pages: int) -> None:
+        self._writer.reached(self._record.path, f"page {page} of {pages}", self._record.size * (page - 1) // pages)
+
+
 class _Writer:
     def __init__(self, store: Store, embedder: Embedder, name: str, progress: Progress) -> None:
         self.embedder = embedder
@@ -317,7 +369,32 @@ class _Writer:
         self.done = self.total = 0  # bytes
         self.chunks = 0  # written
         self._store = store
+        self._noted = time.monotonic()
         self._batch: list[tuple[FileRecord, list[Chunk] | None]] = []
+
+    def reached(self, path: str, place: str = "", part: int = 0) -> None:
+        """Reports the present document and place, `part` bytes into it."""
+        self.progress(self.done + part, self.total, path, place)
+        if time.monotonic() - self._noted > _PAUSE:
+            with self._store.writing():
+                self._note(part, path, place)
+
+    def _note(self, part: int, path: str, place: str = "") -> None:
+        self._store.readings.reached(self.name, self.done + part, path, place)
+        self._noted = time.monotonic()
+
+    def scans(self, work: str) -> dict[int, Scanned]:
+        """The scans staged for a document."""
+        with self._store.reading():
+            staged = self._store.staged_scans(work)
+        try:
+            return {number: unpacked(scan) for number, scan in staged.items()}
+        except (ValueError, TypeError, KeyError):
+            raise self._store.damaged("a scan is not what was written") from None
+
+    def stage_scan(self, work: str, number: int, scan: Scanned) -> None:
+        with self._store.writing():
+            self._store.stage_scan(work, number, packed(scan))
 
     def has(self, sha256: str) -> bool:
         """Whether a content is about to be written."""
@@ -352,7 +429,7 @@ class _Writer:
             # An empty library accepts any model.
             if vectors is not None and store.state().embedder != self.embedder.identity:
                 store.set_embedder(self.embedder.identity, vectors.shape[1])
-            store.readings.reached(self.name, self.done, batch[-1][0].path)
+            self._note(0, batch[-1][0].path)
             files: list[Intake] = []
             start = 0
             for record, chunks in batch:
@@ -371,12 +448,12 @@ class _Writer:
         with self._store.reading():
             ready = self._store.staged_count(work)
         for start in range(ready, len(chunks), BATCH):
-            done = self.done + record.size * start // len(chunks)
-            self.progress(done, self.total, record.path)
+            part = record.size * start // len(chunks)
+            self.progress(self.done + part, self.total, record.path, "")
             vectors = unit_vectors(self.embedder, [chunk.text for chunk in chunks[start : start + BATCH]])
             with self._store.writing():
                 self._store.stage(work, range(start, start + len(vectors)), vectors)
-                self._store.readings.reached(self.name, done, record.path)
+                self._note(part, record.path)
         with self._store.reading():
             return np.stack([vector for _, vector in self._store.staged(work)])
 
@@ -401,7 +478,7 @@ def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int
             rows = store.texts_after(last, BATCH)
         if not rows:
             break
-        progress(done, total, "")
+        progress(done, total, "", "")
         vectors = unit_vectors(embedder, [text for _, text in rows])
         dimension = vectors.shape[1]
         with store.writing():
@@ -415,5 +492,5 @@ def reembed(store: Store, embedder: Embedder, progress: Progress = quiet) -> int
             store.set_embedder(embedder.identity, dimension)
             store.clear_staged()
             store.advance()
-    progress(total, total, "")
+    progress(total, total, "", "")
     return total

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from common.library.readers.formats import CONVERTIBLE, SUFFIXES
+from common.library.readers.formats import is_named, is_read
 
 # Also Word's lock file beside an open document, which has a document's suffix.
 _HIDDEN: Final = (".", "~$")
@@ -51,4 +51,4 @@ def concerns(path: str, root: str) -> bool:
         if is_passed_over(folder):
             return False
     suffix = os.path.splitext(path)[1].lower()
-    return suffix in SUFFIXES or suffix in CONVERTIBLE or not os.path.isfile(path)
+    return is_read(suffix) or is_named(suffix) or not os.path.isfile(path)

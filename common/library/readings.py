@@ -12,6 +12,8 @@ import psutil
 from common.library.database import Database
 from common.library.readers.content import storable
 
+_COLUMNS = "root, process, began, ended, done, total, path, place"
+
 
 @dataclass(frozen=True, slots=True)
 class IngestRun:
@@ -23,8 +25,10 @@ class IngestRun:
     done: int  # bytes
     total: int
     path: str  # the document being read
+    place: str  # in it, e.g. «page 3 of 20»; empty where unknown
     running: bool
     watched: bool
+    encoding: str  # that the user named for its texts; empty detects it
     skipped: tuple[tuple[str, str], ...]  # path and reason of documents not taken in
 
 
@@ -38,16 +42,19 @@ class IngestRuns:
         """Records the start of a reading of `root` with `total` changed bytes."""
         self._database.run("DELETE FROM skipped WHERE root = ?", (root,))
         self._database.run(
-            "INSERT OR REPLACE INTO readings VALUES (?, ?, ?, NULL, 0, ?, '')", (root, os.getpid(), time.time(), total)
+            "INSERT OR REPLACE INTO readings VALUES (?, ?, ?, NULL, 0, ?, '', '')",
+            (root, os.getpid(), time.time(), total),
         )
 
-    def reached(self, root: str, done: int, path: str) -> None:
+    def reached(self, root: str, done: int, path: str, place: str) -> None:
         """Records progress."""
-        self._database.run("UPDATE readings SET done = ?, path = ? WHERE root = ?", (done, path, root))
+        values = done, storable(path), place, root
+        self._database.run("UPDATE readings SET done = ?, path = ?, place = ? WHERE root = ?", values)
 
     def end(self, root: str, skipped: Iterable[tuple[str, str]]) -> None:
         """Records the end, and the skipped paths with reasons."""
-        self._database.run("UPDATE readings SET ended = ?, done = total, path = '' WHERE root = ?", (time.time(), root))
+        statement = "UPDATE readings SET ended = ?, done = total, path = '', place = '' WHERE root = ?"
+        self._database.run(statement, (time.time(), root))
         rows = [(root, storable(path), reason) for path, reason in skipped]
         self._database.run_many("INSERT INTO skipped VALUES (?, ?, ?)", rows)
 
@@ -79,11 +86,11 @@ class IngestRuns:
 
     def all(self) -> list[IngestRun]:
         """Every folder's latest reading, by path."""
-        watched = set(self.watched())
+        watched, encodings = set(self.watched()), self.encodings()
         skipped: dict[str, list[tuple[str, str]]] = {}
         for root, path, reason in self._database.all("SELECT root, path, reason FROM skipped ORDER BY path"):
             skipped.setdefault(root, []).append((path, reason))
-        rows = self._database.all("SELECT root, process, began, ended, done, total, path FROM readings ORDER BY root")
+        rows = self._database.all(f"SELECT {_COLUMNS} FROM readings ORDER BY root")
         return [
             IngestRun(
                 root,
@@ -92,11 +99,13 @@ class IngestRuns:
                 done,
                 total,
                 path,
+                place,
                 ended is None and _lives(process, began),
                 root in watched,
+                encodings.get(root, ""),
                 tuple(skipped.get(root, ())),
             )
-            for root, process, began, ended, done, total, path in rows
+            for root, process, began, ended, done, total, path, place in rows
         ]
 
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -417,6 +417,15 @@ class Store:
         rows = [(work, item, vector.tobytes()) for item, vector in zip(items, vectors, strict=True)]
         self._database.run_many("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", rows)
 
+    def stage_scan(self, work: str, number: int, scan: str) -> None:
+        """Keeps the words of a scan until its document is read."""
+        self._database.run("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", (work, number, scan.encode()))
+
+    def staged_scans(self, work: str) -> dict[int, str]:
+        """Scans staged for `work`, by number."""
+        rows = self._database.all("SELECT item, vector FROM staged WHERE work = ? ORDER BY item", (work,))
+        return {number: bytes(scan).decode("utf-8", "replace") for number, scan in rows}
+
     def drop_staged(self, work: str) -> None:
         """Forgets staged vectors of missing chunks; items are chunk ids."""
         self._database.run("DELETE FROM staged WHERE work = ? AND item NOT IN (SELECT id FROM chunks)", (work,))
@@ -448,15 +457,17 @@ class Store:
         """The error for contradictory content."""
         return self._database.damaged(what)
 
-    def clear_staged(self, readings: str = "") -> None:
-        """Forgets unfinished work, except readings without the prefix `readings`.
+    def clear_staged(self, readings: str = "", but: Collection[str] = ()) -> None:
+        """Forgets unfinished work, except readings without the prefix `readings` and the works in `but`.
 
         An empty prefix includes all readings, whose names begin with `READING`.
         """
-        self._database.run(
-            "DELETE FROM staged WHERE substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?",
-            (len(READING), READING, len(readings), readings),
-        )
+        of_readings = "substr(work, 1, ?) <> ? OR substr(work, 1, ?) = ?"
+        values = (len(READING), READING, len(readings), readings)
+        works = [
+            work for (work,) in self._database.all(f"SELECT DISTINCT work FROM staged WHERE {of_readings}", values)
+        ]
+        self._database.run_many("DELETE FROM staged WHERE work = ?", [(work,) for work in works if work not in but])
 
     def _records(self, query: str, values: Sequence[object] = ()) -> list[FileRecord]:
         """Files by a query beginning as `_FILES`. Raises `LibraryDamaged` for changed rows."""

@@ -30,8 +30,9 @@ def progress_bar(what: str, in_bytes: bool) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
 
-        def report(done: int, total: int, path: str) -> None:
-            bar.update(task, completed=done, total=total, description=printable(Path(path).name) or what)
+        def report(done: int, total: int, path: str, place: str) -> None:
+            shown = ", ".join(filter(None, (printable(Path(path).name), place)))
+            bar.update(task, completed=done, total=total, description=shown or what)
 
         yield report
 

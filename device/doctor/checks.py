@@ -17,6 +17,8 @@ from common.configuration.settings import Settings, absolute
 from common.configuration.settings import is_loopback as is_local
 from common.daemon.start import TRUSTED_CLOUD
 from common.library.errors import LibraryError
+from common.library.readers.formats import converter
+from common.library.readers.scans import ENGINE, can_read_scans
 from common.transport.address import TransportError, is_local_address, split_address
 from common.transport.keys import KeyFolder, fingerprint, local_pair
 from device.access import tls
@@ -70,6 +72,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
     yield check_disk(settings)
     yield from check_clock(datetime.now(UTC).year)
     yield from check_packages(packages())
+    yield check_formats()
 
 
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
@@ -227,6 +230,14 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
             yield Finding("warn", "packages", text, f"pip install '{each.name}{each.wanted}'")
     if all(each.fits for each in found):
         yield Finding("ok", "packages", f"{len(found)} are there in versions that fit")
+
+
+def check_formats() -> Finding:
+    """Says how documents are read that need more than the usual packages."""
+    scans = f"read by {ENGINE}" if can_read_scans() else "not read without `pip install 'dragon-runtime[ocr]'`"
+    program = converter()
+    old = f".doc, .ppt and .xls by {program}" if program else ".doc and .ppt are not read without LibreOffice"
+    return Finding("ok", "formats", f"scanned pages are {scans}; {old}")
 
 
 def in_bytes(number: int) -> str:

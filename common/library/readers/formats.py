@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final
@@ -41,31 +42,46 @@ PARSED: Final = {
     ".eml": "mail:read_mail",
     ".mbox": "mail:read_mbox",
     ".ics": "mail:read_calendar",
+    ".msg": "outlook:read_msg",
+    ".xls": "old_sheets:read_xls",
     ".mht": "mail:read_web_archive",
     ".mhtml": "mail:read_web_archive",
 }
 SUFFIXES: Final = frozenset(TEXT) | frozenset(PARSED)
 # Files that do not state their encoding.
 GUESSED: Final = frozenset(TEXT) | {".csv", ".tsv", ".rst", ".ics"}
+# Old binary formats and the ones that LibreOffice converts them to.
+OLD_OFFICE: Final = {".doc": "docx", ".ppt": "pptx", ".xls": "xlsx"}
 # Increment when a reader changes its output, so that libraries read its documents again.
-REVISIONS: Final = dict.fromkeys(SUFFIXES, 8)
+REVISIONS: Final = dict.fromkeys([*SUFFIXES, *OLD_OFFICE], 8) | {".pdf": 9}
 # Unread formats, with the format to save them as.
-CONVERTIBLE: Final = {
-    ".doc": "docx",
-    ".xls": "xlsx",
-    ".ppt": "pptx",
-    ".pages": "docx",
-    ".numbers": "xlsx",
-    ".msg": "eml",
-}
+CONVERTIBLE: Final = {".pages": "docx", ".numbers": "xlsx"}
+_NAMES: Final = ("soffice", "libreoffice", "/Applications/LibreOffice.app/Contents/MacOS/soffice")
 READ: Final = " ".join(sorted(suffix[1:] for suffix in SUFFIXES.difference(_SOURCE.split()))) + ", and source code"
 
 
 def explain_unread_format(suffix: str) -> str:
     """Reason why a file of another suffix is not read, and the remedy."""
+    if suffix in OLD_OFFICE:
+        return f"{suffix[1:]} is read if LibreOffice is installed: install it, or save it as {OLD_OFFICE[suffix]}"
     if suffix in CONVERTIBLE:
         return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"
     return f"it is of a type that is not read; these are: {READ}"
+
+
+def converter() -> str:
+    """Path of LibreOffice; empty if it is not installed."""
+    return next(filter(None, map(shutil.which, _NAMES)), "")
+
+
+def is_read(suffix: str) -> bool:
+    """Whether files of this suffix are documents."""
+    return suffix in SUFFIXES or (suffix in OLD_OFFICE and bool(converter()))
+
+
+def is_named(suffix: str) -> bool:
+    """Whether unread files of this suffix are named."""
+    return suffix in CONVERTIBLE or suffix in OLD_OFFICE
 
 
 def parser_of(suffix: str) -> Reader:

@@ -140,7 +140,7 @@ def _texts(part: MIMEPart) -> Iterator[str]:
         yield from ("\n".join(_headers(each)) for each in parts if _headers(each))
     if kind == "multipart/alternative":
         invitations = [texts for each, texts in zip(parts, shown, strict=True) if _is_invitation(each)]
-        yield from _richest([texts for texts in shown if texts not in invitations])
+        yield from richest([texts for texts in shown if texts not in invitations])
         yield from chain.from_iterable(invitations)
     else:
         yield from chain.from_iterable(islice(shown, 1) if kind == "multipart/related" else shown)
@@ -153,7 +153,7 @@ def _text(part: MIMEPart, kind: str) -> str | None:
         return None
     try:
         if kind == "text/html":
-            return _page_of_mail(payload, said)
+            return page_of_mail(payload, said)
         text = decoded_as(payload, said)
     except TooMuchText:
         raise
@@ -171,7 +171,8 @@ def _is_invitation(part: MIMEPart) -> bool:
     return part.get_content_type() == "text/calendar"
 
 
-def _richest(alternatives: list[list[str]]) -> list[str]:
+def richest(alternatives: list[list[str]]) -> list[str]:
+    """Of alternative texts the first one with nearly as many words as any."""
     words = [len(_WORD.findall(" ".join(texts))) for texts in alternatives]
     enough = _AS_RICH * max(words, default=0)
     return next((texts for count, texts in zip(words, alternatives, strict=True) if count and count >= enough), [])
@@ -210,7 +211,8 @@ def _name(part: MIMEPart, suffix: str = "") -> str:
         return name
 
 
-def _page_of_mail(content: bytes, said: str) -> str:
+def page_of_mail(content: bytes, said: str) -> str:
+    """Text of a mail's HTML, in the stated encoding."""
     from common.library.readers.markup import markdown_of_page  # most mails do not need it
 
     return markdown_of_page(content, said)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import POINTER, byref, c_float, c_int, c_ushort, cast, create_string_buffer
 from itertools import pairwise
@@ -20,6 +20,7 @@ from pypdfium2 import raw
 
 from common.library.readers.content import NEEDS_PASSWORD, Content, Section, Unreadable, is_chosen
 from common.library.readers.layout import MOST_RULES, Box, PageReader, Word, heading_of
+from common.library.readers.scans import ENGINE, LONGEST_SIDE, RESOLUTION, Scanned, reached, read_scan
 from common.library.readers.within import read_within
 
 _CUT: Final = re.compile(
@@ -38,6 +39,10 @@ _LONGEST_NOTE: Final = 100_000  # bytes
 _PLACEHOLDER: Final = 2000  # characters of the placeholder page of a dynamic form
 _ONLY_ADOBE: Final = "it is a form (XFA) that only Adobe's programs show: print it to a PDF there"
 _SEVERAL: Final = 12  # page numbers in a remark
+_FEW_WORDS: Final = 12  # such as the page number that a scanner writes on a picture
+_COVERED: Final = 0.5  # part of a page
+_DRAWN: Final = 20  # paths of a page with drawn letters
+_PICTURES: Final = (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING)
 
 
 def read_pdf(content: bytes) -> Content:
@@ -52,37 +57,54 @@ def read_pdf(content: bytes) -> Content:
             raise Unreadable(NEEDS_PASSWORD) from error
         raise
     with closing(document):
-        pages = list[str]()
-        scanned, blank, heading, widgets, layout = list[int](), list[int](), "", 0, PageReader()
+        pages, scans = list[str](), dict[int, Scanned]()
+        blank, heading, widgets, layout, scanned_layout = list[int](), "", 0, PageReader(), PageReader()
         for number in range(1, len(document) + 1):
+            reached(number, len(document))
             page = _Page(document, number)
             with closing(page):
                 words = page.words()
                 lines = [page.text(words, layout), *page.notes(words.get(0, []))]
                 widgets += page.widgets
-                pages.append("\n".join(filter(None, lines)))
-                if not words and page.has_pictures:
-                    scanned.append(number)
+                if page.is_scan(words):
+                    scan = scans[number] = read_scan(page.picture, page.resolution)
+                    lines.append(scanned_layout.text_of(scan.words, scan.rules))
                 elif not words and page.is_empty:
                     blank.append(number)
+                pages.append("\n".join(filter(None, lines)))
                 if number == 1:
-                    heading = heading_of(max(words.values(), key=len, default=[]))
+                    seen = max(words.values(), key=len, default=scans[1].words if 1 in scans else [])
+                    heading = heading_of(seen)
         kind = document.get_formtype()
         title = document.get_metadata_value("Title").strip()
         attached = read_within(_attachments(document))
     dynamic = kind in (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND) and not widgets
     if dynamic and sum(map(len, pages)) < _PLACEHOLDER:
         raise Unreadable(_ONLY_ADOBE)
-    remarks = list(attached.remarks)
+    remarks = [*_about_scans(scans), *attached.remarks]
     if widgets or blank:
         remarks += _with_pypdf(content, pages, blank)
     _join_cut_words(pages)
     sections = [Section(text, f"page {number}") for number, text in enumerate(pages, 1) if text.strip()]
-    if not sections and scanned:
-        raise Unreadable("it has no text: pages that were scanned are not read")
-    if scanned:
-        remarks.insert(0, f"{_pages(scanned)} scanned, which is not read")
+    if not sections and not attached.sections and scans:
+        raise Unreadable("; ".join(["it has no text", *remarks]))
     return Content((*sections, *attached.sections), title if is_chosen(title) else heading, tuple(remarks))
+
+
+def _about_scans(scans: Mapping[int, Scanned]) -> Iterator[str]:
+    for failed, numbers in _by_outcome(scans).items():
+        outcome = f"which is not read: {failed}" if failed else f"read by {ENGINE}"
+        yield f"{_pages(numbers)} scanned, {outcome}"
+    for number, scan in scans.items():
+        if scan.unclear:
+            yield f"on page {number}, {scan.unclear} line{'s' * (scan.unclear > 1)} can't be recognised"
+
+
+def _by_outcome(scans: Mapping[int, Scanned]) -> dict[str, list[int]]:
+    found = dict[str, list[int]]()
+    for number, scan in scans.items():
+        found.setdefault(scan.failed, []).append(number)
+    return found
 
 
 class _Page:
@@ -90,26 +112,40 @@ class _Page:
         self._page = document[number - 1]
         self._text = self._page.get_textpage()
         self.widgets = 0
-        self._kinds: set[int] | None = None
 
     def close(self) -> None:
         self._text.close()
         self._page.close()
 
     @property
-    def has_pictures(self) -> bool:
-        return bool(self._objects() & {raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING})
+    def is_empty(self) -> bool:
+        return not raw.FPDFPage_CountObjects(self._page)
+
+    def is_scan(self, words: Mapping[int, Sequence[Word]]) -> bool:
+        """Whether the page's words are in its pictures or drawn as paths."""
+        said = sum(map(len, words.values()))
+        if said >= _FEW_WORDS:
+            return False
+        drawn, area = 0, self._page.get_width() * self._page.get_height()
+        for number in range(min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)):
+            each = raw.FPDFPage_GetObject(self._page, number)
+            kind = raw.FPDFPageObj_GetType(each)
+            drawn += kind == raw.FPDF_PAGEOBJ_PATH
+            if kind in _PICTURES and not said:
+                return True
+            if said and _has_picture(each, kind) and _area_of(each) > _COVERED * area:
+                return True
+        return not said and drawn >= _DRAWN
 
     @property
-    def is_empty(self) -> bool:
-        return not self._objects()
+    def resolution(self) -> float:
+        """Dots per inch of `picture`."""
+        longest = float(max(self._page.get_size())) / 72
+        return min(float(RESOLUTION), LONGEST_SIDE / max(longest, 0.01))
 
-    def _objects(self) -> set[int]:
-        if self._kinds is None:
-            count = min(raw.FPDFPage_CountObjects(self._page), _MOST_OBJECTS)
-            objects = (raw.FPDFPage_GetObject(self._page, each) for each in range(count))
-            self._kinds = {raw.FPDFPageObj_GetType(each) for each in objects}
-        return self._kinds
+    def picture(self) -> Any:
+        """The page as a picture without its annotations."""
+        return self._page.render(scale=self.resolution / 72, draw_annots=False).to_pil()
 
     def words(self) -> dict[int, list[Word]]:
         """Words of the page by quarter turns; 4 for slanted words."""
@@ -230,6 +266,21 @@ _NOTES: Final = {
     raw.FPDF_ANNOT_POLYLINE: "Note",
     raw.FPDF_ANNOT_FILEATTACHMENT: "Attached",
 }
+
+
+def _has_picture(element: Any, kind: int) -> bool:
+    if kind != raw.FPDF_PAGEOBJ_FORM:
+        return bool(kind == raw.FPDF_PAGEOBJ_IMAGE)
+    inner = range(min(raw.FPDFFormObj_CountObjects(element), _MOST_OBJECTS))
+    kinds = (raw.FPDFPageObj_GetType(raw.FPDFFormObj_GetObject(element, each)) for each in inner)
+    return raw.FPDF_PAGEOBJ_IMAGE in kinds
+
+
+def _area_of(element: Any) -> float:
+    left, bottom, right, top = c_float(), c_float(), c_float(), c_float()
+    if not raw.FPDFPageObj_GetBounds(element, byref(left), byref(bottom), byref(right), byref(top)):
+        return 0
+    return float((right.value - left.value) * (top.value - bottom.value))
 
 
 def _letters(page: Any, count: int) -> str:

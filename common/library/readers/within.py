@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from common.library.readers.content import Content, Section, Unreadable
-from common.library.readers.formats import CONVERTIBLE, PARSED, TEXT, explain_unread_format, parser_of
+from common.library.readers.formats import CONVERTIBLE, OLD_OFFICE, PARSED, TEXT, parser_of
+from common.library.readers.scans import Later
 
 _DEEPEST: Final = 3  # nested documents: an archive may contain itself
 _MOST: Final = 64  # documents inside one
 _LONGEST_NAME: Final = 31  # characters in a place, which also names more
+Inner = bytes | Callable[[], Content]
 _level: Final = ContextVar("level", default=0)
 
 
-def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment") -> Content:
-    """Sections of inner documents, given as (name, content), and remarks on unread ones.
+def read_within(documents: Iterable[tuple[str, Inner]], kind: str = "attachment") -> Content:
+    """Sections of inner documents, given as (name, bytes or reader), and remarks on unread ones.
 
-    Places begin with `kind` and name. Raises `MemoryError` and `RecursionError`, which concern the outer document too.
+    Places begin with `kind` and name. Raises `MemoryError`, `RecursionError` and `Later`, which
+    concern the outer document too.
     """
     sections, remarks = list[Section](), list[str]()
     listed = iter(documents)
@@ -30,7 +33,7 @@ def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment"
             found = _read(name, content)
         except Unreadable as error:
             remarks.append(f"{kind} {name}: {error.reason}")
-        except (MemoryError, RecursionError):
+        except (MemoryError, RecursionError, Later):
             raise
         except Exception:  # any error of a library about a damaged file
             remarks.append(f"{kind} {name}: it is damaged")
@@ -45,15 +48,16 @@ def read_within(documents: Iterable[tuple[str, bytes]], kind: str = "attachment"
     return Content(tuple(sections), "", tuple(remarks))
 
 
-def _read(name: str, content: bytes) -> Content:
+def _read(name: str, inner: Inner) -> Content:
     suffix = os.path.splitext(name)[1].lower()
-    if suffix not in TEXT and suffix not in PARSED:
-        raise Unreadable(explain_unread_format(suffix) if suffix in CONVERTIBLE else "it is not read")
+    if isinstance(inner, bytes) and suffix not in TEXT and suffix not in PARSED:
+        present = (CONVERTIBLE | OLD_OFFICE).get(suffix)
+        raise Unreadable(f"{suffix[1:]} is not read: save it as {present}" if present else "it is not read")
     if _level.get() >= _DEEPEST:
         raise Unreadable("it is within too many others to be read")
     level = _level.set(_level.get() + 1)
     try:
-        found = (TEXT.get(suffix) or parser_of(suffix))(content)
+        found = (TEXT.get(suffix) or parser_of(suffix))(inner) if isinstance(inner, bytes) else inner()
     finally:
         _level.reset(level)
     if not any(section.text.strip() for section in found.sections):

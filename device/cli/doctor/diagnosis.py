@@ -38,6 +38,7 @@ def diagnose(role: Side, file: Path | None) -> Iterator[Finding]:
         yield from found
     yield from checks.check_clock(datetime.now(UTC).year)
     yield from checks.check_packages(packages())
+    yield checks.check_formats()
 
 
 def _of_file(role: Side, file: Path | None) -> Finding:

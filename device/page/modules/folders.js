@@ -84,7 +84,7 @@ export function Folders({ library, refresh }) {
 }
 
 function Reading({ reading, uploads, onRemove, onDiscard }) {
-  const { root, ended, done, total, path, running, watched, skipped } = reading;
+  const { root, ended, done, total, path, place, running, watched, skipped } = reading;
   const [drawn, more] = useParts(skipped);
   return html`<li>
     <p>
@@ -99,7 +99,7 @@ function Reading({ reading, uploads, onRemove, onDiscard }) {
               max=${total || undefined}
               aria-label=${`Reading ${line(root)}`}
             ></progress>
-            ${bytes(done)} of ${bytes(total)}${path && html`: <bdi>${line(path)}</bdi>`}
+            ${bytes(done)} of ${bytes(total)}${path && html`: <bdi>${line(path)}</bdi>${place && `, ${place}`}`}
           </p>`
         : html`<p class="hint">
             ${ended === null ? "The reading was interrupted." : `Read on ${new Date(1000 * ended).toLocaleString()}.`}

@@ -15,7 +15,7 @@ from common.library.library import Library
 from tests.common.library.toy_embedder import ToyEmbedder
 
 
-def step(done: int, total: int, path: str) -> None:
+def step(done: int, total: int, path: str, place: str) -> None:
     print(done, total, flush=True)
     if sys.argv[3:]:
         sys.stdin.readline()

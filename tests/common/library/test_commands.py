@@ -372,7 +372,7 @@ class TestStatus:
             write(f"{number:02}.txt", f"note {number}")
         shown = []
 
-        def stop(done: int, total: int, path: str) -> None:
+        def stop(done: int, total: int, path: str, place: str) -> None:
             if Path(path).name == "38.txt":
                 commands.print_status(settings)
                 shown.append(capsys.readouterr().out.splitlines()[1])

@@ -38,7 +38,7 @@ def test_the_row_of_a_table_that_has_a_name_is_first(
     tmp_path: Path, documents: Path, write: Write, chunker: Chunker, search: SearchKind
 ) -> None:
     """Words of questions are rare in a table: one note that has them is no answer."""
-    rows = (f"City{number},Stadium{number % 7},{9000 + 37 * number % 5000}" for number in range(1800, 2200))
+    rows = (f"City{number},Stadium{number % 7},{9000 + 37 * number % 5000}" for number in range(1, 5001))
     write("stadiums.csv", "\n".join(("city,stadium,capacity", *rows)))
     for name in ("music", "garden", "work"):
         write(f"{name}.txt", f"What is the sound of the {name}? It is the sound of what the wind is of.")

@@ -268,7 +268,7 @@ class TestJunk:
         secret = tmp_path / "secret.txt"
         secret.write_text("the secret")
 
-        def exchange(done: int, total: int, name: str) -> None:
+        def exchange(done: int, total: int, name: str, place: str) -> None:
             path.unlink(missing_ok=True)
             path.symlink_to(secret)
 
@@ -339,7 +339,7 @@ class TestInterruption:
 
     def test_progress_goes_up_to_all_of_it(self, library: Library, documents: Path, filled: str) -> None:
         shown: list[tuple[int, int]] = []
-        library.add(documents, lambda done, total, path: shown.append((done, total)))
+        library.add(documents, lambda done, total, *_: shown.append((done, total)))
         size = sum(path.stat().st_size for path in documents.iterdir())
         assert {total for _, total in shown} == {size}
         assert [done for done, _ in shown] == sorted(done for done, _ in shown)
@@ -391,7 +391,7 @@ class TestAnotherModel:
             write(f"{number:02}.txt", f"story {number}")
         library.add(documents)
 
-        def interrupt(done: int, total: int, path: str) -> None:
+        def interrupt(done: int, total: int, path: str, place: str) -> None:
             if done:
                 raise Interrupted
 
@@ -400,7 +400,7 @@ class TestAnotherModel:
         write("03.txt", "another story")
         write("zz.txt", "last")
 
-        def interrupt_at_last(done: int, total: int, path: str) -> None:
+        def interrupt_at_last(done: int, total: int, path: str, place: str) -> None:
             if path.endswith("zz.txt"):
                 raise Interrupted
 

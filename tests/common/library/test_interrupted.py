@@ -22,7 +22,7 @@ def until(reached: Callable[[int, str], bool]) -> Progress:
     """Raises when `reached` says so of the number of the call, from 0, and the document at work."""
     calls = iter(range(10**6))
 
-    def progress(done: int, total: int, path: str) -> None:
+    def progress(done: int, total: int, path: str, place: str) -> None:
         if reached(next(calls), path):
             raise Interrupted
 
@@ -40,7 +40,7 @@ def test_what_is_named_comes_first_and_is_found_at_once(library: Library, docume
     note = write("below/note.txt", "a note of today")
     write("below/second.txt", "a second note of today")
 
-    def reached(done: int, total: int, path: str) -> None:
+    def reached(done: int, total: int, path: str, place: str) -> None:
         if path == str(documents / "1.txt"):
             assert documents_of(library) == ["below/note.txt", "below/second.txt"]
             raise Interrupted

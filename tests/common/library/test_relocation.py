@@ -43,7 +43,7 @@ def test_a_folder_goes_on_where_it_leads(library: Library, documents: Path, big:
 
 
 def test_an_interrupted_reading_goes_on(library: Library, documents: Path, big: Path) -> None:
-    def interrupt(done: int, total: int, path: str) -> None:
+    def interrupt(done: int, total: int, path: str, place: str) -> None:
         raise Interrupted
 
     (big / "sub" / "banana.txt").unlink()
@@ -141,7 +141,7 @@ def test_a_copy_that_leaves_a_folder_is_no_part_of_it_any_more(
 ) -> None:
     """Also where its new place is called as the folder is and more, and the reading there was interrupted."""
 
-    def interrupt(done: int, total: int, path: str) -> None:
+    def interrupt(done: int, total: int, path: str, place: str) -> None:
         raise Interrupted
 
     first, _ = write("first.txt", "apple"), write("within/copy.txt", "apple")

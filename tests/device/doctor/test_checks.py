@@ -16,6 +16,7 @@ from device.access.api_keys import ApiKeyFiles
 from device.cli.doctor import models as on_models
 from device.cli.doctor.models import Model, check_memory, check_model_files
 from device.cli.doctor.ports import Port, check_port
+from device.doctor import checks
 from device.doctor.checks import (
     Finding,
     check_access,
@@ -284,3 +285,20 @@ def test_sizes() -> None:
         "1.6 GB",
         "27 GB",
     ]
+
+
+def test_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing program is no fault; the text says how to get it."""
+    for scans, program, text in (
+        (
+            False,
+            "",
+            "scanned pages are not read without `pip install 'dragon-runtime[ocr]'`; .doc and .ppt are not read",
+        ),
+        (True, "/bin/soffice", "scanned pages are read by rapidocr; .doc, .ppt and .xls by /bin/soffice"),
+    ):
+        monkeypatch.setattr(checks, "can_read_scans", lambda scans=scans: scans)
+        monkeypatch.setattr(checks, "converter", lambda program=program: program)
+        found = checks.check_formats()
+        assert (found.level, found.topic, found.remedy) == ("ok", "formats", "")
+        assert found.text.startswith(text)

@@ -149,7 +149,7 @@ class TestUploads:
             (".hidden.md", "not begin with a dot"),
             ("~$open.docx", "not begin with a dot or ~$"),
             ("run.exe", "of a type that is not read"),
-            ("letter.doc", "save it as docx"),
+            ("letter.pages", "save it as docx"),
             ("none", "of a type that is not read"),
             ("n" * 300 + ".md", "longer than"),
             ("a\x07b.md", "control characters"),

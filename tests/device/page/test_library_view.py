@@ -30,7 +30,7 @@ class Many(OwnDocuments):
             for number, name in enumerate(names)
         )
         skipped = tuple((f"{ROOT}/{number}.doc", "it is old") for number in range(450))
-        reading = IngestRun(ROOT, 0.0, 1.0, 1, 1, "", False, self.watches, skipped)
+        reading = IngestRun(ROOT, 0.0, 1.0, 1, 1, "", "", False, self.watches, "", skipped)
         return Listing(files, (ROOT,) if self.watches else (), (reading,), {}, "/home/me/uploads")
 
     def unwatch(self, folder: str) -> None:
@@ -44,7 +44,7 @@ class LeftOut(OwnDocuments):
         self.left = {"/uploads/a scan.pdf": "it has no text", "/uploads/by hand/b.pdf": "it has no text"}
 
     def listing(self) -> Listing:
-        reading = IngestRun("/uploads", 0.0, 1.0, 1, 1, "", False, True, tuple(self.left.items()))
+        reading = IngestRun("/uploads", 0.0, 1.0, 1, 1, "", "", False, True, "", tuple(self.left.items()))
         return Listing((), ("/uploads",), (reading,), {}, "/uploads")
 
     def discard(self, name: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.library.readers import scans
 from common.library.readers.content import Content, Section, Unreadable
 from common.library.readers.formats import PARSED, SUFFIXES, TEXT, parser_of
 
@@ -50,7 +51,8 @@ def expected_of(document: Path) -> Path:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(GOLDEN).as_posix())
-def test_text_and_places(document: Path) -> None:
+def test_text_and_places(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "can_read_scans", lambda: False)
     assert shown(document) == expected_of(document).read_bytes().decode()
 
 

@@ -223,7 +223,20 @@ def test_processor_time_counts_for_each_document() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"no JSON\n", b"{}\n", b"[1]\n", b'{"title": "", "sections": [1]}\n', b"[" * 100_000 + b"\n"]
+    "answer",
+    [
+        b"",
+        b"no JSON\n",
+        b"{}\n",
+        b"[1]\n",
+        b'{"title": "", "sections": [1]}\n',
+        b"[" * 100_000 + b"\n",
+        b'{"scan": 0}\n{"scan": 0}\n',
+        b'{"scan": 0, "found": "[]"}\n',
+        b'{"scan": 1000000}\n',
+        b'{"scan": -1}\n',
+        b'{"page": "x", "pages": 1}\n',
+    ],
 )
 def test_a_reader_that_a_document_has_taken_over(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     code = f"import sys; sys.stdin.buffer.readline(); sys.stdout.buffer.write({answer!r}); sys.stdout.flush()"

@@ -7,6 +7,7 @@ from pathlib import Path
 from common.library.chunks import Chunker
 from common.library.embedder import SentenceTransformerEmbedder
 from common.library.library import Library
+from common.library.readers.scans import NOT_INSTALLED, can_read_scans
 from tests.common.library.conftest import Write
 from tests.common.library.readers.test_golden import GOLDEN
 from tests.common.library.toy_embedder import ToyEmbedder
@@ -33,17 +34,18 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
     write("prices.xlsx", (GOLDEN / "xlsx/headings-below-a-title.xlsx").read_bytes())
     write("trip.rst", TRIP)
     write("code.py", "def pour():\n    return 'tea'\n")
-    write("old.doc", b"\xd0\xcf\x11\xe0")
+    write("old.pages", b"PK")
     write("film.mp4", b"\0" * 99)
     write("film.MP4", b"\0" * 99)
     chunker = Chunker(SentenceTransformerEmbedder().tokenizer_file, 128)
     with Library(tmp_path / "library", toy, chunker=chunker) as library:
         report = library.add(documents)
         assert (report.added, report.ignored) == (4, {".mp4": 2})
+        outcome = "read by rapidocr" if can_read_scans() else f"which is not read: {NOT_INSTALLED}"
         assert dict(report.skipped) == {
             "locked.pdf": "it needs a password: save it without one",
-            "old.doc": "doc is not read: save it as docx",
-            "scan.pdf": "it has no text: pages that were scanned are not read",
+            "old.pages": "pages is not read: save it as docx",
+            "scan.pdf": f"it has no text; page 1 was scanned, {outcome}",
             "broken.docx": "it is damaged: it can't be unpacked",
         }
         hits = {hit.text.split("\n")[-1].split(" word")[0]: hit.source for hit in library.search("x", 99)}

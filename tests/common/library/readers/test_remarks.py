@@ -13,6 +13,7 @@ from cloud.settings import CloudSettings
 from common.library.commands import IMPOSSIBLE, add_documents, print_status
 from common.library.documents import File, UnusableDocument, read_content
 from common.library.library import Library
+from common.library.readers import scans
 from common.library.readers.content import Content, Unreadable
 from common.library.readers.isolated import IsolatedReader
 from common.library.readers.within import read_within
@@ -116,8 +117,9 @@ def test_a_remark_is_short_and_there_are_not_many() -> None:
     assert len(remarks) == 20 and max(map(len, remarks)) == 300
 
 
-def test_pages_that_were_scanned() -> None:
+def test_pages_that_were_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside one with words; how many it has says the remark."""
+    monkeypatch.setattr(scans, "can_read_scans", lambda: False)
     from pypdf import PdfReader, PdfWriter
 
     writer = PdfWriter()
@@ -126,7 +128,7 @@ def test_pages_that_were_scanned() -> None:
     buffer = io.BytesIO()
     writer.write(buffer)
     found: Content = read(".pdf", buffer.getvalue())
-    assert found.remarks == ("pages 3, 4 (2 in all) were scanned, which is not read",)
+    assert found.remarks == (f"pages 3, 4 (2 in all) were scanned, which is not read: {scans.NOT_INSTALLED}",)
     assert [section.place for section in found.sections] == ["page 1", "page 2"]
 
 

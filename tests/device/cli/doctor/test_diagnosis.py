@@ -96,7 +96,7 @@ def test_settings(diagnose: Diagnose, tmp_path: Path, role: str) -> None:
     file.write_text("treads = 1\n")
     found = diagnose("--role", role, "--config", str(file))
     assert found["settings"][0] == "wrong" and "did you mean 'threads'" in found["settings"][1]
-    assert found.keys() == {"settings", "packages"}
+    assert found.keys() == {"settings", "packages", "formats"}
     level, text = diagnose("--role", role, "--config", "n" * 300)["settings"]
     assert (level, "can't be read: file name too long" in text) == ("wrong", True)
 
