@@ -221,7 +221,8 @@ class DeviceEngine:
         most = self._side.decoder.max_context
         question = len(self.encode(request.question)) + request.max_tokens
         raise TooLong(
-            f"The question{' with all before it' if question < most else ''} is too long: the model's context holds "
+            f"The question{' with the earlier turns' if question < most else ''} is too long: the model's context "
+            "holds "
             f"{most} tokens, and {request.max_tokens} of them are for the answer; shorten it, start a new "
             "conversation, or lower max_tokens."
         )
@@ -290,7 +291,7 @@ def method_of(request: Request, settings: DeviceSettings) -> Method:
         raise RequestError("The question is empty.", "prompt")
     long_question = len(request.question.encode()) > LONGEST_QUESTION  # token ids may replace the prompt
     if long_question or len(request.prompt.encode()) > LONGEST_QUESTION:
-        said = "question is" if long_question else "question with all before it is"
+        said = "question is" if long_question else "question with the earlier turns is"
         raise TooLong(f"The {said} longer than {LONGEST_QUESTION} bytes.")
     if request.max_tokens > settings.max_tokens:
         raise RequestError(

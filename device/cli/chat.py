@@ -30,10 +30,10 @@ def chat(
     *,
     fields: dict[str, Any],
 ) -> None:
-    """Hold a conversation.
+    """Have a conversation.
 
-    Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows
-    where the last one came from; /quit ends. Lines that are pasted at once are one question.
+    Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows the
+    sources of the last answer; /quit ends. Lines that are pasted at once are one question.
     """
     from device.cli.answers import stream_answer
     from device.cli.connection import ask_daemon, ready_daemon

@@ -132,9 +132,9 @@ class TestALongConversation:
             assert len(report["sources"]) == len(NOTES)
             notes.append(report["notes"])
         assert notes[0] == []
-        assert any("2 of 2 documents were read in part or not at all" in note for note in notes[1])
+        assert any("2 of 2 documents were cut or left out" in note for note in notes[1])
 
     def test_that_is_too_long(self, http: httpx.Client) -> None:
         said = "too long: the model's context holds 1024 tokens"
-        assert f"The question with all before it is {said}" in self.ask(http, 1100)["error"]["message"]
+        assert f"The question with the earlier turns is {said}" in self.ask(http, 1100)["error"]["message"]
         assert f"The question is {said}" in self.ask(http, 1, "kettle " * 1100)["error"]["message"]

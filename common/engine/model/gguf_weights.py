@@ -110,7 +110,7 @@ def read_source(
     for name, weight in [*model.named_parameters()]:
         tensor = source.tensors.get(name)
         if tensor is None or tensor.shape != tuple(weight.shape):
-            raise ModelError(f"{source.path}: holds no {name} of the shape {tuple(weight.shape)}; import it again")
+            raise ModelError(f"{source.path}: has no {name} of the shape {tuple(weight.shape)}; import it again")
         using, codes = users[id(weight)], None
         if coded and tensor.kind in CODED and fits(weight.shape) and can_hold(using):
             codes = reader.codes(tensor)

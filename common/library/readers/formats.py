@@ -65,7 +65,7 @@ def explain_unread_format(suffix: str) -> str:
     """Reason why a file of another suffix is not read, and the remedy."""
     if suffix in CONVERTIBLE:
         return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"
-    return f"it is of a type that is not read; these are: {READ}"
+    return f"its type is not supported; supported are: {READ}"
 
 
 def parser_of(suffix: str) -> Reader:

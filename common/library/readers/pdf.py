@@ -36,7 +36,7 @@ _MOST_POINTS: Final = 400  # of a path of lines
 _THIN: Final = 3.0  # points of a line
 _LONGEST_NOTE: Final = 100_000  # bytes
 _PLACEHOLDER: Final = 2000  # characters of the placeholder page of a dynamic form
-_ONLY_ADOBE: Final = "it is a form (XFA) that only Adobe's programs show: print it to a PDF there"
+_ONLY_ADOBE: Final = "it is an XFA form, which only Adobe's programs show: print it to a PDF with one of them"
 _SEVERAL: Final = 12  # page numbers in a remark
 
 
@@ -79,7 +79,7 @@ def read_pdf(content: bytes) -> Content:
     _join_cut_words(pages)
     sections = [Section(text, f"page {number}") for number, text in enumerate(pages, 1) if text.strip()]
     if not sections and scanned:
-        raise Unreadable("it has no text: pages that were scanned are not read")
+        raise Unreadable("it has no text: scanned pages are not read")
     if scanned:
         remarks.insert(0, f"{_pages(scanned)} scanned, which is not read")
     return Content((*sections, *attached.sections), title if is_chosen(title) else heading, tuple(remarks))

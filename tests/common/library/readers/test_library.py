@@ -43,7 +43,7 @@ def test_a_folder_of_many_formats(tmp_path: Path, documents: Path, write: Write,
         assert dict(report.skipped) == {
             "locked.pdf": "it needs a password: save it without one",
             "old.doc": "doc is not read: save it as docx",
-            "scan.pdf": "it has no text: pages that were scanned are not read",
+            "scan.pdf": "it has no text: scanned pages are not read",
             "broken.docx": "it is damaged: it can't be unpacked",
         }
         hits = {hit.text.split("\n")[-1].split(" word")[0]: hit.source for hit in library.search("x", 99)}
