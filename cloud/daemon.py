@@ -154,5 +154,5 @@ def _metered(address: str) -> MetricsServer:
     from common.metrics.server import MetricsServer
 
     if not is_loopback(address.rpartition(":")[0]):
-        log.warning("metrics on %s are open to everybody who can reach it: they hold counts, no text", address)
+        log.warning("metrics on %s are open to everybody who can reach it: they have counts and no text", address)
     return MetricsServer(address)

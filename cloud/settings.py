@@ -52,21 +52,21 @@ class CloudSettings(Settings):
     metrics: Place | None = None
     """Port on this machine, or HOST:PORT, at which Prometheus finds metrics; none: nowhere."""
     insecure: bool = False
-    """Allow what would be readable or open to everybody on the network."""
+    """Allow unencrypted links and open access for everybody on the network."""
     max_sessions: int = Field(default=64, ge=1, lt=2**20)
     """Answers at a time, of all devices together."""
     max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)
     """Answers at a time of one device."""
     workers: int = Field(default=0, ge=0, le=256)
-    """Processes that answer, each with a model, behind the one that devices reach; 0: one process does all."""
+    """Worker processes, each with a model, beside a gateway that devices reach; 0: one process does all."""
     ray: Cluster | None = None
-    """Head of the Ray cluster on whose machines these processes run, as HOST:PORT; local: a cluster of this machine."""
+    """Head of the Ray cluster that runs the workers, as HOST:PORT; local: a cluster of this machine."""
     worker_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """GPUs that Ray reserves for each of them; a fraction shares one."""
+    """GPUs that Ray reserves for each worker; a fraction shares one."""
     worker_silence_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Silence of such a process, or of one of its threads, after which it is killed and another one is started."""
+    """Silence of a worker process, or of one of its threads, after which the gateway kills and replaces it."""
     eager: int = Field(default=4, ge=0, lt=2**20)
-    """Answers under way up to which those of `coupled` decode on while they wait for proposals."""
+    """Number of running answers up to which `coupled` ones continue decoding while they wait for proposals."""
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Silence of a device after which its answer is dropped."""
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)
@@ -83,8 +83,8 @@ class CloudSettings(Settings):
         """Returns a sentence on conflicting settings, None without conflict."""
         if not is_loopback(self.bind) and self.curve == "off" and not self.insecure:
             return (
-                f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network in the clear:"
-                " set curve = 'auto', or insecure = true"
+                f"bind = {self.bind!r} with curve = 'off' would serve everybody on the network unencrypted: set curve "
+                "= 'auto', or insecure = true"
             )
         if self.ray is not None and not self.workers:
             return f"ray = {self.ray!r} runs workers: say how many with workers"

@@ -51,8 +51,8 @@ from proto.messages import Busy, Cancel, Close, Closed, Contributions, Error, Fe
 
 RECENT = 8  # tokens of context for decoding provisional ones
 NOTHING: Final = -1.0  # closeness when no document was found
-NOT_FOUND: Final = "No document was found: the model answers without any, and may invent."
-NOT_CLOSE: Final = "No document is close to the question: the model answers without any, and may invent."
+NOT_FOUND: Final = "No document was found: the model answers without documents and may invent facts."
+NOT_CLOSE: Final = "No document is close to the question: the model answers without documents and may invent facts."
 REFUSAL: Final = "I don't know: no document that was found is close to the question."  # in place of the answer
 
 # Detects an answer that repeats itself to the last token, as small models do.
@@ -179,16 +179,14 @@ SOONEST_REOPENING = 0.5  # seconds between reopenings, for a forgetful cloud
 BUSY_PATIENCE = 2.0  # seconds of a first token's wait for a slot, within the setting `patience`
 BUSY = "it serves as many answers as it can."
 READING_SHOWN = 1.0  # seconds before the progress of reading is shown, and between two times
-NO_WORD = "The request waits for the cloud, and that has brought the answer no further in {:g} seconds."
-REPEATS = "The answer was ended: it had begun to say the same again and again."
+NO_WORD = "The answer waits for the cloud, which sent nothing new in {:g} seconds."
+REPEATS = "Stopped: the answer had started to repeat itself."
 NOT_REFUSED = (
-    "No document is close to the question, which was answered all the same: the answer was to have a format or calls of"
-    " tools, and a refusal has neither."
+    "No document is close to the question. It was still answered, because a refusal has neither the format nor the "
+    "tool calls of this request."
 )
-MALFORMED = "what it sent of the answer can't be used."
-NOT_MOVED = (
-    "This model's documents can't be moved to other places of a row: those of the answer were read together in one go."
-)
+MALFORMED = "the messages that it sent can't be used."
+NOT_MOVED = "This model can't reuse stored documents in one row: the documents of this answer were read together."
 OFFLINE = "The cloud did not take part: privacy 'offline' keeps the question on this device."
 
 
@@ -565,7 +563,7 @@ class ActiveRequest:
         """Notes an absence in the middle, unless a reason is noted."""
         if degraded and self._absences.isdisjoint(self.record.notes):
             away = f"{len(degraded)} of {len(self.record.token_times)}"
-            self.note(f"The cloud was away for {away} tokens: only this device's documents took part in them.")
+            self.note(f"The cloud was away for {away} tokens: only this device's documents were used for them.")
 
     def _finish(self, event: Finished | Exception) -> None:
         self._metrics.ended(self.record, event)

@@ -118,7 +118,7 @@ class CloudConnection:
                     self._comings.tell(logging.INFO, "the cloud at %s is starting", self.address)
                 self._starting = message.text
             case Error(session=0) if self.welcome is not None:
-                self._log("the cloud at %s complains (%s)", message.code, message.text)
+                self._log("the cloud at %s reports a fault (%s)", message.code, message.text)
             case Error(session=0):
                 self._log("the cloud at %s refuses (%s); `dragon status` says why", message.code, message.text)
                 self._refuse(other_version(self.address) if message.code == VERSION else message.text)

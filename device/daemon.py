@@ -98,7 +98,7 @@ def _judge_way(options: HttpOptions) -> None:
             log.warning("%s", text)
     elif not is_loopback(options.host):
         log.warning(
-            "HTTP on %s is not encrypted: keys, questions and answers travel in the clear; set tls_certificate and"
+            "HTTP on %s is not encrypted: others can read keys, questions and answers; set tls_certificate and"
             " tls_key, unless a proxy in front has TLS",
             options.host,
         )
@@ -109,8 +109,8 @@ def _listening(options: HttpOptions, startup: Startup) -> HttpServer:
         return HttpServer(options, startup, end_process)
     except OSError as error:
         raise TransportError(
-            f"{options.host}:{options.port} can't be listened on ({(error.strerror or str(error)).lower()}); stop "
-            "what uses it, or choose another --port."
+            f"{options.host}:{options.port} is not free for listening ({(error.strerror or str(error)).lower()}); "
+            "stop the program that uses it, or choose another --port."
         ) from None
 
 

@@ -92,7 +92,7 @@ class OwnDocuments:
                 with replacing(path, temporary=self._uploads / _UNFINISHED) as file:
                     file.write(content)
             except OSError as error:
-                raise LibraryError(f"the file can't be kept: {(error.strerror or str(error)).lower()}") from None
+                raise LibraryError(f"the file can't be saved: {(error.strerror or str(error)).lower()}") from None
         return replaced
 
     def forget(self, document: int) -> bool:
@@ -118,7 +118,7 @@ class OwnDocuments:
         path = folder / (name if os.path.lexists(folder / name) else _composed(name))
         is_document = any(file.path == str(path) for file in self._library.files())
         if not is_document and not os.path.lexists(path):
-            raise UnknownDocument("there is no upload of this name any more")
+            raise UnknownDocument("there is no upload with this name")
         if is_document:
             return self._withdraw(path)
         _unlink(path, self._uploads)
@@ -130,7 +130,7 @@ class OwnDocuments:
             raise PathError("the path of the folder has a null character, which no path has")
         path = expanded(folder)
         if not path.is_absolute():
-            raise PathError("say where the folder is from the root on")
+            raise PathError("give the absolute path of the folder")
         if not os.path.isdir(path):  # `Path.is_dir` raises without permission
             raise PathError("there is no such folder, or this user may not read it")
         self._library.watch(path)
@@ -198,7 +198,7 @@ def _composed(name: str) -> str:
 
 def _check_name(name: str) -> None:
     if Path(name).name != name or is_hidden(name) or "\\" in name:
-        raise PathError("the name must be that of a file, without folders, and not begin with a dot or ~$")
+        raise PathError("the name must be a file name without folders, and must not begin with a dot or ~$")
     if len(name.encode(errors="replace")) > _LONGEST_NAME:
         raise PathError(f"the name is longer than {_LONGEST_NAME} bytes")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):

@@ -42,7 +42,7 @@ class DeviceMetrics:
         self._link = link
         note_build(registry, side)
         self._answers = AnswerMetrics(
-            registry, "From a request that has its place to the first token", METHODS, get_args(FinishReason), FAILURES
+            registry, "From a request that has its slot to the first token", METHODS, get_args(FinishReason), FAILURES
         )
         self._between = Histogram(
             "dragon_inter_token_latency_seconds",

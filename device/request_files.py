@@ -121,4 +121,4 @@ def _refused(text: str) -> RequestError:
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        log.error("%s can't be removed: it holds files that came with requests", folder)
+        log.error("%s can't be removed: it has files of requests", folder)

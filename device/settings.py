@@ -69,49 +69,49 @@ class DeviceSettings(Settings):
     port: int = Field(default=8600, ge=0, lt=2**16)
     """Port of the HTTP interface; 0: any free one."""
     tls_certificate: File = None
-    """PEM file of the certificate, those of its issuers behind it: HTTPS instead of HTTP."""
+    """PEM file of the certificate, followed by its issuers'. With it the daemon serves HTTPS instead of HTTP."""
     tls_key: File = None
     """PEM file of the certificate's private key."""
     queue: int = Field(default=16, ge=0, le=MOST_WAITING)
-    """HTTP answers that wait for a place before more are told to come again later."""
+    """HTTP answers that may wait for a slot; the daemon refuses further ones."""
     allow_origins: Origins | None = Field(default=None, min_length=1)
     """Origins whose web pages may use the HTTP interface, e.g. http://localhost:3000; commas between several."""
     model_aliases: str | None = Field(default=None, min_length=1)
-    """Names of other models that HTTP clients may ask for and get this one, e.g. gpt-4o,gpt-5; *: any."""
+    """Other model names that HTTP clients may use for this model, e.g. gpt-4o,gpt-5; *: any."""
     cloud: Address | None = "tcp://127.0.0.1:8601"
-    """The cloud's address; none: this device alone."""
+    """The cloud's address; none: the device answers alone."""
     insecure: bool = False
-    """Allow what would be readable or open to everybody on the network."""
+    """Allow unencrypted links and open access for everybody on the network."""
     privacy: Privacy = "strict"
-    """What may leave the device at most."""
+    """Most data that may leave the device."""
     sampler: Literal["race", "paper"] = "race"
-    """How tokens are drawn: the race, or the baseline of the paper."""
+    """How tokens are drawn: by the race, or by the paper's baseline."""
     placement: Placement = "device"
-    """Who aggregates; all but device need privacy balanced."""
+    """Side that aggregates; all values except device need privacy balanced."""
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)
     """K: entries of a race list."""
     unmatched: Unmatched = "warn"
-    """Where no document is close to a question: answer without any and say so, refuse, or answer from them."""
+    """If no document is close to a question: answer without documents and say so, refuse, or answer from them."""
     match_from: float = Field(default=0.4, ge=-1.0, le=1.0, allow_inf_nan=False)
-    """Cosine of a document and a question from which they are close; it depends on the embedder."""
+    """Least cosine of a document and a question that are close; it depends on the embedder."""
     end_repetition: bool = True
-    """Whether an answer ends that says the same again and again."""
+    """Whether to stop an answer that repeats itself."""
     patience: float = Field(default=2.0, gt=0, allow_inf_nan=False)
-    """Seconds of waiting for the cloud after which the device carries on alone."""
+    """Seconds that the device waits for the cloud before it continues alone."""
     wait_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
-    """Seconds without a token after which an answer fails whose request waits for the cloud."""
+    """Seconds without a token after which an answer fails if its request waits for the cloud."""
 
     draft_model: str | None = Field(default="auto", min_length=1)
     """Model that drafts for methods that verify; auto: the embedded draft for the embedded model, else the model."""
     emulate_draft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Milliseconds that a step of the draft model takes at least: slower hardware, for experiments."""
+    """Least milliseconds of a step of the draft model, to simulate slower hardware."""
 
     local_target: str | None = Field(default=None, min_length=1)
     """Model that verifies on this device, with method edgellm; none: the model itself."""
     memory_budget: int | None = Field(default=None, ge=2**20)
-    """Bytes that local_target and draft_model may take: the rest is read in every pass; none: all stays in memory."""
+    """Memory for local_target and draft_model in bytes; every pass reads the rest from disk. none: no limit."""
     emulate_read_mbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Megabytes per second that are read at most of local_target: a slower disk, for experiments."""
+    """Most megabytes per second that are read of local_target, to simulate a slower disk."""
     read_ahead: bool = True
     """Whether layers of local_target are read before they are needed; false is a baseline, for experiments."""
 
@@ -168,14 +168,14 @@ class DeviceSettings(Settings):
                 " set sampler = 'race', or another placement"
             )
         if self.memory_budget is not None and self.local_target is None:
-            return "memory_budget is that of a model that verifies here: set local_target, or memory_budget = 'none'"
+            return "memory_budget is for local_target: set local_target, or memory_budget = 'none'"
         if (self.tls_certificate is None) != (self.tls_key is None):
             return "HTTPS needs both files: set tls_certificate and tls_key, or neither"
         if self.insecure:
             return None
         if self.cloud is not None and not is_loopback(self.cloud) and self.curve == "off":
             return (
-                f"cloud = {self.cloud!r} with curve = 'off' would send questions and answers in the clear:"
-                " set curve = 'auto', or insecure = true"
+                f"cloud = {self.cloud!r} with curve = 'off' would send questions and answers unencrypted: set curve = "
+                "'auto', or insecure = true"
             )
         return None

@@ -36,7 +36,7 @@ from device.http.payloads import report_json
 from device.http.responses.schema import ResponsesBody
 from device.http.schema import OPTIONS, ChatBody, CompletionBody
 from device.settings import DeviceSettings
-from tests.support import english
+from tests.support import english, program
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = [
@@ -332,17 +332,20 @@ class TestReferences:
 
 
 class TestEnglish:
-    """Words, length of sentences and habits, per document: limits in tests/english.json, which may only fall."""
+    """Limits of words, of the length of sentences and of habits, which may only fall: tests/english.json.
 
-    def test_no_document_is_above_its_limits(self) -> None:
-        now, limits = english.documents(), english.limits()
+    They are for each document, and for what each room of the program says.
+    """
+
+    def test_nothing_is_above_its_limits(self) -> None:
+        now, limits = english.everything(), english.limits()
         assert now.keys() == limits.keys(), "python -m tests.support.english --lower"
         worse = {name: english.worse(measured, limits[name]) for name, measured in now.items()}
         assert not {name: names for name, names in worse.items() if names}
 
-    def test_limits_are_what_the_documents_reach(self) -> None:
-        """A document that got better lowers its limits, so that it stays so. A few words are free."""
-        now, limits = english.documents(), english.limits()
+    def test_limits_are_what_is_reached(self) -> None:
+        """A document or room that got better lowers its limits, so that it stays so. A few words are free."""
+        now, limits = english.everything(), english.limits()
         assert english.lowered(now, limits) == limits, "python -m tests.support.english --lower"
         assert english.lowered({"new": english.English(51, 9.1, 2, 3)}, {}) == {"new": english.English(100, 9.5, 2, 3)}
 
@@ -383,6 +386,19 @@ behind, told, in vain
             "some 160",
             "who or what as a sentence's first word",
         }
+
+    def test_what_the_program_says_is_found(self) -> None:
+        """Errors with their placeholders, texts of the page, help of commands and of settings."""
+        said = program.said()
+        assert any(text.startswith("no device daemon answers at x; start one with") for text in said["device"])
+        assert "The answer broke off: the connection was closed." in said["page"]
+        assert any(text.startswith("Answer one question.") for text in said["help"])
+        assert "Longest chunk, in tokens of the embedding model." in said["help"]
+        assert not any("Entry point of" in text for text in said["device"])
+
+    def test_long_sentences_of_the_program_are_counted(self) -> None:
+        long = "word " * 13
+        assert english.long_said([f"{long}; {long}.", f"{long}`dragon ask` {long}x"]) == [f"{long}code {long}x"]
 
     def test_long_sentences_are_counted(self) -> None:
         assert english.measured("A " + "word " * 30 + "ends.").long == 1

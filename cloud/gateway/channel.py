@@ -434,7 +434,9 @@ class WorkerLink:
             self._handler.on_message(peer, Cancel(message.session), 0)  # the reply frees it at the gateway
             self.send(peer, Busy(message.session, int(1e6 * wait)))
         elif self._complaints.of(tenant_of(peer), now).take(now):
-            self.send(peer, Error(0, "quota", "This cloud does less work per second for one device; slow down."))
+            self.send(
+                peer, Error(0, "quota", "This device asks for more work per second than this cloud allows; slow down.")
+            )
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         """One device's message must not stop the others."""

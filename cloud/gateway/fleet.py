@@ -381,7 +381,7 @@ class Fleet:
         return how
 
     def _replace(self, place: int, worker: _Worker, now: float) -> None:
-        log.info("worker %d leaves: its machine is taken away; another one is started", worker.number)
+        log.info("worker %d stops, because its machine is removed; another one is started", worker.number)
         self._places[place], self._again[place] = None, (now, _FIRST_PAUSE)
         self._leaving.append(worker)
         if self._serving is not None:
@@ -541,7 +541,7 @@ class GatewayMetrics:
         gateway = self._gateway
         yield MetricValue("dragon_workers_serving", "Workers that serve", float(self._fleet.serving))
         ends = tuple((why, float(count)) for why, count in self._fleet.ends)
-        yield MetricValue("dragon_worker_ends", "Ends of workers that were not told to end", ends, "why", counts=True)
+        yield MetricValue("dragon_worker_ends", "Ends of workers that were not asked to end", ends, "why", counts=True)
         moved = "Sessions whose worker ended, which their devices open again"
         yield MetricValue("dragon_worker_sessions_lost", moved, float(gateway.sessions_lost), counts=True)
         yield MetricValue("dragon_peers_connected", "Devices that have shaken hands", float(gateway.devices))

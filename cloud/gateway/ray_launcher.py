@@ -79,7 +79,7 @@ class _Driver:
 
     def __init__(self, wanted: Mapping[str, Any]) -> None:
         self.ended = False
-        self.wanted = f"Ray has found no place for it yet (free CPUs: {wanted['cpus']}, free GPUs: {wanted['gpus']:g})"
+        self.wanted = f"Ray has no free slot for it yet (free CPUs: {wanted['cpus']}, free GPUs: {wanted['gpus']:g})"
         self._workers: dict[int, _RayProcess] = {}
         self._lock = threading.Lock()  # of both
         command = child_command("cloud.gateway.ray_driver")

@@ -35,7 +35,7 @@ class WorkerActor:
             return f"can't start on {host}: dragon is {VERSION} there, and {version} at the gateway", None
         with self._lock:
             if self._told:
-                return "was told to end", None
+                return "was asked to end", None
             with suppress(PermissionError):  # Ray lowers priorities; only root may raise them
                 os.setpriority(os.PRIO_PROCESS, 0, 0)  # and its children
             self._process = process = start_process(worker_command(number, place, address), given)

@@ -67,7 +67,7 @@ def main() -> None:
         stack.callback(ticker.close)
         stack.enter_context(Watchdog(link, side.threads | {"link": link.ask}, end_process))
         if (niceness := os.nice(0)) > 0:
-            log.warning("its niceness is %d: whatever else runs on this machine goes first", niceness)
+            log.warning("its niceness is %d: other programs of this machine run first", niceness)
         link.ready(side.decoder.vocabulary)
         side.measure_when_idle()
         wait_until_stopped()

@@ -222,7 +222,7 @@ def _kept(sent: SentBytes) -> str:
     quoting = bool(sent.earlier_turns or sent.exchange)
     text = "No text of your documents except what answers quote" if quoting else "No text of your documents"
     if sent.probabilities:
-        return f"{text}. The probabilities tell about the documents that this device read."
+        return f"{text}. The probabilities depend on the documents that this device read."
     return f"{text}, and no probabilities."
 
 
@@ -381,7 +381,7 @@ def build_report(request: Request, record: Record, part: MethodReport, rtt: floa
     last = times[-1] if times else ended
     notes = tuple(record.notes)
     if record.memory_wait >= NOTED_WAIT:
-        notes += (f"The answer waited {record.memory_wait:.0f} s for memory that other answers had (kv_bytes).",)
+        notes += (f"The answer waited {record.memory_wait:.0f} s for memory (kv_bytes) that other answers used.",)
     values = {each.name: getattr(part, each.name) for each in fields(part)}
     sources = tuple(Source("device", *each) for each in zip_longest(record.device_titles, record.origins)) + tuple(
         Source("cloud", title) for title in record.cloud_titles
@@ -494,7 +494,7 @@ class AnswerRecord:
 # The rest belongs to no document: the model's own knowledge.
 
 DIGITS = 4
-UNREAD = "What each document says of this answer was not found out: it has no citations."
+UNREAD = "This answer has no citations: the share of each document could not be computed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +510,7 @@ class SourceShares:
 
 def untold(unknown: int, tokens: int) -> str:
     of = f"{unknown} of {tokens}"
-    return f"The cloud has not told what its documents say of {of} tokens: citations of these are missing."
+    return f"The cloud did not send the shares of its documents for {of} tokens: their citations are missing."
 
 
 def attribute_to_both(

@@ -40,7 +40,7 @@ MOST_STOPS = 4  # per request
 LONGEST_STOP = 1024  # characters
 MOST_FILES = 16  # per request
 LONGEST_FILE_NAME = 255  # characters
-AGGREGATION = "A row per document, or one row with all that a side has: read in one go, or as blocks that are kept"
+AGGREGATION = "output: one row per document; context: one row, read at once; blocks: one row, from stored blocks"
 MOST_LOGPROBS = 20  # per token
 
 
@@ -113,40 +113,40 @@ class Request(ProcessorOptions):
     history: int = 0  # prompt bytes of earlier turns
     keeper: str | None = None  # who alone finds this conversation's states again: a hash of an API key
 
-    sources: Sources = Field(default="both", description="Whose documents to use")
-    seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Makes the answer reproducible")
+    sources: Sources = Field(default="both", description="Side whose documents to use")
+    seed: int | None = Field(default=None, ge=0, lt=SEEDS, description="Number that makes the answer repeatable")
     temperature: Annotated[float, AfterValidator(known_temperature)] = Field(
-        default=0.0, description="0 takes the likeliest token"
+        default=0.0, description="0 always takes the likeliest token"
     )
     top_p: float | None = Field(  # none: the sampler's
-        default=None, gt=0.0, le=1.0, description="Keep the likeliest tokens that hold so much"
+        default=None, gt=0.0, le=1.0, description="Draw from the likeliest tokens with this total probability"
     )
     max_tokens: int = Field(default=128, ge=1, le=MOST_TOKENS, description="Longest answer")
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
     placement: Placement = Field(default="device", description="Which side aggregates")
-    privacy: Privacy = Field(default="strict", description="What may leave this device")
+    privacy: Privacy = Field(default="strict", description="Data that may leave this device")
     stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings)] = Field(
         default=(), description=f"End the answer before this text (up to {MOST_STOPS})"
     )
     documents: int = Field(default=4, ge=0, le=MOST_DOCUMENTS, description="Documents retrieved on each side")
     files: Files = ()  # read in place of this device's library
     device_documents: Patterns = Field(
-        default=(), description="Of this device's, only documents in this folder, of this file or tag:NAME"
+        default=(), description="Use only these documents of this device: a folder, a file or tag:NAME"
     )
     cloud_documents: Patterns = Field(
-        default=(), description="Of the cloud's, only documents in this folder, of this file or tag:NAME"
+        default=(), description="Use only these documents of the cloud: a folder, a file or tag:NAME"
     )
-    method: str = Field(default="speculative", description="How the two sides come to one answer")
+    method: str = Field(default="speculative", description="How the two sides make one answer")
     aggregation: Aggregation = Field(default="output", description=AGGREGATION)
     codec: Codec | None = None  # none: the sampler's (race -> race, paper -> top-p)
     entries: int = Field(default=32, ge=1, le=MOST_ENTRIES)  # K of the race
     exact: bool = True  # request a certificate's missing values
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)  # none: no logprobs
-    wait: bool = Field(default=False, description="Wait for the cloud as long as it takes, rather than go on alone")
-    provisional: bool = Field(default=False, description="Show drafts, which may be taken back")
+    wait: bool = Field(default=False, description="Wait for the cloud instead of continuing alone")
+    provisional: bool = Field(default=False, description="Show drafts before they are final")
     unmatched: Unmatched = Field(
         default="warn",
-        description="Where no document is close to the question: answer without any, refuse, or answer from them",
+        description="If no document is close to the question: answer without documents, refuse, or answer from them",
     )
     end_repetition: bool = False  # end an answer that repeats itself
     trace: bool = False  # of both sides, in the report
@@ -174,14 +174,12 @@ def read_own_options(kind: type[R], opening: Open) -> R:
             raise ValueError
         return kind.model_validate(texts | options)
     except ValueError:  # also pydantic's
-        raise ValueError(
-            f"The options of method {opening.method!r} can't be read, or are out of their limits."
-        ) from None
+        raise ValueError(f"The options of method {opening.method!r} are not readable or out of range.") from None
 
 
 # --- errors
 
-NO_PLACE = "There is no memory for the answer while others are under way."
+NO_PLACE = "There is no memory for this answer while other answers run."
 
 
 class RequestError(ValueError):
@@ -257,7 +255,7 @@ def no_handshake(request: Open | Fetch) -> Error:
 
 def unknown_session(session: int) -> Error:
     """The message for an unknown session; the device may open it again."""
-    return Error(session, "unknown-session", "This cloud does not know the session, or any more; open it again.")
+    return Error(session, "unknown-session", "This cloud does not know the session: it may have ended. Open it again.")
 
 
 def _cut(text: str) -> str:

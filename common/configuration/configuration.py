@@ -40,8 +40,8 @@ def why_not_library(library: Path) -> str | None:
     if names <= _CACHES or any(name.startswith(_OF_A_LIBRARY) for name in names):
         return None
     return (
-        "this folder holds other things and no library; name one that is empty or not there yet, and add documents"
-        " with `dragon library add FOLDER`"
+        "this folder has other files and no library; name an empty or new folder, and add documents with `dragon "
+        "library add FOLDER`"
     )
 
 

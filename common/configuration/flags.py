@@ -31,7 +31,7 @@ def parse_flags(kind: type[Settings], arguments: Sequence[str]) -> tuple[Path | 
     while waiting:
         argument = waiting.pop(0)
         if not argument.startswith("--"):
-            raise FlagError(f"{argument!r} is not a flag; settings are given as --name VALUE")
+            raise FlagError(f"{argument!r} is not a flag; write settings as --name VALUE")
         flag, has_value, value = argument.removeprefix("--").partition("=")
         name = _setting(flag, kind.model_fields)
         switch = name != CONFIG and kind.model_fields[name].annotation is bool
@@ -53,7 +53,10 @@ def flags_help(kind: type[Settings]) -> str:
     for name, field in kind.model_fields.items():
         lines.append(f"  --{name.replace('_', '-')}{_values(field)}")
         lines += _wrapped(f"{(field.description or '').removesuffix('.')}{_default(field)}", "      ")
-    lines += ["", *_wrapped(f"`dragon config --role {kind.role}` shows what is in force and where it comes from.", "")]
+    lines += [
+        "",
+        *_wrapped(f"`dragon config --role {kind.role}` shows the settings in force and the origin of each.", ""),
+    ]
     return "\n".join(lines)
 
 

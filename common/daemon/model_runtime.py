@@ -36,8 +36,8 @@ from proto.messages import Open
 # Rows that a side reads: one per document, or one with all.
 
 CUT: Final = (
-    "The question, all before it and the answer leave too little room in the model's context: {} of {} documents were"
-    " read in part or not at all; begin a new conversation, or lower max_tokens or documents."
+    "The question, the earlier turns and the answer fill most of the model's context: {} of {} documents were cut or "
+    "left out. Start a new conversation, or lower max_tokens or documents."
 )
 
 
@@ -383,8 +383,8 @@ class ModelRuntime:
             return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
         except ValueError:
             raise TooLong(
-                f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and beside "
-                "question and answer too few are left for a document; shorten it, start a new conversation, or lower "
+                f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and question "
+                "and answer leave too few for a document. Shorten the question, start a new conversation, or lower "
                 "max_tokens."
             ) from None
 

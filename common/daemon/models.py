@@ -58,9 +58,9 @@ CONTEXT = 512  # tokens; steps are measured at half of it and at all of it
 DOCUMENTS = (1, 4)
 MEBIBYTE = 2**20
 _MEANING: Final[dict[Exactness, str]] = {
-    "bit-exact": "the same bits alone, among neighbours, in chunks, in a tree and from stored keys and values",
+    "bit-exact": "the same bits in every pass: alone, in a batch, in chunks, in a tree and from stored keys and values",
     "rounded": "float32 differs in the last bits between passes; probabilities are rounded before they are used",
-    "near": "numbers differ between passes, so that a repeated question may get another answer; use float32",
+    "near": "numbers differ between passes, so a repeated question may get a different answer; use float32",
 }
 
 
@@ -196,9 +196,9 @@ def find_models(names: Sequence[str], models: Path) -> list[Pulled]:
     known = {each.name: each for each in here(models)}
     for name in names:
         if name not in known:
-            raise ModelError(f"{name}: there is no such model here; `dragon models list` shows those that are")
+            raise ModelError(f"{name}: there is no such model here; `dragon models list` shows the installed models")
         if known[name].kind == "folder":
-            raise ModelError(f"{name}: {known[name].folder} was put there by somebody, who may remove it")
+            raise ModelError(f"{name}: dragon did not create {known[name].folder}; remove it yourself")
     return [known[name] for name in names]
 
 
@@ -223,16 +223,16 @@ def _listed(model: Pulled, sides: Sides) -> ModelListing:
 def _where(model: Pulled) -> str:
     match model.kind:
         case "hub":
-            return "Hub's cache" if model.whole else f"not whole: `dragon models pull {model.name}` goes on"
+            return "Hub's cache" if model.whole else f"incomplete: `dragon models pull {model.name}` continues"
         case "imported":
             if not model.whole:
-                return "not whole: it is imported again when it is used"
+                return "incomplete: its next use imports it again"
             source = source_of(model.folder)
             return "imported" if source is None else f"imported; its weights are in {source.path}"
         case "folder":
             return "a folder of its own" if model.whole else "a folder without weights"
         case "linked":
-            return f"{model.folder}" if model.whole else f"{model.folder}, where no model is any more"
+            return f"{model.folder}" if model.whole else f"{model.folder}, where the model no longer exists"
 
 
 def _family(folder: Path) -> str:
@@ -302,7 +302,7 @@ def _link(folder: Path, models: Path, sides: Sides, say: Say) -> str:
     for weights in folder.glob(WEIGHTS[0]):
         read_header(weights)  # reports a truncated file now
     stored, licence = _stored(folder), hub.licence_of(card(folder)) or "not stated"
-    say(f"{folder}: {decimal(stored)} of weights, licence {licence}; they stay there")
+    say(f"{folder}: {decimal(stored)} of weights, licence {licence}; the files stay there")
     _tell(str(folder), folder, stored, sides, say)
     return link(folder, models)
 
@@ -343,7 +343,9 @@ def _fetch(hub_id: str, files: Sequence[hub.HubFile]) -> None:
     total, present = sum(file.size for file in files), sum(file.size for file in files if file.here)
     room = shutil.disk_usage(hub.cache_folder()).free
     if room < total - present:
-        raise ModelError(f"{hub_id}: {hub.cache_folder()} has room for {decimal(room)} only; make some, or set HF_HOME")
+        raise ModelError(
+            f"{hub_id}: {hub.cache_folder()} has only {decimal(room)} free; free some space, or set HF_HOME"
+        )
     with progress_bar("downloading", in_bytes=True) as bar:
         before = 0
         for file in files:
@@ -360,8 +362,8 @@ def _check_blobs(hub_id: str, folder: Path) -> None:
     if damaged := damaged_blobs(folder):
         hub.forget_blobs(folder, damaged)
         raise ModelError(
-            f"{hub_id}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} not as the Hub has it (the checksum"
-            " differs); what is here was removed, and the same command gets it anew"
+            f"{hub_id}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} damaged (the checksum differs "
+            "from the Hub's) and was removed; run the same command again"
         )
 
 
@@ -385,10 +387,13 @@ def _stored(folder: Path) -> int:
 
 def _without_weights(offer: hub.Offer) -> str:
     if files := [name for name in offer.names if is_gguf(name)]:
-        return f"{offer.hub_id}: holds .gguf files; name one: `dragon models pull {offer.hub_id}/{files[0]}`"
+        return f"{offer.hub_id}: has .gguf files; name one: `dragon models pull {offer.hub_id}/{files[0]}`"
     if any(name.endswith(PICKLES) for name in offer.names):
-        return f"{offer.hub_id}: its weights are pickled, which is never read; choose a model with safetensors"
-    return f"{offer.hub_id}: holds no weights (*.safetensors)"
+        return (
+            f"{offer.hub_id}: its weights are pickled, and dragon never reads pickled files; choose a model with "
+            "safetensors"
+        )
+    return f"{offer.hub_id}: has no weights (*.safetensors)"
 
 
 # --- fitting
@@ -404,7 +409,7 @@ def describe_fit(name: str, folder: Path, stored: int, sides: Sides) -> list[str
     """
     check_files(folder, decoder=True)
     if (folder / "modules.json").exists():
-        raise ModelError(f"{name}: is an embedding model: give it as the setting `embedder`, which gets it by itself")
+        raise ModelError(f"{name}: is an embedding model: set it as `embedder`, and the daemon downloads it")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # wrong types raise anything
@@ -456,7 +461,7 @@ def _tokenizers(folder: Path, sides: Sides) -> list[str]:
         own = Tokenizer.load(str(folder))
     except ModelError as error:
         # Some models rely on the setting `tokenizer`.
-        return [f"tokenizer   none that can be read ({error})"]
+        return [f"tokenizer   not readable ({error})"]
     return [f"tokenizer   {_tokenizer(own, role, settings)}" for role, settings in sides.items()]
 
 
@@ -468,7 +473,7 @@ def _tokenizer(own: Tokenizer, role: Side, settings: Settings) -> str:
         return f"can't be compared with that of {model}: {error}"
     if (own.content_hash, own.size) == (theirs.content_hash, theirs.size):
         return f"the same as that of {model}"
-    return f"another than that of {model}: the two can't answer together"
+    return f"not the same as that of {model}: the two can't answer together"
 
 
 def _embedders(sides: Sides) -> str:
@@ -480,7 +485,7 @@ def _embedders(sides: Sides) -> str:
     except (LibraryError, ModelError) as error:
         return f"embedder    can't be compared: {error}"
     if device == cloud:
-        return f"embedder    {sides['device'].embedder} on both sides, as it has to be"
+        return f"embedder    {sides['device'].embedder} on both sides, as required"
     return (
         f"embedder    {sides['device'].embedder} on the device and {sides['cloud'].embedder} on the cloud: the sides"
         " can't answer together; set the same on both"

@@ -106,7 +106,7 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
         measured = measure_profile(decoder, rows, measured_lengths(decoder), seconds=ROUGH_SECONDS)
     except (KvMemoryFullError, KvAllocationError) as error:
         raise ConfigurationError(f"an answer from {rows} documents has no room: {no_room(error)}") from None
-    log.info("a decode step takes about %.1f ms; it is measured when there is nothing to do", 1e3 * measured.medians[0])
+    log.info("a decode step takes about %.1f ms; the daemon measures it when it is idle", 1e3 * measured.medians[0])
     try:
         keep(decoder, rows, measured.line, folder, ROUGH)
     except OSError as error:
@@ -191,7 +191,7 @@ def _with_room(decoder: Decoder, longest: int) -> list[int]:
     limit = inf if memory.limit_bytes is None else memory.limit_bytes
     found = [count for count in ROWS if memory.needed_bytes(count, longest + 1) <= limit] or [ROWS[0]]
     if more := ROWS[len(found) :]:
-        say(f"left out: {', '.join(map(str, more))} documents, whose keys and values kv_bytes has no room for")
+        say(f"left out: {', '.join(map(str, more))} documents, whose keys and values need more than kv_bytes")
     return found
 
 
@@ -209,8 +209,8 @@ def _measured(decoder: Decoder, rows: Sequence[int], lengths: Sequence[int], rep
                 yield measure_profile(decoder, count, lengths, repeats, reached=lambda context: bar.advance(task))
             except (KvMemoryFullError, KvAllocationError) as error:
                 raise ValueError(
-                    f"{count} documents at {lengths[-1]} tokens have no room ({no_room(error)}): measure fewer"
-                    " --documents, or a shorter --context"
+                    f"{count} documents at {lengths[-1]} tokens do not fit ({no_room(error)}): measure fewer "
+                    "--documents, or a shorter --context"
                 ) from None
 
 

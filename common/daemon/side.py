@@ -89,8 +89,8 @@ def load_drafter(
     if not target.understands(decoder):
         decoder.close()
         raise ConfigurationError(
-            f"draft_model = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
-            "would mean other words: choose a draft model of the same family, or draft_model = 'none'"
+            f"draft_model = {wanted.name!r} and the model {settings.model!r} have different tokenizers: choose a "
+            "draft model of the same family, or draft_model = 'none'"
         )
     if budget is None:
         step = profiled_line(decoder, settings.documents, settings.profiles).predict(TYPICAL_CONTEXT)
@@ -146,8 +146,8 @@ def load_local_target(
     if not own.understands(decoder):
         decoder.close()
         raise ConfigurationError(
-            f"local_target = {wanted.name!r} has another tokenizer than the model {settings.model!r}, and its tokens "
-            "would mean other words: choose a model of the same family, or local_target = 'none'"
+            f"local_target = {wanted.name!r} and the model {settings.model!r} have different tokenizers: choose a "
+            "model of the same family, or local_target = 'none'"
         )
     worker = Worker(decoder, pass_seconds(decoder), None, died, gate)
     return ModelRuntime(decoder, worker, own.scorer, own.format, own.grammars)
@@ -213,7 +213,7 @@ class SideRuntime:
         self.died = died  # called when a thread dies
         scorer_without_model(settings)  # fails before the slow loading
         if settings.model == str(EMBEDDED_MODEL):
-            log.warning("the embedded model reads nothing but its invented world; for other texts: %s", OTHER_MODEL)
+            log.warning("the embedded model knows only its invented world; for real documents: %s", OTHER_MODEL)
         startup.at("loading the language model")
         self.decoder = load_decoder(settings, startup)
         self.tokenizer = self.decoder.tokenizer
@@ -459,7 +459,7 @@ class SideRuntime:
         except NoDocumentFits as error:
             field = f"{self.role}_documents"
             raise RequestError(
-                f"Pattern {error.pattern} of {field} finds no document of the {self.role}'s library.", field
+                f"Pattern {error.pattern} of {field} matches no document of the {self.role}'s library.", field
             ) from None
         except Exception as error:
             raise as_failure(error, SEARCH_FAILED) from None

@@ -89,8 +89,8 @@ def stay_alone(settings: Settings, stack: ExitStack) -> None:
         stack.enter_context(sole_process(settings.lock))
     except LockHeld:
         raise ConfigurationError(
-            f"data = {str(settings.data)!r} is in use by another {settings.role} daemon; stop that one, or set another"
-            " data for this one"
+            f"data = {str(settings.data)!r} is in use by another {settings.role} daemon; stop that daemon, or set "
+            "another data folder for this one"
         ) from None
     except OSError as error:  # e.g. a read-only disk
         reason = (error.strerror or str(error)).lower()
@@ -108,7 +108,9 @@ def cloud_keys(settings: Settings, address: str) -> CloudKeys | None:
     folder = KeyFolder(settings.keys, "cloud")
     if is_loopback(address) and not folder.complete():
         if folder.has_pair:
-            shared = "no device is trusted: devices of this user on this machine get in by the keys in %s; %s"
+            shared = (
+                "no device is trusted: only this user's devices on this machine can connect, with the keys in %s; %s"
+            )
             log.warning(shared, settings.local_keys, ADD_DEVICE)
         return local_cloud_keys(settings.local_keys)
     return folder.cloud_keys()
@@ -211,7 +213,7 @@ class Watchdog:
         while not answer.wait(_LOOK) and not self._closing.is_set():
             if not told and time.monotonic() > deadline:
                 told = True
-                log.warning("the thread %r does not answer; if that stays so, the daemon is started anew", name)
+                log.warning("the thread %r does not answer; if this continues, the daemon restarts", name)
 
 
 # --- ticker
@@ -242,4 +244,4 @@ class Ticker:
             try:
                 busy = self._tick(time.monotonic())
             except Exception:
-                log.exception("the scheduler stumbled; it goes on")
+                log.exception("the scheduler failed once and continues")

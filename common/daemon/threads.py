@@ -167,7 +167,7 @@ FORMAT_LINE_MOST_WAITING: Final = 64  # per device
 SHARE: Final = 0.25
 BURST: Final = 5.0  # seconds
 CROWDED: Final = 1.0  # seconds until a refused device may retry
-TOO_MUCH = "This device has formats of answers compiled for longer than its share of the time; try again later."
+TOO_MUCH = "Compiling answer formats for this device took more than its share of time; try again later."
 
 Wanted = Callable[[], bool]
 

@@ -59,7 +59,7 @@ class Network:
             raise ValueError(f"{path} could not be read as a policy's weights: {error}") from error
         found = {name: array.shape for name, array in arrays.items()}
         if found != SHAPES:
-            raise ValueError(f"{path} has the arrays {found}, not those of a policy, {SHAPES}; train it again")
+            raise ValueError(f"{path} has the arrays {found}, and a policy has {SHAPES}; train it again")
         if not all(array.dtype == np.float32 and np.isfinite(array).all() for array in arrays.values()):
             raise ValueError(f"{path} has weights that are not finite float32 numbers; train it again")
         return cls(tuple((arrays[f"{layer}.weight"], arrays[f"{layer}.bias"]) for layer in (0, 2, 4)))

@@ -206,10 +206,10 @@ class WeightFiles:
             told = "it was closed" if isinstance(error, IndexError) else (error.strerror or str(error)).lower()
             raise ModelError(f"{path}: can't be read any more: {told}") from error
         if count < needed:
-            raise ModelError(f"{path}: has become shorter while the model was in use; get it again")
+            raise ModelError(f"{path}: became shorter while the model was in use; get it again")
         if self._sums.setdefault((file, start, count), found := word_sum(self._memory, count)) != found:
             raise ModelError(
-                f"{path}: holds other numbers than when it was loaded; get it again, or start again if it is meant to"
+                f"{path}: has changed since it was loaded; get it again, or restart if the change is intended"
             )
         self.counters.reads += 1
         self.counters.bytes += count
@@ -254,7 +254,7 @@ def _file_place(path: Path, number: int, name: str, tensor: StoredTensor) -> Ten
     if tensor.last - tensor.first != size:
         raise ModelError(f"{path}: {name} has {tensor.last - tensor.first} bytes where its shape needs {size}")
     if tensor.first % dtype.itemsize:
-        raise ModelError(f"{path}: {name} lies at an odd place; save the model again with a current safetensors")
+        raise ModelError(f"{path}: {name} is not aligned; save the model again with a current safetensors")
     return TensorLocation(number, tensor.first, tensor.last, dtype, tensor.shape)
 
 
@@ -613,8 +613,7 @@ def _place(
     place = next((places[name] for name in known if name in places), None)
     if place is None:
         raise ModelError(
-            f"{folder}: holds no {names[0]} in float32, float16 or bfloat16; only models whose files have the weights"
-            " as they are computed with can be streamed"
+            f"{folder}: has no {names[0]} in float32, float16 or bfloat16; dragon streams only weights of these types"
         )
     if place.shape != tuple(parameter.shape):
         raise ModelError(

@@ -47,7 +47,7 @@ class Chunker:
 
     def __init__(self, tokenizer_file: Path, tokens: int = DEFAULT_TOKENS) -> None:
         if tokens < 1:
-            raise ValueError(f"a chunk holds at least 1 token, got {tokens}")
+            raise ValueError(f"a chunk has at least 1 token, got {tokens}")
         try:
             content = tokenizer_file.read_bytes()
             tokenizer = Tokenizer.from_buffer(content)

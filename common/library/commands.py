@@ -75,7 +75,7 @@ def add_documents(
     except ValueError as error:
         return _refuse(str(error))
     if encoding and not is_of_text(encoding):
-        return _refuse(f"{encoding} is no encoding of texts that is known: cp1252, big5 and koi8-r are some")
+        return _refuse(f"{encoding} is not a known text encoding; examples are cp1252, big5 and koi8-r")
 
     def work(library: Library) -> int:
         _limit_threads(settings)
@@ -188,7 +188,7 @@ def _age(reading: IngestRun, settings: Settings) -> str:
         at = ", ".join(filter(None, (printable(reading.path), reading.place))) or "the first document"
         return f"being read: {share} done, at {at}"
     command = f"dragon library add --role {settings.role} {quote(printable(reading.root))}"
-    return f"interrupted at {share}: `{command}` goes on with it"
+    return f"interrupted at {share}: `{command}` continues"
 
 
 def remove_documents(
@@ -199,7 +199,7 @@ def remove_documents(
     An upload's name means that upload alone. Its file in the folder `uploads` is deleted.
     """
     if everything == bool(paths):
-        return _refuse("say which documents to remove, or all of them")
+        return _refuse("name the documents to remove, or give --all")
 
     def work(library: Library) -> int:
         forget_unread(settings)
@@ -217,7 +217,7 @@ def remove_documents(
                 with forgetting_states(settings.document_store):
                     library.remove(gone)
             except LibraryLocked:
-                say("deleted; the library is being read, which forgets them")
+                say("deleted; the daemon is reading and removes them from the library next")
         say(f"{pluralise(removed, 'document')} removed")
         return DONE if removed or everything else INCOMPLETE
 
@@ -235,7 +235,7 @@ def _delete(files: Sequence[str]) -> None:
 def prefill_library(settings: Settings) -> int:
     """Computes every chunk's keys and values before use, as the daemon would."""
     if not settings.document_store_bytes:
-        return _refuse("document_store_bytes is 0: there is no room to keep what would be computed")
+        return _refuse("document_store_bytes is 0: the results could not be stored; set it above 0")
 
     def work(library: Library) -> int:
         texts = library.texts()
@@ -298,7 +298,7 @@ def _tell(path: Path, report: AddReport) -> None:
     for name, remark in report.remarks:
         say(f"about {name}: {remark}")
     for name, first in report.duplicates:
-        say(f"passed over {name}: it has the content of {first}")
+        say(f"passed over {name}: it has the same content as {first}")
     counts = (
         f"{report.added} added",
         f"{report.updated} updated",

@@ -210,8 +210,8 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
         )
     if found != (_library_tables() if version else set()):
         raise LibraryError(
-            f"the database {path} has tables, views or triggers that no library has, so that another program's it may"
-            " be, or be damaged: it is left as it is; use another folder, or restore a backup"
+            f"the database {path} has tables, views or triggers that a library never has: it is another "
+            "program's, or damaged. It was not changed; use another folder, or restore a backup"
         )
 
 
@@ -315,7 +315,7 @@ class Database:
         for table, columns in _SUMMED.items():
             ((total,),) = self.all(f"SELECT coalesce(sum(checksum({columns})), 0) FROM {table}")
             if total != sums.get(table):
-                raise self.damaged(f"rows of {table} are not those that were written")
+                raise self.damaged(f"rows of {table} differ from the written ones")
         found = self.all("PRAGMA integrity_check(1)") if pages else [("ok",)]
         if found != [("ok",)]:
             raise self.damaged(" ".join(str(found[0][0]).split()))
@@ -361,8 +361,8 @@ class Database:
         folder = self.path.parent
         if code == sqlite3.SQLITE_FULL:
             return LibraryFull(
-                f"no space is left on the disk of {_fullest(folder)}: free some and run the command again,"
-                " it goes on where it stopped"
+                f"no space is left on the disk of {_fullest(folder)}: free some and run the command again; it "
+                "continues where it stopped"
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG):
             return self.damaged(str(error))

@@ -219,7 +219,7 @@ def _not_found_at(target: str, root: Path) -> str:
         return "it is a link to nothing"
     if os.path.isfile(target) and not is_read(suffix_of(target)) and not is_named(suffix_of(target)):
         return f"it is a link to a file without the ending of a document: {os.path.basename(target)}"
-    return "" if concerns(target, str(root)) else "it is a link to what is hidden or passed over"
+    return "" if concerns(target, str(root)) else "it is a link to a hidden or skipped file"
 
 
 def stamp_of(status: os.stat_result) -> int:

@@ -106,7 +106,7 @@ class SentenceTransformerEmbedder:
             taken = len(model.tokenizer(instruction, add_special_tokens=False, verbose=False)["input_ids"])
             length = model.max_seq_length
         if length is None:
-            raise EmbedderError(f"the embedding model in {self.folder} states no longest text (max_seq_length)")
+            raise EmbedderError(f"the embedding model in {self.folder} states no max_seq_length")
         return int(length) - taken
 
     def token_counts(self, texts: list[str]) -> list[int]:
@@ -180,7 +180,7 @@ def _locate(model: str) -> Path:
         except (FileNotFoundError, ModelError) as error:
             raise EmbedderError(str(error)) from error
     if not (folder / "modules.json").is_file():
-        raise EmbedderError(f"{folder} holds no sentence-transformers model (modules.json is missing)")
+        raise EmbedderError(f"{folder} has no sentence-transformers model (modules.json is missing)")
     return folder.resolve()
 
 

@@ -85,9 +85,8 @@ def check_embedder(store: Store, embedder: Embedder) -> None:
     stored = store.state().embedder
     if stored is not None and stored != embedder.identity and store.count() > 0:
         raise EmbedderChanged(
-            f"the library was embedded with {stored} and {embedder.identity} is configured: run"
-            " `dragon library add --rebuild FOLDER` to embed it again, with `--role cloud` where it is a cloud's, or"
-            " configure the former model"
+            f"the library was embedded with {stored}, and {embedder.identity} is configured: run `dragon library "
+            "add --rebuild FOLDER` (for a cloud with `--role cloud`), or configure the earlier model"
         )
 
 

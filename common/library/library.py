@@ -335,7 +335,7 @@ class Library:
         At the end it saves the index file if outdated, or if `thoroughly`.
         """
         if is_published(self.folder):
-            raise LibraryError(f"the library {self.folder} is a snapshot of another one: change that one")
+            raise LibraryError(f"the library {self.folder} is a snapshot of another library: change that library")
         with writer_lock(self.folder), closing(Store(self.folder, durable=not self._passing)) as store:
             with store.reading():
                 store.check()

@@ -108,7 +108,7 @@ def _check_module(kind: str, folder: Path) -> None:
     check_activation(path, settings.get("activation_function"))
     shape = stored_weights(folder).shapes.get("linear.weight")
     if shape != (settings.get("out_features"), settings.get("in_features")):
-        raise ModelError(f"{path}: in_features and out_features are not those of the weights beside it")
+        raise ModelError(f"{path}: in_features and out_features differ from the weights beside it")
     if settings.get("use_residual") not in (None, False):
         raise ModelError(f"{path}: use_residual is not supported")
 

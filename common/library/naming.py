@@ -36,13 +36,13 @@ def document_named(files: Sequence[FileRecord], name: str) -> FileRecord:
     if found:
         paths = [Path(file.path).parts for file in files]
         short = [_short(Path(file.path).parts, paths) for file in found[:_SHOWN]]
-        several = "The library has several documents of this name: name one by its path"
+        several = "The library has several documents with this name: give the path of one"
         raise UnknownDocument(f"{several}, {_any(short, len(found))}.")
     names = {each.casefold(): each for file in files[:_COMPARED] for each in (Path(file.path).name, file.title)}
     close = [names[each] for each in get_close_matches(name.casefold(), names, _SHOWN)]
     if close:
         raise UnknownDocument(f"The library has no document of this name: did you mean {_any(close, len(close))}?")
-    listed = "`dragon library list` shows those of a device, and with `--role cloud` those of a cloud, where it runs"
+    listed = "`dragon library list` shows a device's documents, and with `--role cloud` a cloud's on its machine"
     raise UnknownDocument(f"The library has no document of this name: {listed}.")
 
 

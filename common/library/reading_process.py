@@ -128,7 +128,7 @@ class ReadingProcess:
         try:
             parts = [self._embed(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
         except Exception as error:
-            log.warning("embedding what changed in watched folders failed: %s", type(error).__name__)
+            log.warning("embedding changed files of watched folders failed: %s", type(error).__name__)
             return None
         return b64encode(np.concatenate(parts).tobytes()).decode()
 

@@ -75,7 +75,7 @@ class FolderWatcher:
                     self._closing.wait(PAUSE)
             except Exception as error:
                 # Only the type: the text may name documents.
-                log.warning("watching folders stumbled over %s; it goes on", type(error).__name__)
+                log.warning("watching folders failed once with %s and continues", type(error).__name__)
                 self._closing.wait(PAUSE)
 
     def _there(self) -> There:
@@ -133,8 +133,9 @@ class FolderWatcher:
             raise
         except OSError as error:
             log.warning(
-                "the system can't tell of changes in the watched folders (%s): they may be more than its limit (Linux:"
-                " fs.inotify.max_user_watches), or one may not be read; they are looked at every %g s instead",
+                "the system can't report changes in the watched folders (%s): they may exceed its limit (Linux: "
+                "fs.inotify.max_user_watches), or one is not readable. The daemon looks at them every %g s "
+                "instead",
                 type(error).__name__,
                 LOOKED,
             )

@@ -206,4 +206,4 @@ class OpenedPart(DevicePart):
         changed = self.open()
         position = rejoin(bool(changed))
         for what in changed:
-            self.context.note(f"From token {position} on the cloud is another one than before: its {what} has changed.")
+            self.context.note(f"From token {position} on, another cloud took part: its {what} has changed.")

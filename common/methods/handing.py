@@ -156,8 +156,8 @@ class DocumentReceiver:
 
 log = logging.getLogger(__name__)
 
-LATE = "The cloud did not take part: it did not hand over its documents in time."
-MALFORMED = "The cloud did not take part: what it sent of its documents can't be used."
+LATE = "The cloud did not take part: it did not send its documents in time."
+MALFORMED = "The cloud did not take part: the documents that it sent can't be used."
 
 
 class GatheringDevice(DevicePart):

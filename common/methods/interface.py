@@ -314,7 +314,7 @@ def check_sampler(request: Request) -> None:
     Only in the race do both sides find the same token.
     """
     if request.sampler == "rejection":
-        raise RequestError("Sampler 'rejection' is that of methods that draft and verify.", "sampler")
+        raise RequestError("Sampler 'rejection' is only for methods that draft and verify.", "sampler")
     allowed = CODECS[request.sampler]
     if request.codec is not None and request.codec not in allowed:
         raise RequestError(f"The {request.sampler} sampler sends {' or '.join(allowed)}, not {request.codec}.", "codec")
@@ -341,16 +341,16 @@ def check_documents(request: Request) -> None:
     ):
         if patterns and request.sources == other:
             raise RequestError(
-                f"Sources {other!r} leave the {side}'s documents out: {side}_documents can't choose any of them.",
+                f"Sources {other!r} leave out the {side}'s documents: {side}_documents can't choose any of them.",
                 f"{side}_documents",
             )
     if request.files and request.sources == "cloud":
-        raise RequestError("Sources 'cloud' leave the device's documents out: there is no use for files.", "files")
+        raise RequestError("Sources 'cloud' leave out the device's documents: files can't be used.", "files")
     if request.files and not request.documents:
         raise RequestError("With documents = 0 none of the files would be read: leave one of the two out.", "documents")
     if request.files and request.device_documents:
         raise RequestError(
-            "A request with files draws on no other documents of this device: leave device_documents out.",
+            "A request with files uses no other documents of this device: leave device_documents out.",
             "device_documents",
         )
 

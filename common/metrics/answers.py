@@ -77,13 +77,13 @@ class AnswerMetrics:
         )
         self._prompt = counter("prompt_tokens", "Tokens read before answers")
         self._generated = counter("generation_tokens", "Tokens of answers")
-        self._success = counter("request_success", "Answers that ended in order", finished_reason=reasons)
+        self._success = counter("request_success", "Answers that ended normally", finished_reason=reasons)
         self._failures = counter("request_failures", "Answers that failed or were refused", kind=kinds)
         self._drafted = counter("spec_decode_num_draft_tokens", "Tokens drafted", side=sides)
         self._accepted = counter("spec_decode_num_accepted_tokens", "Drafts that became tokens", side=sides)
-        self._rollbacks = counter("rollbacks", "Drafts that did not, and were taken back", side=sides)
+        self._rollbacks = counter("rollbacks", "Drafts that were rejected", side=sides)
         self._branches = counter("branch_tokens", "Drafts beside the chain", side=sides)
-        self._used = counter("branches_used", "Rejections behind which a branch went on", side=sides)
+        self._used = counter("branches_used", "Rejections after which a branch continued", side=sides)
         self._answers = Counter(
             "dragon_answers", "Answers by method and who aggregates", ["method", "placement"], registry=registry
         )

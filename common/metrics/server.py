@@ -93,7 +93,7 @@ class MetricsServer:
 
     def _response(self, method: str, path: str) -> Response:
         if path != PATH:
-            return PlainTextResponse(f"There is nothing but {PATH}.\n", 404)
+            return PlainTextResponse(f"Only {PATH} is served here.\n", 404)
         if method not in ("GET", "HEAD"):
             return PlainTextResponse("Ask with GET.\n", 405, {"allow": "GET, HEAD"})
         if self._text is None:
@@ -101,7 +101,7 @@ class MetricsServer:
         try:
             return Response(self._text(), headers={"content-type": CONTENT_TYPE})
         except Exception as error:  # a failing metric must not end the thread
-            log.error("metrics can't be told: %s", type(error).__name__)
+            log.error("metrics can't be computed: %s", type(error).__name__)
             return PlainTextResponse("The daemon's log says why.\n", 500)
 
 
@@ -139,6 +139,6 @@ def _bound(address: str) -> socket.socket:
             # Python's own text for a known number is longer. Negative numbers, for names, have only strerror.
             why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error.strerror)
         raise TransportError(
-            f"{address} can't be listened on for metrics ({why.lower()}); stop what uses it, or choose another "
-            "--metrics."
+            f"The daemon can't listen on {address} for metrics ({why.lower()}); stop the program that uses it, or "
+            "choose another --metrics."
         ) from None

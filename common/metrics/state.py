@@ -59,7 +59,7 @@ def model_readings(models: Mapping[str, ModelRuntime]) -> Iterator[MetricValue]:
     yield done("passes", "Forward passes", lambda model: model.decoding.done.passes)
     yield done("rows", "Rows of all passes", lambda model: model.decoding.done.rows)
     yield done("tokens", "Tokens fed, once per row", lambda model: model.decoding.done.tokens)
-    yield done("stale_tokens", "Of them, those fed in vain", lambda model: model.decoding.done.stale)
+    yield done("stale_tokens", "Tokens fed whose result was not used", lambda model: model.decoding.done.stale)
     yield done("passes_given_up", "Passes that became useless", lambda model: model.decoding.done.given_up)
     yield done("pass_seconds", "Seconds of all passes", lambda model: model.decoding.done.seconds)
 
@@ -77,14 +77,14 @@ def link_readings(counts: LinkCounters) -> Iterator[MetricValue]:
     yield count("malformed_messages", "Messages that the codec refused", counts.malformed)
     yield count("over_quota_messages", "Messages above a peer's rate", counts.over_quota)
     yield count("dropped_messages", "Messages not sent: the peer was gone, or too much waited for it", counts.dropped)
-    yield count("stray_messages", "Messages of no connection that was let in", counts.strays)
-    yield count("connections", "Connections that were let in", counts.connects)
+    yield count("stray_messages", "Messages of connections that were not accepted", counts.strays)
+    yield count("connections", "Connections that were accepted", counts.connects)
     yield count("refused_handshakes", "Handshakes that failed", counts.refused)
     yield count(
-        "cut_connections", "Connections cut for what they sent, or because there were too many", counts.disconnected
+        "cut_connections", "Connections closed for what they sent, or because there were too many", counts.disconnected
     )
     yield count(
-        "faults", "Exceptions that the link outlived; each is a fault in this program", counts.faults + counts.mishaps
+        "faults", "Exceptions that the link survived; each is a fault in this program", counts.faults + counts.mishaps
     )
 
 

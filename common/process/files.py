@@ -133,7 +133,7 @@ def make_private(folders: Iterable[Path]) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            log.warning("what others can read of %s can't be made private: %s", folder, error.strerror)
+            log.warning("files of %s that others can read can't be made private: %s", folder, error.strerror)
         if mended:
             log.warning("others could read %d files and folders of %s; now only this user can", mended, folder)
 

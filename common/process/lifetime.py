@@ -112,7 +112,7 @@ def _watch(reader: int) -> None:
     second = _told(reader, LONGEST)
     # A blocked reader of stderr may be the cause of the delay.
     if second is None and select.select([], [_STDERR], [], 0)[1]:
-        os.write(_STDERR, f"dragon: stopping took longer than {LONGEST:g} s; the process ends where it is.\n".encode())
+        os.write(_STDERR, f"dragon: stopping took longer than {LONGEST:g} s; the process ends now.\n".encode())
     os._exit(KILLED + (second or first))
 
 
@@ -249,7 +249,7 @@ class ServiceManager:
                 speaker.settimeout(_PATIENCE)
                 speaker.sendto("\n".join(lines).encode(), address)
         except OSError as error:
-            log.debug("the service manager can't be told %s: %s", lines[0], error)
+            log.debug("the service manager did not receive %s: %s", lines[0], error)
             return False
         return True
 

@@ -193,7 +193,7 @@ class QuietLog:
             self._untold += 1
             return False
         if self._untold:
-            text, arguments = f"{text}; %d more were not told", (*arguments, self._untold)
+            text, arguments = f"{text}; %d more were not logged", (*arguments, self._untold)
             self._untold = 0
         self._log.log(level, text, *arguments)
         return True

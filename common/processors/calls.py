@@ -170,7 +170,7 @@ def call_grammar(calls: Calls, answer: str | None) -> str:
     """
     shape, trigger = calls.shape, calls.shape.trigger
     if answer is not None and not calls.must and not trigger:
-        raise ValueError("this model's calls are JSON, too, and can't be told from an answer that has a format")
+        raise ValueError("this model's tool calls are JSON, and can't be distinguished from an answer with a format")
     first, *others = shape.opening or ("",)
     behind = () if isinstance(first, int) else (first[first.index(str(trigger)) + len(str(trigger)) :],)
     opened = _literal((trigger,)) if trigger else ""
@@ -257,7 +257,7 @@ def _schema(value: object, info: ValidationInfo) -> object:
         raise ValueError(f"a '{kind}' needs a 'schema', which is an object")
     text = json.dumps(closed(lean(schema)), ensure_ascii=False, separators=(",", ":"))
     if len(text.encode(errors="replace")) > LONGEST_PROCESSORS:
-        raise ValueError(f"a schema has at most {LONGEST_PROCESSORS} bytes, without what it only tells people")
+        raise ValueError(f"a schema has at most {LONGEST_PROCESSORS} bytes, without its descriptions")
     return text
 
 

@@ -76,7 +76,7 @@ def _biased(weights: torch.Tensor, adjustment: Adjustment) -> tuple[torch.Tensor
         made[ids] += torch.from_numpy(adjustment.biases).to(weights.device)
         shift = float(made.max())
         if not math.isfinite(shift):
-            raise ProcessorError("The format and the biases of the answer leave no token to go on with.", "logit_bias")
+            raise ProcessorError("The format and the biases of the answer allow no next token.", "logit_bias")
         made = (made - shift).exp()
         mass = float(made.sum())
     return made / mass, math.log(mass) + shift

@@ -74,9 +74,9 @@ def why_not(grammar: str, wanted: Callable[[], bool] = always) -> str | None:
             process.kill()
             raise
     if process.returncode == -signal.SIGXCPU:
-        return f"it takes more than {SECONDS} s to find out what it means"
+        return f"compiling it takes more than {SECONDS} s"
     if process.returncode:  # SIGKILL: the system is out of memory
-        raise TrialFailed(f"it takes more than {MEMORY >> 20} MiB, or all that is left, to find out what it means")
+        raise TrialFailed(f"compiling it takes more than {MEMORY >> 20} MiB, or all free memory")
     reason: str | None = json.loads(told)
     return reason
 
@@ -103,7 +103,7 @@ def _told(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> bytes
         if not wanted():
             raise Unwanted
         if time.monotonic() > deadline:
-            raise TrialFailed("it took too long to find out what it means")
+            raise TrialFailed("compiling it took too long")
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ class LexicalScorer:
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             raise ValueError(f"{path} can't be read: it is damaged, or no safetensors file; get it again") from error
         if table is None or table.ndim != 1 or table.dtype != np.float32:
-            raise ValueError(f"{path} holds no table `idf` of shape [vocab] and type float32")
+            raise ValueError(f"{path} has no table `idf` of shape [vocab] and type float32")
         if not (np.isfinite(table).all() and (table >= 0).all()):
             raise ValueError(f"{path} is damaged: a weight is not finite or negative; get it again")
         return cls.from_table(table, scale)

@@ -100,7 +100,7 @@ class CrossEncoder:
         self._types = getattr(self._model.config, "type_vocab_size", 1) > 1  # type ids distinguish the two texts
         self._special = self._tokenizer.num_special_tokens_to_add(True)
         if self._longest <= self._special + 1:
-            raise ValueError(f"scorer_model: {folder} reads {self._longest} tokens, which hold no text and document")
+            raise ValueError(f"scorer_model: {folder} reads {self._longest} tokens, too few for a text and a document")
         if len(self._pretrained) > self._model.config.vocab_size:
             raise ValueError(f"scorer_model: the tokenizer in {folder} has more ids than the model")
         self.relevance(["warm"])("warm")  # a model's first pass takes many times as long
@@ -191,9 +191,7 @@ def _load(folder: Path, torch_device: TorchDevice) -> Any:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"scorer_model: the cross-encoder in {folder} can't be loaded: {reason}") from error
     if model.config.num_labels != 1:
-        raise ValueError(
-            f"scorer_model: {folder} tells {model.config.num_labels} labels apart; a scorer has one, relevance"
-        )
+        raise ValueError(f"scorer_model: {folder} has {model.config.num_labels} labels; a scorer has one, relevance")
     return model.eval().requires_grad_(False).to(resolve_device(torch_device))
 
 

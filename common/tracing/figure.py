@@ -21,8 +21,8 @@ HEIGHTS: Final = (2.0, 2.0, 1.0, 1.0, 1.0)  # of the rows
 ROWS: Final = len(HEIGHTS)
 # Options and key text of each kind of bar.
 BARS: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "decode": ({"facecolor": SKY, "edgecolor": "white"}, "decode step of use"),
-    "wasted": ({"facecolor": "white", "edgecolor": SKY, "hatch": "////"}, "decode step in vain: rejected, late"),
+    "decode": ({"facecolor": SKY, "edgecolor": "white"}, "useful decode step"),
+    "wasted": ({"facecolor": "white", "edgecolor": SKY, "hatch": "////"}, "wasted decode step: rejected, late"),
     "prefill": ({"facecolor": GREY, "edgecolor": "white"}, "reading the prompt"),
     "draft": ({"facecolor": ORANGE, "edgecolor": "white"}, "draft under way"),
     "target": ({"facecolor": GREEN, "edgecolor": "white"}, "target under way"),

@@ -94,14 +94,14 @@ def from_json(value: Mapping[str, Any]) -> Trace:
         rest = {name: value[name] for name in ("ahead", "uncertainty", "dropped")}
         return Trace(spans=tuple(spans), probes=tuple(probes), notes=tuple(value["notes"]), **rest)
     except (TypeError, KeyError, AttributeError):
-        raise ValueError("the report's trace is not one that this version of dragon reads") from None
+        raise ValueError("this version of dragon can't read the report's trace") from None
 
 
 # --- merge
 # Merges both sides' spans into one trace on one clock.
 
 SLACK = 1_000_000_000  # ns that a cloud span may exceed the request, beyond the clocks' uncertainty
-NO_CLOCK = "The clocks could not be compared, for want of a probe: the cloud's half is left out."
+NO_CLOCK = "The clocks could not be compared, because no probe was answered: the cloud's half is left out."
 NO_CLOUD = "The cloud's half of the trace is missing."
 
 _Key = tuple[str, int, int, int]  # message, position, epoch, tokens

@@ -146,10 +146,10 @@ class CloudLink(SocketLoop):
         if connection is not None:
             connection.cut = True
         if key is None:
-            self._lines.tell(logging.WARNING, "cut a connection that sent more than this link takes")
+            self._lines.tell(logging.WARNING, "closed a connection that sent more than this link accepts")
             return
         seconds = self._pauses.begin(key, now)
-        text = "the device with the fingerprint %s sent more than this link takes and is kept outside for %d s"
+        text = "the device with the fingerprint %s sent more than this link accepts and is blocked for %d s"
         self._lines.tell(logging.WARNING, text, fingerprint(key), seconds)
         for other in self._live.values():
             if other is not None and other.peer.key == key:
@@ -185,7 +185,7 @@ class CloudLink(SocketLoop):
                 self._on_unreachable(former)
         tenant = key or metadata(first, "Peer-Address") or ""
         if not self._has_room(tenant):
-            self._lines.tell(logging.WARNING, "turned a device away: this link takes %d at a time", self.limits.peers)
+            self._lines.tell(logging.WARNING, "refused a device: this link accepts %d at a time", self.limits.peers)
             self._turn_away(descriptor)
             return None
         # Slow handshakes allow a longer silence: replies to this side's messages are in flight.
@@ -212,7 +212,7 @@ class CloudLink(SocketLoop):
     def _cut_of_crowd(self, connection: ConnectionState) -> None:
         key = connection.peer.key
         whose = f"at {connection.tenant}" if key is None else f"with the fingerprint {fingerprint(key)}"
-        text = "cut the oldest connection of the device %s, which has the most: this link takes %d at a time"
+        text = "closed the oldest connection of the device %s, which has the most: this link accepts %d at a time"
         self._lines.tell(logging.WARNING, text, whose, self.limits.peers)
         connection.cut = True
         self._guard.disconnect(connection.watched, "crowd")
@@ -232,7 +232,9 @@ class CloudLink(SocketLoop):
         account = self._accounts.of(tenant_of(connection.peer), now)
         if account.wait(now):
             self._counters.over_quota += 1
-            self._complain(connection, "quota", "This link does less work per second for one device; slow down.", now)
+            self._complain(
+                connection, "quota", "This device asks for more work per second than this link allows; slow down.", now
+            )
             return
         begun = time.thread_time()
         super()._hand_over(connection, frames, now)
@@ -274,5 +276,5 @@ def _why(bind: str, error: zmq.ZMQError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{bind} is in use by another program; stop it, or choose another port."
     if error.errno == errno.EACCES:
-        return f"{bind} may not be listened on by this user; choose a port above 1023."
-    return f"{bind} is no address of this machine that can be listened on; use one of its own or 127.0.0.1."
+        return f"This user may not listen on {bind}; choose a port above 1023."
+    return f"{bind} is not an address of this machine; use one of its own or 127.0.0.1."

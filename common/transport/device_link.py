@@ -136,13 +136,13 @@ class DeviceLink(SocketLoop):
         if reason == "silent":
             return self._unheard()
         if reason is not None:
-            sentence = f"The cloud at {self.address} sent more than this device takes; it is left alone for a while."
+            sentence = f"The cloud at {self.address} sent more than this device accepts; the device tries again later."
             return LinkStatus("away", sentence)
         if event in _ENDED:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         self._counters.refused += 1
         if (event, value) == (zmq.EVENT_HANDSHAKE_FAILED_AUTH, LATER):
-            sentence = f"The cloud at {self.address} keeps this device out for a while: it sent too much."
+            sentence = f"The cloud at {self.address} blocks this device for a while, because the device sent too much."
             return LinkStatus("away", sentence)
         self._read_keys_again()
         return LinkStatus("away" if event == HANDSHAKE_BROKEN else "refused", self._shut_out(event))
@@ -151,9 +151,7 @@ class DeviceLink(SocketLoop):
         if self._current is not None:
             return LinkStatus("away", f"The cloud at {self.address} can't be reached.")
         if self._looking:
-            return LinkStatus(
-                "away", f"No name server has said yet where {self._host} is; check this machine's network."
-            )
+            return LinkStatus("away", f"The address of {self._host} is not known yet; check this machine's network.")
         self._silence = min(2 * self._silence, self.limits.connect_timeout_last)
         return LinkStatus("away", f"The cloud at {self.address} doesn't answer.")
 
@@ -167,14 +165,14 @@ class DeviceLink(SocketLoop):
     def _shut_out(self, event: int) -> str:
         if self._local is not None:
             return (
-                f"The cloud at {self.address} broke off the handshake; if that stays so, it doesn't hold the keys in "
-                f"{self._local}: start it as the same user, with the same local_keys and with curve = 'auto', or "
+                f"The cloud at {self.address} broke off the handshake. If this continues, it does not have the keys "
+                f"in {self._local}: start it as the same user, with the same local_keys and curve = 'auto', or "
                 "exchange keys with `dragon keys`."
             )
         if event == HANDSHAKE_BROKEN:
             return (
-                f"{self.address} broke off the handshake; if that stays so, check that a dragon cloud "
-                "listens there and that its public key is the one trusted here."
+                f"{self.address} broke off the handshake. If this continues, check that a dragon cloud listens there "
+                "and that this device trusts its public key."
             )
         return (
             f"The cloud at {self.address} doesn't accept this device's key; run `dragon keys show --role device` "

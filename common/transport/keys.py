@@ -175,7 +175,7 @@ class KeyFolder:
         found = self.named(name)
         if not found:
             raise TransportError(
-                f"No key is trusted as {name}; `dragon keys show --role {self._role}` lists those that are."
+                f"No key is trusted as {name}; `dragon keys show --role {self._role}` lists the trusted ones."
             )
         for peer in found:
             self._file(peer.key).unlink(missing_ok=True)
@@ -201,7 +201,7 @@ class KeyFolder:
 
         def tell_where_nobody_is_trusted() -> None:
             if not self.trusted():
-                lines.tell(logging.WARNING, "no device is trusted: the cloud lets nobody in; %s", ADD_DEVICE)
+                lines.tell(logging.WARNING, "no device is trusted, so no device can connect; %s", ADD_DEVICE)
 
         def allows(key: str) -> bool:
             if self.allows(key):
@@ -232,7 +232,7 @@ class KeyFolder:
 def check_name(name: str) -> None:
     """Raises `TransportError` for an invalid peer name."""
     if not _NAME.fullmatch(name):
-        raise TransportError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes.")
+        raise TransportError(f"{name!r} is not a valid name; use up to 64 letters, digits, dots and dashes.")
 
 
 def fingerprint(key: str) -> str:

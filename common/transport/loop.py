@@ -488,7 +488,7 @@ class SocketLoop(ABC):
             self._hand_over(connection, frames, now)
         else:
             self._counters.over_quota += 1
-            self._complain(connection, "quota", "This link takes fewer messages per second; slow down.", now)
+            self._complain(connection, "quota", "This link accepts fewer messages per second; slow down.", now)
             if not connection.quota.forgives(now):
                 self._guard.disconnect(connection.watched, "flood")
                 connection.cut = True

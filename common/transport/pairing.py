@@ -127,14 +127,10 @@ def _content(kind: _Kind, code: str) -> bytes:
     """Returns the content after the tag, at least a key long."""
     found = _CODE.fullmatch("".join(code.split()).lower())
     if found is None:
-        raise TransportError(
-            f"That is not a pairing code; it begins with {kind}{VERSION}_ and is what {_MADE_BY[kind]}."
-        )
+        raise TransportError(f"This is not a pairing code. A code begins with {kind}{VERSION}_; {_MADE_BY[kind]} it.")
     if found["kind"] != kind:
         other: _Kind = "reply" if kind == "invite" else "invite"
-        raise TransportError(
-            f"That is the code which {_MADE_BY[other]}; here the one is wanted which {_MADE_BY[kind]}."
-        )
+        raise TransportError(f"This is the code that {_MADE_BY[other]}; here you need the code that {_MADE_BY[kind]}.")
     if int(found["version"]) != VERSION:
         raise TransportError(
             f"The code has version {int(found['version'])}, and this dragon reads version {VERSION}; have both machines"
@@ -142,8 +138,8 @@ def _content(kind: _Kind, code: str) -> bytes:
         )
     if not found["body"].endswith(_END):
         raise TransportError(
-            f"The code is cut short, or has something behind it: its last character is a {_END}; copy what"
-            f" {_MADE_BY[kind]}, all of it and no more."
+            f"The code is incomplete or has extra characters: it must end with {_END}. Copy exactly the code that "
+            f"{_MADE_BY[kind]}."
         )
     body = found["body"].removesuffix(_END)
     try:
@@ -158,7 +154,7 @@ def _content(kind: _Kind, code: str) -> bytes:
 
 
 def _refuse_damaged(kind: _Kind) -> NoReturn:
-    raise TransportError(f"The code is damaged: a character of it is wrong; copy anew what {_MADE_BY[kind]}.")
+    raise TransportError(f"The code is damaged: a character is wrong. Copy again the code that {_MADE_BY[kind]}.")
 
 
 def _key(content: bytes) -> str:
@@ -230,8 +226,8 @@ def trust_device(folder: KeyFolder, reply: Reply, name: str = "", replace: bool 
             break
     else:
         raise TransportError(
-            "No open invitation of this cloud belongs to that reply: it was used, is older than a day, or is another"
-            " cloud's; begin again with `dragon pair --role cloud --address tcp://HOST:PORT`."
+            "This reply fits no open invitation of this cloud: the invitation was used, is older than a day, or "
+            "is another cloud's. Begin again with `dragon pair --role cloud --address tcp://HOST:PORT`."
         )
     if not (chosen := name or each.name):
         raise TransportError("The device needs a name here; add --name, for example --name laptop.")

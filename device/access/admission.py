@@ -70,8 +70,10 @@ class ApiKeyGate:
             self._known = _KeyFileState(version, tuple(key.sha256 for key in self._files.all()))
         except ApiKeyError as error:
             self._known = _KeyFileState(version, broken=True)
-            self._quiet.tell(logging.ERROR, "no API key counts until this is mended: %s", error)
+            self._quiet.tell(logging.ERROR, "no API key is accepted until this is repaired: %s", error)
         else:
             if self._wanted and not self._known.hashes:
-                self._quiet.tell(logging.WARNING, "no API keys are left: nobody is let in until there is one again")
+                self._quiet.tell(
+                    logging.WARNING, "no API keys are left: the daemon refuses everybody until there is one again"
+                )
         self._wanted = self._wanted or self._known.broken or bool(self._known.hashes)

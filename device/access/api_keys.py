@@ -84,7 +84,7 @@ class ApiKeyFiles:
     def create(self, name: str) -> str:
         """Returns a new key called `name`, which can't be shown again."""
         if not _NAME.fullmatch(name):
-            raise ApiKeyError(f"{name!r} can't be a name; use up to 64 letters, digits, dots and dashes")
+            raise ApiKeyError(f"{name!r} is not a valid name; use up to 64 letters, digits, dots and dashes")
         with self._changing():
             keys = self.all()
             if any(each.name == name for each in keys):
@@ -101,7 +101,7 @@ class ApiKeyFiles:
             keys = self.all()
             kept = [each for each in keys if each.name != name]
             if len(kept) == len(keys):
-                raise ApiKeyError(f"there is no key called {name}; `dragon api-keys list` shows those that there are")
+                raise ApiKeyError(f"there is no key called {name}; `dragon api-keys list` shows all keys")
             self._write(kept)
 
     def local(self) -> str | None:

@@ -52,16 +52,16 @@ def check_tls_files(files: TlsFiles) -> Certificate:
         key = load_pem_private_key(text, None)
     except TypeError:
         raise TlsError(
-            f"tls_key {files.key} is encrypted, and nobody is there to type its passphrase; write it without one"
-            f" (`openssl pkey -in {files.key} -out NEW`), readable by this user alone"
+            f"tls_key {files.key} is encrypted, and the daemon can't ask for its passphrase; write it without one "
+            f"(`openssl pkey -in {files.key} -out NEW`), readable only by this user"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise TlsError(f"tls_key {files.key} holds no private key in PEM that can be used") from None
+        raise TlsError(f"tls_key {files.key} has no private key in PEM that can be used") from None
     forms = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     if key.public_key().public_bytes(*forms) != certificate.public_key().public_bytes(*forms):
         raise TlsError(
-            f"tls_key {files.key} is not the key of the first certificate in {files.certificate}: name the files that"
-            " were made together, the server's own certificate before those of its issuers"
+            f"tls_key {files.key} is not the key of the first certificate in {files.certificate}: name files that "
+            "belong together, with the server's own certificate before its issuers'"
         )
     server_context(files)
     return _described(certificate)
@@ -82,7 +82,10 @@ def complaints(files: TlsFiles, certificate: Certificate, now: datetime) -> Iter
     if now > certificate.ends:
         yield f"the certificate {files.certificate} expired on {certificate.ends:%Y-%m-%d}: clients refuse it"
     if now < certificate.begins:
-        yield f"the certificate {files.certificate} holds from {certificate.begins:%Y-%m-%d} on: clients refuse it"
+        yield (
+            f"the certificate {files.certificate} is valid only from {certificate.begins:%Y-%m-%d} on: clients refuse "
+            "it"
+        )
     if files.key.stat().st_mode & _OTHERS:
         yield f"others on this machine can read the private key {files.key}; run `chmod 600 {files.key}`"
 
@@ -110,7 +113,7 @@ def trusting(authority: Path) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        raise TlsError(f"{authority} holds no certificate in PEM that can be trusted") from None
+        raise TlsError(f"{authority} has no certificate in PEM that can be trusted") from None
     return context
 
 
@@ -129,7 +132,7 @@ def _certificate(path: Path) -> x509.Certificate:
     except (ValueError, UnsupportedAlgorithm, IndexError) as error:
         if isinstance(error, TlsError):
             raise
-        raise TlsError(f"tls_certificate {path} holds no certificate in PEM that can be used") from None
+        raise TlsError(f"tls_certificate {path} has no certificate in PEM that can be used") from None
 
 
 def _described(certificate: x509.Certificate) -> Certificate:
@@ -149,7 +152,7 @@ def _read(path: Path, what: str) -> bytes:
     except OSError as error:
         raise TlsError(f"{what} {path} can't be read: {(error.strerror or str(error)).lower()}") from None
     if len(text) > MOST_BYTES:
-        raise TlsError(f"{what} {path} is larger than {MOST_BYTES} bytes: that is another file")
+        raise TlsError(f"{what} {path} is larger than {MOST_BYTES} bytes: it is the wrong file")
     return text
 
 

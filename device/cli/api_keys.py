@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from device.settings import DeviceSettings
 
 app = typer.Typer(
-    help="Keys for programs and pages that ask over HTTP.",
+    help="API keys for programs and pages that use HTTP.",
     rich_markup_mode=None,
     no_args_is_help=False,
 )
@@ -25,8 +25,8 @@ app = typer.Typer(
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="What or whom it is for, e.g. laptop")],
-    page: Annotated[bool, typer.Option("--page", help="Print the page's address with the key in it instead")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the key, e.g. laptop")],
+    page: Annotated[bool, typer.Option("--page", help="Print the page's address with the key instead")] = False,
     file: File = None,
 ) -> None:
     """Make a key and print it, once.
@@ -39,7 +39,9 @@ def create(
         key = files.create(name)
     print(f"{address}/#key={key}" if page else key)
     if first:
-        typer.echo("From now on the daemon wants a key of everybody but this user's commands here.", err=True)
+        typer.echo(
+            "From now on the daemon asks everybody for a key, except this user's commands on this machine.", err=True
+        )
 
 
 @app.command("list")
@@ -65,7 +67,7 @@ def revoke_api_key(name: Annotated[str, typer.Argument(help="The key's name")], 
         left = files.all()
     print(f"revoked {name}")
     if not left:
-        typer.echo("It was the last one. A daemon that runs lets nobody else in until it is started anew.", err=True)
+        typer.echo("It was the last key. A running daemon refuses everybody else until it is restarted.", err=True)
 
 
 @contextmanager

@@ -18,11 +18,13 @@ from device.cli.failures import bad_input
 @options.asking
 def ask(
     question: options.Question = None,
-    report: Annotated[bool, typer.Option("--report", help="Print the whole report, with who said what")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print the whole report, with the source of each part")
+    ] = False,
     as_json: options.AsJson = False,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--files", metavar="<file> ...", help="Answer from these files, no others of this device"),
+        typer.Option("--files", metavar="<file> ...", help="Answer from these files instead of this device's library"),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Add the files to the library, too")] = False,
     url: options.Url = None,
@@ -33,7 +35,7 @@ def ask(
 ) -> None:
     """Answer one question.
 
-    The answer goes to stdout as it comes; where it comes from, and figures, go to stderr.
+    Prints the answer on stdout, and its sources and figures on stderr.
     """
     from device.cli.answers import conversation, stream_answer, to_stderr
     from device.cli.connection import ask_daemon, find_daemon
@@ -41,7 +43,7 @@ def ask(
 
     given = files or []
     if keep and not given:
-        raise bad_input("--keep adds the --files to the library: there are none")
+        raise bad_input("--keep adds the files of --files to the library: give --files, too")
     body = {"messages": conversation([], options.read_question(question))} | fields | as_fields(given)
     output = None if as_json else sys.stdout
     printed = ask_daemon(url, api_key_file, ca, lambda daemon: stream_answer(daemon, body, output))

@@ -35,10 +35,10 @@ def chat(
     *,
     fields: dict[str, Any],
 ) -> None:
-    """Hold a conversation.
+    """Have a conversation.
 
-    Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows
-    where the last one came from; /new begins another conversation; /quit ends. Lines that are pasted at
+    Earlier questions and answers are part of the next prompt. Ctrl-C cancels an answer; /sources shows the
+    sources of the last answer; /new begins another conversation; /quit ends. Lines that are pasted at
     once are one question.
     """
     from device.cli.answers import stream_answer

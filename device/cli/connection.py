@@ -109,9 +109,7 @@ def own_daemon(
     from device.cli.settings import local_url
 
     if port is None and not settings.port:
-        raise bad_input(
-            "port = 0 has the device daemon take any free port: give its address, which its log says, with --url"
-        )
+        raise bad_input("port = 0 lets the device daemon take any free port: give the address from its log with --url")
     own = trusted if trusted is not None else own_trust(settings)
     return DaemonClient(local_url(settings, port), key or ApiKeyFiles(settings.keys).local(), own)
 
@@ -167,5 +165,5 @@ def _one_key(text: str, place: str) -> str:
     """Raises `CommandFailed` without quoting the text."""
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key or len(text) > LONGEST_KEY:
-        raise bad_input(f"{place} does not hold one API key and nothing else")
+        raise bad_input(f"{place} must have one API key and nothing else")
     return key

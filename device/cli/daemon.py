@@ -155,7 +155,7 @@ class DaemonClient:
             return DaemonSilent()
         if self.url.startswith("http://") and "without sending a response" in str(error):
             return unfinished_answer(
-                f"{self.url} closed the connection without an answer; is its address one with https:// instead?"
+                f"{self.url} closed the connection without an answer; does its address begin with https://?"
             )
         return unfinished_answer("the connection ended in the middle of the answer")
 
@@ -180,8 +180,8 @@ def _at_a_cloud(url: str) -> str:
     except CommandFailed:
         usual = "http://127.0.0.1:8600"
     return (
-        f"{url} is a cloud's port, where devices connect; questions go to the device daemon, on this machine at"
-        f" {usual} by its settings: leave --url out, or give its address"
+        f"{url} is a cloud's port, where devices connect. Questions go to the device daemon, by its settings at "
+        f"{usual}: leave --url out, or give that address"
     )
 
 
@@ -194,8 +194,8 @@ def tls_problem(error: BaseException) -> str | None:
         return None
     if isinstance(cause, ssl.SSLCertVerificationError):
         reason = cause.verify_message.rstrip(".").lower()
-        return f"its certificate is not trusted: {reason} (--ca names the file of whom to trust)"
-    return "it does not speak TLS as it should; is its address one with http:// instead?"
+        return f"its certificate is not trusted: {reason} (--ca names a file of trusted certificates)"
+    return "it does not speak TLS; does its address begin with http://?"
 
 
 def _raise_for_error(response: httpx.Response) -> None:

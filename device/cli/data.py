@@ -24,9 +24,9 @@ Owner = Literal["device", "cloud", "both"]  # both: used by daemons of both role
 
 BOTH: Final = "both"
 
-app = typer.Typer(help="What is kept on this machine.", rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(help="The data that dragon keeps on this machine.", rich_markup_mode=None, no_args_is_help=False)
 
-OfRole = Annotated[Owner, typer.Option("--role", help="Whose; both: all of both roles, with what they share")]
+OfRole = Annotated[Owner, typer.Option("--role", help="Role whose data to use; both: all data, shared data too")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def show_folders() -> None:
 
 @app.command("remove")
 def remove_data(
-    role: OfRole = "device", yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it")] = False
+    role: OfRole = "device", yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation")] = False
 ) -> None:
-    """Remove what a role's daemon keeps.
+    """Remove the data of a role's daemon.
 
-    Settings, and the documents' own files, stay; without --role both also what both roles use.
+    Settings and the original documents stay. Data that both roles use stays, too, unless --role is both.
 
-    What was uploaded is removed: it lies in the data folder only.
+    Uploaded files are removed: they are only in the data folder.
     """
     from device.doctor.checks import in_bytes
 
@@ -71,7 +71,7 @@ def remove_data(
         for kept in wanted:
             if not kept.ours:
                 by = "link" if kept.folder.is_symlink() else "setting"
-                print(f"stays: {kept.folder} ({kept.content}), which a {by} names and may hold other things")
+                print(f"stays: {kept.folder} ({kept.content}): a {by} names this folder, and it may have other files")
         if not ours:
             print("there is nothing to remove" if role == BOTH else f"the {role} has nothing to remove")
             return
@@ -111,7 +111,7 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise bad_input(f"{path}: can't be looked at: {(error.strerror or str(error)).lower()}") from None
+        raise bad_input(f"{path}: can't be read: {(error.strerror or str(error)).lower()}") from None
     return True
 
 
@@ -135,7 +135,7 @@ def _settings() -> dict[Side, Settings]:
 def _confirm() -> None:
     """Raises `CommandFailed` if not confirmed."""
     if not sys.stdin.isatty():
-        raise bad_input("standard input is no terminal, so nothing can be asked: give --yes to remove that")
+        raise bad_input("standard input is not a terminal, so dragon can't ask: give --yes to remove that")
     if not typer.confirm("Remove these folders for good?", default=False):
         raise bad_input("nothing was removed")
 
@@ -178,4 +178,4 @@ def _lock(settings: Settings, stack: ExitStack) -> None:
         raise bad_input(f"the {settings.role} daemon runs, and uses {settings.data}; stop it first") from None
     except OSError as error:  # nor could a daemon lock it
         reason = (error.strerror or str(error)).lower()
-        print(f"dragon: {settings.lock} can't be locked ({reason}): a daemon that runs is not noticed", file=sys.stderr)
+        print(f"dragon: {settings.lock} can't be locked ({reason}): a running daemon is not noticed", file=sys.stderr)

@@ -88,23 +88,23 @@ _A_CORE: Final = 1.2  # GB of weights that a core multiplies in about .2 s, as f
 MEETING: Final = "tcp://127.0.0.1:8601"  # of both on one machine
 NO_DOCUMENTS: Final = "none"
 
-RoleOption = Annotated[Kind | None, typer.Option("--role", help="What this machine is [default: both]")]
+RoleOption = Annotated[Kind | None, typer.Option("--role", help="Role of this machine [default: both]")]
 Documents = Annotated[
-    Path | None, typer.Option("--documents", help="Folder to add and to watch: the device's private documents")
+    Path | None, typer.Option("--documents", help="Folder of the device's private documents, to add and watch")
 ]
 CloudDocuments = Annotated[
-    Path | None, typer.Option("--cloud-documents", help="The same of the cloud's public documents")
+    Path | None, typer.Option("--cloud-documents", help="Folder of the cloud's public documents, to add and watch")
 ]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", help="Device: where the cloud is, or none. Cloud: where it listens")
+    str | None, typer.Option("--address", help="Device: address of the cloud, or none. Cloud: address to listen on")
 ]
-PrivacyOption = Annotated[Privacy | None, typer.Option("--privacy", help="What may leave the device at most")]
+PrivacyOption = Annotated[Privacy | None, typer.Option("--privacy", help="Most data that may leave the device")]
 Models = Annotated[
     str | None,
-    typer.Option("--models", help=f"Pair of models: default, {', '.join(PAIRS)}; downloaded at the first start"),
+    typer.Option("--models", help=f"Pair of models: default, {', '.join(PAIRS)}; the first start downloads it"),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: the default of what is not given")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace settings files that are there")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing; use the defaults of missing options")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace existing settings files")]
 
 
 def init(
@@ -119,7 +119,7 @@ def init(
 ) -> None:
     """Write this machine's first settings.
 
-    Asks for what is not given, shows what it writes, adds the documents, and says what to run next.
+    Asks for missing options, shows the settings that it writes, adds the documents, and prints the next commands.
     """
     from common.configuration.configuration import ConfigurationError, settings_path
     from common.configuration.settings_file import settings_text, write_settings
@@ -171,7 +171,7 @@ class _Asking:
             else:
                 return answer
         if given is None and not self._yes:
-            raise bad_input(f"standard input is no terminal, so nothing can be asked: give --{flag}, or --yes")
+            raise bad_input(f"standard input is not a terminal, so dragon can't ask: give --{flag}, or --yes")
         value = default if given is None else given
         check(value)
         return value
@@ -193,13 +193,13 @@ def _values(asking: _Asking, kind: Kind, address: str | None, privacy: Privacy |
         question = "Where is the cloud (tcp://HOST:PORT, or none)?"
         device["cloud"] = asking.value("address", address, question, MEETING, _cloud_address)
     else:
-        question = "Where does the cloud listen (tcp://ADDRESS:PORT; 0.0.0.0 is everywhere)?"
+        question = "Where does the cloud listen (tcp://ADDRESS:PORT; 0.0.0.0: on all addresses)?"
         cloud["bind"] = asking.value("address", address, question, MEETING, _bind)
     if kind != "cloud":
         question = "What may leave the device: strict, balanced or offline?"
         device["privacy"] = asking.value("privacy", privacy, question, "strict", _one_of(Privacy))
     elif privacy is not None:
-        raise bad_input("--privacy is the device's: leave it out with --role cloud")
+        raise bad_input("--privacy is for a device: leave it out with --role cloud")
     return {"device": device, "cloud": cloud}
 
 
@@ -238,7 +238,7 @@ def _obstacle(name: str, roles: Sequence[Side]) -> str:
 
 def _models(name: str) -> None:
     if name != DEFAULT_MODELS and name not in PAIRS:
-        raise bad_input(f"{name!r} is none of {DEFAULT_MODELS}, {', '.join(PAIRS)}")
+        raise bad_input(f"{name!r} is not one of {DEFAULT_MODELS}, {', '.join(PAIRS)}")
 
 
 def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None]) -> dict[Side, Path]:
@@ -247,7 +247,7 @@ def _folders(asking: _Asking, roles: list[Side], given: dict[Side, Path | None])
         side: Side = role  # type: ignore[assignment]
         if side not in roles:
             if given[side] is not None:
-                raise bad_input(f"--{flag} is the {role}'s, and this machine is none")
+                raise bad_input(f"--{flag} is for a {role}, and this machine is not one")
             continue
         question = f"Folder with {kind} documents for the {role} (none: later)?"
         folder = asking.folder(flag, given[side], question)
@@ -289,7 +289,7 @@ def _one_of(kind: object) -> Callable[[str], None]:
 
     def check(word: str) -> None:
         if word not in words:
-            raise bad_input(f"{word!r} is none of {', '.join(words)}")
+            raise bad_input(f"{word!r} is not one of {', '.join(words)}")
 
     return check
 
@@ -322,7 +322,7 @@ def _bind(address: str) -> None:
     try:
         ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
-        raise bad_input(f"{host} is no address of this machine's own; 0.0.0.0 stands for all that it has") from None
+        raise bad_input(f"{host} is not an address of this machine; 0.0.0.0 stands for all its addresses") from None
     if not port:
         raise bad_input("the cloud needs a port that devices know, for example 8601")
 
@@ -332,4 +332,4 @@ def _loopback(address: str) -> None:
 
     _bind(address)
     if not is_local_address(address):
-        raise bad_input(f"{address} is not on loopback, where both daemons of one machine meet; try {MEETING}")
+        raise bad_input(f"{address} is not a loopback address, which both daemons of one machine need; try {MEETING}")

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=CommandGroup, help="Keys for links that leave this machine.", rich_markup_mode=None, no_args_is_help=False
 )
-NO_DEVICE = "The cloud trusts no device any more."
+NO_DEVICE = "The cloud no longer trusts any device."
 NO_CLOUD = (
-    "The device trusts no cloud any more. At an address of this machine it takes the keys that all daemons of this user"
-    " share; at any other address it refuses to start. `dragon pair CODE` adds a cloud."
+    "The device no longer trusts any cloud. At an address of this machine it uses the keys that all daemons of this "
+    "user share. At any other address it refuses to start. `dragon pair CODE` adds a cloud."
 )
 Name = Annotated[str, typer.Argument(help="A name for the peer, e.g. cloud")]
 
 
 @app.command("new")
 def new(
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the key that is there")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the existing key")] = False,
     role: Role = "device",
 ) -> None:
     """Make this machine's key pair."""
@@ -55,7 +55,7 @@ def show_keys(role: Role = "device") -> None:
 def trust(
     name: Name,
     key: Annotated[str, typer.Argument(help="Its public key, 52 letters and digits")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace another key or name that is there")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing key or name")] = False,
     role: Role = "device",
 ) -> None:
     """Trust a peer's public key. Compare fingerprints over another channel."""
@@ -75,7 +75,7 @@ def trust(
 def revoke_peer(
     name: Annotated[str, typer.Argument(help="The peer's name or fingerprint")],
     role: Annotated[
-        Side | None, typer.Option("--role", help="Whose: the device's or the cloud's; needed if both trust the name")
+        Side | None, typer.Option("--role", help="Role: the device's or the cloud's; needed if both trust the name")
     ] = None,
 ) -> None:
     """Stop trusting a peer."""
@@ -116,13 +116,13 @@ def _without_devices() -> str:
 
     settings = load_cloud()
     if settings.curve == "off":
-        return "Its link has no keys (curve = 'off'): everybody who reaches it still gets in."
+        return "Its link has no keys (curve = 'off'): everybody who reaches it can still connect."
     if is_loopback(settings.bind):
         return (
-            "A cloud that runs lets nobody in. From its next start on it lets in this user's own devices on this"
-            " machine, by keys that they share. `dragon pair --role cloud` adds a device."
+            "A running cloud now refuses all devices. From its next start on, this user's devices on this machine "
+            "can connect with shared keys. `dragon pair --role cloud` adds a device."
         )
-    return "The cloud lets nobody in. `dragon pair --role cloud` adds a device."
+    return "The cloud now refuses all devices. `dragon pair --role cloud` adds a device."
 
 
 def print_displaced(displaced: Sequence[TrustedPeer], name: str) -> None:

@@ -13,24 +13,24 @@ from device.cli.failures import bad_input
 from device.cli.options import CommandGroup
 from device.cli.settings import Role, load_common, load_device
 
-app = typer.Typer(cls=CommandGroup, help="The documents that answers draw on.", rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, help="The documents that answers use.", rich_markup_mode=None)
 
 
 @app.command("add")
 def add(
     paths: Annotated[list[Path], typer.Argument(help=f"Folders, or documents: {READ}")],
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Embed what is there again first")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Let the daemon read what changes there from now on")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="First embed the existing documents again")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Let the daemon read changes there from now on")] = False,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="<tag>", help="Tag them, in place of the tags they have")
+        list[str] | None, typer.Option("--tag", metavar="<tag>", help="Give them these tags instead of earlier ones")
     ] = None,
-    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take their tags away")] = False,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove their tags")] = False,
     encoding: Annotated[
-        str | None, typer.Option("--encoding", metavar="<name>", help="Encoding of texts that do not say theirs")
+        str | None, typer.Option("--encoding", metavar="<name>", help="Encoding of text files that do not state one")
     ] = None,
     role: Role = "device",
 ) -> None:
-    """Bring the library up to date with folders or documents."""
+    """Add folders or documents to the library, or read their changes."""
     if tag and no_tags:
         raise bad_input("--tag gives tags and --no-tags takes them away: use one of them")
     wait_passively()
@@ -50,7 +50,7 @@ def list_documents(role: Role = "device") -> None:
 
 @app.command("prefill")
 def prefill(role: Role = "device") -> None:
-    """Compute what the model keeps of every document now, so that first answers come sooner."""
+    """Compute the keys and values of every document now, so that first answers start sooner."""
     from common.library import commands
 
     raise typer.Exit(commands.prefill_library(load_common(role)))
@@ -62,7 +62,7 @@ def forget_documents(
     everything: Annotated[bool, typer.Option("--all", help="Every document")] = False,
     role: Role = "device",
 ) -> None:
-    """Forget documents; the files themselves stay, except uploads, which are deleted."""
+    """Remove documents from the library. Their files stay; uploads are deleted."""
     from common.library import commands
 
     uploads = load_device().uploads if role == "device" else None
@@ -71,7 +71,7 @@ def forget_documents(
 
 @app.command("status")
 def show_library_status(role: Role = "device") -> None:
-    """Show what was read when, what is being read, and what could not be."""
+    """Show when each folder was read, and which documents could not be read."""
     from common.library import commands
 
     raise typer.Exit(commands.print_status(load_common(role)))
@@ -79,7 +79,7 @@ def show_library_status(role: Role = "device") -> None:
 
 @app.command("search")
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for")],
+    query: Annotated[str, typer.Argument(help="Text to look for")],
     count: Annotated[int | None, typer.Option("-k", "--count", help="How many passages")] = None,
     role: Role = "device",
 ) -> None:

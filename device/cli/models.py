@@ -21,7 +21,7 @@ app = typer.Typer(cls=CommandGroup, help="The language models that daemons run."
 
 @app.command("list")
 def list_models() -> None:
-    """Show the models that are on this machine, and which settings name them."""
+    """Show the models on this machine, and the settings that name them."""
     from rich.filesize import decimal
 
     from common.daemon import models as on_models
@@ -29,7 +29,7 @@ def list_models() -> None:
 
     listed = on_models.list_installed_models(_sides())
     if not listed:
-        say("no models yet: `dragon models pull NAME` brings one")
+        say("no models yet: `dragon models pull NAME` gets one")
     show_table(
         ("name", "size", "numbers", "licence", "tokenizer", "used by", "where"),
         [
@@ -41,10 +41,10 @@ def list_models() -> None:
 
 @app.command("pull")
 def pull(model: Annotated[str, typer.Argument(help="Hub id, folder or .gguf file")]) -> None:
-    """Bring a model to this machine: download, import or link it.
+    """Get a model for this machine: download, import or link it.
 
-    Says first what it takes, whether it fits here, and its licence. After an interrupted download the
-    same command keeps the files that are whole. --model takes the name that is printed.
+    First prints its size, its licence, and whether it fits. After an interrupted download, run it again: complete files
+    are kept. --model takes the name that is printed.
     """
     from common.daemon import models as on_models
     from common.library.terminal import say
@@ -58,7 +58,7 @@ def remove_models(
     names: Annotated[list[str], typer.Argument(help="Models, as `list` shows them")],
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing")] = False,
 ) -> None:
-    """Remove models; the files and folders that they were imported from, or are linked to, stay."""
+    """Remove models. The files and folders that they were made from stay."""
     from rich.filesize import decimal
 
     from common.daemon import models as on_models
@@ -69,7 +69,7 @@ def remove_models(
         models = load_device().models
         chosen = on_models.find_models(names, models)
         if not yes and (sys.stdin is None or not sys.stdin.isatty()):
-            raise bad_input("standard input is no terminal, so nothing can be asked: give --yes")
+            raise bad_input("standard input is not a terminal, so dragon can't ask: give --yes")
         for each in chosen:
             used = ", ".join(on_models.used_by(each, sides))
             size = "" if each.kind == "linked" else f" ({decimal(each.size)})"
@@ -88,7 +88,7 @@ def check_models(
     ] = None,
     role: Role = "device",
 ) -> None:
-    """Load a model: what it takes, how fast it is, and whether both sides fit together."""
+    """Load a model, and show its memory, its speed, and whether both sides fit together."""
     settings = load_common(role)
     if model is not None:
         settings = settings.of_model(model)

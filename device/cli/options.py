@@ -28,7 +28,7 @@ Url = Annotated[
 # No option for the key: all users can read a process's arguments.
 KeyFile = Annotated[
     Path | None,
-    typer.Option("--api-key-file", help="File that holds the daemon's API key [default: $DRAGON_API_KEY]"),
+    typer.Option("--api-key-file", help="File with the daemon's API key [default: $DRAGON_API_KEY]"),
 ]
 Authority = Annotated[
     Path | None,

@@ -24,7 +24,7 @@ Address = Annotated[
     str | None, typer.Option("--address", help="Cloud: where the device reaches it, e.g. tcp://cloud.example:8601")
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the device, under which the cloud trusts it")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace another key or name that is there")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing key or name")]
 
 
 def pair(
@@ -35,7 +35,7 @@ def pair(
     role: Role = "device",
     file: File = None,
 ) -> None:
-    """Make a device and a cloud known to each other.
+    """Let a device and a cloud trust each other.
 
     On the cloud `dragon pair --role cloud --address tcp://HOST:PORT` prints a code for the device, where `dragon pair
     CODE` prints one for the cloud. Nothing is sent anywhere.
@@ -59,7 +59,7 @@ def _invite(address: str | None, name: str, file: Path | None) -> None:
     from common.transport.pairing import invitation_code, invite
 
     if address is None:
-        raise bad_input("name the address at which the device reaches this cloud: --address tcp://HOST:PORT")
+        raise bad_input("give the address at which the device reaches this cloud: --address tcp://HOST:PORT")
     folder, bind = _of_cloud(file)
     invitation = invite(folder, address, name)
     _print_fingerprint("this cloud", invitation.key)
@@ -98,7 +98,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     print(f"address     {invitation.address}, {'written to' if written else 'as it stands in'} {path}")
     in_force = load_settings(DeviceSettings, file)
     if in_force.cloud != invitation.address:
-        print(f"but {origin_of(in_force, 'cloud')} says {in_force.cloud or 'none'}, and counts more: take it away")
+        print(f"but {origin_of(in_force, 'cloud')} says {in_force.cloud or 'none'} and has precedence: remove it")
     if in_force.privacy == "offline":
         print(f"but privacy is offline ({origin_of(in_force, 'privacy')}): no cloud takes part until that is changed")
     print("\nOn the cloud, then compare both fingerprints there:\n")

@@ -22,7 +22,7 @@ def profile(
     png: Annotated[Path | None, typer.Option("--png", help="Plot them into this file")] = None,
     role: Role = "device",
 ) -> None:
-    """Measure decode steps over growing context for the daemon."""
+    """Measure how the time of decode steps grows with the context."""
     settings = load_common(role)
     from common.daemon import profile as profile_command
     from common.engine.model.errors import ContextError, ModelError

@@ -83,10 +83,8 @@ WantedBy=default.target
 
 app = typer.Typer(help="A daemon that the system starts and watches.", rich_markup_mode=None, no_args_is_help=False)
 
-NoStart = Annotated[bool, typer.Option("--no-start", help="Write the unit, and say what starts it")]
-NoSandbox = Annotated[
-    bool, typer.Option("--no-sandbox", help="Leave out what needs user namespaces, where there are none")
-]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Write the unit, and print the command that starts it")]
+NoSandbox = Annotated[bool, typer.Option("--no-sandbox", help="Leave out sandbox options that need user namespaces")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +99,9 @@ class Service:
 
 @app.command("install")
 def install_service(role: Role = "device", no_start: NoStart = False, no_sandbox: NoSandbox = False) -> None:
-    """Have the system run the daemon.
+    """Let the system run the daemon.
 
-    With its settings, now and whenever you log in.
+    It starts now and whenever you log in, with its settings.
     """
     _need_systemd()
     service = planned(role)
@@ -130,7 +128,7 @@ def uninstall_service(role: Role = "device") -> None:
     _need_systemd()
     path = unit_path(role)
     if not path.exists():
-        raise bad_input(f"there is no {path}: the {role} daemon is no service of yours")
+        raise bad_input(f"there is no {path}: you have no service for the {role} daemon")
     _control("disable", "--now", unit_name(role))
     path.unlink(missing_ok=True)
     _control("daemon-reload")
@@ -160,8 +158,8 @@ def _need_systemd() -> None:
     """Raises `CommandFailed` without systemd."""
     if not sys.platform.startswith("linux"):
         raise bad_input(
-            "services are for Linux with systemd; on macOS have launchd run `dragon device` (see"
-            " docs/services.md), on Windows have the Task Scheduler run it at log-on"
+            "services need Linux with systemd. On macOS let launchd run `dragon device` (see docs/services.md); "
+            "on Windows let the Task Scheduler run it at log-on"
         )
 
 
@@ -268,7 +266,7 @@ def _state(role: Side) -> tuple[bool, list[str]]:
     if said := found.get("StatusText"):
         lines.append(f"  {said}")
     if (restarts := found.get("NRestarts", "0")) != "0":
-        lines.append(f"  started anew {restarts} times")
+        lines.append(f"  restarted {restarts} times")
     if (result := found.get("Result", "success")) != "success":
         lines.append(f"  ended with {result}: journalctl --user --unit {name}")
     return found.get("ActiveState") in ("active", "activating", "reloading"), lines
@@ -282,7 +280,7 @@ def _lingering() -> list[str]:
     if Path("/var/lib/systemd/linger", user).exists():
         return []
     return [
-        "It runs while you are logged in. To have it run from the machine's start on:",
+        "It runs while you are logged in. To run it from the machine's start on:",
         "    loginctl enable-linger",
     ]
 
@@ -294,7 +292,7 @@ def _control(*words: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
         raise bad_input(
-            "this machine has no systemctl; have what starts its services run `dragon device`, which takes SIGTERM"
+            "this machine has no systemctl; let its service manager run `dragon device`, and stop it with SIGTERM"
         ) from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"

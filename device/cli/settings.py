@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from common.configuration.settings import Settings
     from device.settings import DeviceSettings
 
-Role = Annotated[Side, typer.Option("--role", help="Whose: the device's or the cloud's")]
+Role = Annotated[Side, typer.Option("--role", help="Role: the device's or the cloud's")]
 File = Annotated[Path | None, typer.Option("--config", help="Settings file instead of the usual one")]
 
 
 def config(role: Role = "device", file: File = None) -> None:
-    """Show the settings in force and where each comes from."""
+    """Show the settings in force and the origin of each."""
     from common.configuration.configuration import describe
 
     print(describe(load_device(file=file) if role == "device" else load_cloud(file)), end="")

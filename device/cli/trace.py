@@ -24,7 +24,7 @@ def trace(
     question: options.Question = None,
     output: Annotated[Path | None, typer.Option("--output", help="Write the trace for Perfetto or Chrome")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Draw both pipelines, RTT, score and acceptance")] = None,
-    text: Annotated[bool, typer.Option("--text", help="One line for each token")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print a line for each token")] = False,
     url: options.Url = None,
     api_key_file: options.KeyFile = None,
     ca: options.Authority = None,
@@ -33,7 +33,7 @@ def trace(
 ) -> None:
     """Answer one question, and show where the time went.
 
-    The answer goes to stderr as it comes, the figures to stdout.
+    Prints the answer on stderr and the figures on stdout.
     """
     from common.tracing.trace import from_json
     from device.cli.answers import conversation, stream_answer

@@ -86,8 +86,8 @@ def _up(device: DeviceSettings, serving: Callable[[], object]) -> None:
         place = urlsplit(address)
         if _listens(place.hostname, place.port):
             raise bad_input(
-                f"something listens on port {place.port} of this machine already, perhaps a daemon; stop it, or choose"
-                f" another port: {way} dragon up"
+                f"port {place.port} of this machine is in use, perhaps by a daemon; stop that program, or choose "
+                f"another port: {way} dragon up"
             )
     commands = {
         "cloud": child_command("cloud.__main__", *plan.cloud, writes=True),
@@ -133,7 +133,9 @@ def _meeting(device: DeviceSettings, bind: str, said: bool) -> tuple[str, str]:
     origin = origin_of(device, "cloud")
     if device.privacy == "offline" or device.cloud is None:
         setting = "privacy = 'offline'" if device.privacy == "offline" else f"cloud = 'none' ({origin})"
-        raise bad_input(f"the device takes no cloud: {setting}; start it alone with `dragon device`, or change that")
+        raise bad_input(
+            f"the device has no cloud ({setting}); start it alone with `dragon device`, or change the setting"
+        )
     host, port = split_address(bind)
     reached = f"tcp://{reachable(host)}:{port}"
     if origin == DEFAULT:
@@ -161,7 +163,7 @@ def _wait_until_ready(both: ChildProcesses, plan: LaunchPlan) -> None:
         time.sleep(STATUS_POLL)
     if status["cloud"]["state"] == "refused":
         print(f"the device answers without the cloud: {as_one_line(status['cloud']['detail'])}")
-    print(f"both daemons serve; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
+    print(f"both daemons are ready; the device at {plan.url}, OpenAI clients at {plan.url}/v1")
     if not status["documents"]:
         print("the device has no documents yet: dragon library add --watch FOLDER")
     other = any(flag.startswith("--port=") for flag in plan.device)

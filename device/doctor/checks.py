@@ -78,7 +78,7 @@ def check_running(settings: DeviceSettings, cloud: CloudStatus, library: Library
 def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
     """Checks the keys of the link at `address`, None without a link."""
     if address is None:
-        return Finding("ok", "keys", "none are needed: no cloud takes part")
+        return Finding("ok", "keys", "no keys are needed: no cloud takes part")
     pairing = "`dragon pair CODE`" if role == "device" else "`dragon pair --role cloud --address tcp://HOST:PORT`"
     here = is_local_address(address)
     if settings.curve == "off":
@@ -95,7 +95,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
         if shared:
             if settings.local_keys.exists():  # otherwise a daemon makes it
                 local_pair(settings.local_keys)
-            return Finding("ok", "keys", f"one pair, which this user's daemons share on {address}")
+            return Finding("ok", "keys", f"one key pair, which this user's daemons share on {address}")
         own = folder.own()
         if role == "device":
             folder.device_keys(TRUSTED_CLOUD)
@@ -103,7 +103,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
         return Finding("wrong", "keys", describe_error(error), "" if shared else f"or pair anew with {pairing}")
     peers = [peer.name for peer in folder.trusted() if role == "cloud" or peer.name == TRUSTED_CLOUD]
     if not peers:
-        return Finding("wrong", "keys", "nobody is trusted, so nobody is let in", f"pair the machines with {pairing}")
+        return Finding("wrong", "keys", "nobody is trusted, so nobody can connect", f"pair the machines with {pairing}")
     return Finding("ok", "keys", f"own key {fingerprint(own.public)}; trusted: {', '.join(peers)}")
 
 
@@ -129,14 +129,14 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
     files, renew = settings.tls, "renew it, and restart the daemon"
     if files is None:
         if not is_local(settings.host):
-            text = "keys, questions and answers travel in the clear: there is no certificate"
+            text = "keys, questions and answers are not encrypted: there is no certificate"
             remedy = "set tls_certificate and tls_key, unless a proxy in front has TLS"
             yield Finding("warn", "tls", text, remedy)
         return
     try:
         certificate = tls.check_tls_files(files)
     except tls.TlsError as error:
-        yield Finding("wrong", "tls", str(error), "set tls_certificate and tls_key to files that fit together")
+        yield Finding("wrong", "tls", str(error), "set tls_certificate and tls_key to files that belong together")
         return
     now = tls.now()
     days = certificate.days_left(now)
@@ -148,7 +148,7 @@ def check_https(settings: DeviceSettings) -> Iterator[Finding]:
     if 0 <= days < EXPIRING:
         yield Finding("warn", "tls", f"{named} expires in {left}", renew)
     elif days >= EXPIRING:
-        yield Finding("ok", "tls", f"{named} holds for {left}")
+        yield Finding("ok", "tls", f"{named} is valid for {left}")
 
 
 def check_reach(address: str) -> Finding:
@@ -157,16 +157,21 @@ def check_reach(address: str) -> Finding:
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        text = f"the name in {address} is not known here: {reason(error)}"
-        return Finding("wrong", "cloud", text, "is it spelt right, and is there a network?")
+        text = f"the name in {address} can't be resolved: {reason(error)}"
+        return Finding("wrong", "cloud", text, "check its spelling, and the network")
     try:
         with socket.create_connection((host, port), timeout=PATIENCE):
-            return Finding("ok", "cloud", f"{address} takes connections")
+            return Finding("ok", "cloud", f"{address} accepts connections")
     except OSError as error:
-        text = f"{address} takes no connections: {reason(error)}"
+        text = f"{address} accepts no connections: {reason(error)}"
     if is_local_address(address):
         return Finding("warn", "cloud", text, "start it with `dragon cloud`, or both daemons with `dragon up`")
-    return Finding("wrong", "cloud", text, "is the cloud running, its bind not on loopback, and the port open?")
+    return Finding(
+        "wrong",
+        "cloud",
+        text,
+        "check that the cloud runs, that its bind is not a loopback address, and that the port is open",
+    )
 
 
 def check_link(state: str, detail: str, trip: float | None) -> Finding:
@@ -176,9 +181,11 @@ def check_link(state: str, detail: str, trip: float | None) -> Finding:
     if state == "connected":
         text = "connected" if trip is None else f"connected, round trip {trip:.1f} ms"
         if trip is not None and trip > SLOW_MS:
-            return Finding("warn", "link", text, "a slow network: raise patience if answers go on without the cloud")
+            return Finding(
+                "warn", "link", text, "the network is slow: raise patience if answers continue without the cloud"
+            )
         return Finding("ok", "link", text)
-    remedy = "see Troubleshooting in docs/operations.md" if state == "refused" else "the device goes on trying"
+    remedy = "see Troubleshooting in docs/operations.md" if state == "refused" else "the device tries again by itself"
     return Finding("wrong" if state == "refused" else "warn", "link", f"{state}: {detail}", remedy)
 
 
@@ -199,7 +206,7 @@ def check_library(
     if None not in (stored, configured) and stored != configured:
         text = f"{counts}, embedded with {stored}, and {configured} is configured"
         rebuild = _command("library add --rebuild FOLDER", role)
-        return Finding("wrong", "library", text, f"run {rebuild}, or configure the former embedder")
+        return Finding("wrong", "library", text, f"run {rebuild}, or configure the earlier embedder")
     if skipped:
         text = f"{counts}; {counted(skipped, 'document')} could not be read"
         return Finding("warn", "library", text, f"{_command('library status', role)} says why")
@@ -212,13 +219,13 @@ def check_disk(settings: Settings) -> Finding:
     text = f"{in_bytes(free)} free in {data}"
     if free < LITTLE_DISK:
         level: Level = "wrong" if free < LEAST_DISK else "warn"
-        return Finding(level, "disk", text, "free some, or set data to a folder elsewhere")
+        return Finding(level, "disk", text, "free some space, or set data to another folder")
     return Finding("ok", "disk", text)
 
 
 def check_clock(year: int) -> Iterator[Finding]:
     if year < FIRST_YEAR:
-        yield Finding("warn", "clock", f"this machine's clock says that it is {year}", "set the clock; see `date`")
+        yield Finding("warn", "clock", f"this machine's clock shows the year {year}", "set the clock; see `date`")
 
 
 def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
@@ -226,10 +233,10 @@ def check_packages(found: Sequence[Package]) -> Iterator[Finding]:
         if each.installed is None:
             yield Finding("wrong", "packages", f"{each.name} is missing", f"pip install '{each.name}{each.wanted}'")
         elif not each.fits:
-            text = f"{each.name} {each.installed} is not {each.wanted}, which this release was made for"
+            text = f"{each.name} {each.installed} is installed, and this release was made for {each.wanted}"
             yield Finding("warn", "packages", text, f"pip install '{each.name}{each.wanted}'")
     if all(each.fits for each in found):
-        yield Finding("ok", "packages", f"{len(found)} are there in versions that fit")
+        yield Finding("ok", "packages", f"{len(found)} are installed in versions that fit")
 
 
 def check_formats() -> Finding:

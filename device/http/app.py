@@ -238,7 +238,7 @@ class Api:
         if not is_loopback(self._options.host):
             raise ApiError(
                 403,
-                "Folders of this machine can be named only where the daemon listens on loopback; upload the documents.",
+                "A request can name folders only if the daemon listens on loopback; upload the documents instead.",
                 code="not_on_loopback",
             )
         await run_in_thread(lambda: self._engine.documents.watch(body.path))

@@ -73,7 +73,7 @@ async def embeddings(
     if cut:
         notes = (
             *notes,
-            f"Of {len(cut)} texts only the beginning was read; the embedding model takes no more.",
+            f"Only the beginning of {len(cut)} texts was read; the embedding model takes no more.",
         )
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     value = {"object": "list", "data": data, "model": engine.embedder, "usage": usage, "dragon": {"notes": list(notes)}}

@@ -37,8 +37,8 @@ class Endpoint:
 ENDPOINTS = (
     Endpoint("GET", "/health", "health", "Whether the daemon serves", public=True),
     Endpoint("GET", "/status", "status", "Model, library and the link to the cloud"),
-    Endpoint("GET", "/metrics", "metrics", "Figures for operators, as Prometheus reads them", media="text/plain"),
-    Endpoint("GET", "/doctor", "doctor", "What is well, what is wrong, and what to do"),
+    Endpoint("GET", "/metrics", "metrics", "Figures for operators, in the format of Prometheus", media="text/plain"),
+    Endpoint("GET", "/doctor", "doctor", "Diagnosis: what is right, what is wrong, and what to do"),
     Endpoint("GET", "/openapi.json", "openapi", "This document"),
     Endpoint("GET", "/v1/models", "models", "The names of the model"),
     Endpoint("GET", "/v1/models/{model}", "model", "The model by one of its names"),
@@ -48,7 +48,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/embeddings", "embeddings", "Vectors of texts", EmbeddingsBody),
     Endpoint("GET", "/library", "library", "Documents, watched folders, and how far they were read"),
     Endpoint("GET", "/library/search", "library_search", "Passages most similar to `query`", query=("query", "count")),
-    Endpoint("GET", "/library/passages/{chunk}", "library_passage", "One passage, as an answer's source names it"),
+    Endpoint("GET", "/library/passages/{chunk}", "library_passage", "A passage, by the number in an answer's source"),
     Endpoint(
         "POST",
         "/library/documents",

@@ -43,7 +43,7 @@ def busy() -> ApiError:
     """Refuses while all slots are taken, or after too long a wait."""
     return ApiError(
         429,
-        "As many answers are being generated and waiting as there may be; try again when one is finished.",
+        "The daemon is busy: no more answers may run or wait. Try again when one is finished.",
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         headers={"retry-after": "1"},
@@ -60,7 +60,7 @@ def wrong_key() -> ApiError:
 
 
 def keys_unreadable() -> ApiError:
-    said = "The daemon can't read its API keys, and lets nobody in; its log says what to do."
+    said = "The daemon can't read its API keys and refuses every request; its log says what to do."
     return _unavailable(said, code="api_keys_unreadable")
 
 

@@ -32,7 +32,7 @@ class HttpMetrics:
         )
         self._registry.register(
             ValueCollector(
-                lambda: [MetricValue("dragon_num_requests_waiting", "Answers that wait for a place", float(waiting()))]
+                lambda: [MetricValue("dragon_num_requests_waiting", "Answers that wait for a slot", float(waiting()))]
             )
         )
 

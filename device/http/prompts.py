@@ -22,7 +22,10 @@ from proto.messages import DRAWN_SEEDS, LONGEST_PROMPT, LONGEST_QUESTION, MOST_C
 
 FOLLOWED = 2  # earlier questions to follow up on
 LONGEST_FOLLOWED = 4096  # bytes of them, from their end
-UNTRAINED: Final = "This model's prompts know no tools: it is told of them in plain words, and may call them poorly."
+UNTRAINED: Final = (
+    "This model's prompts have no format for tools: they are described in plain words, and the model may call them "
+    "badly."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def read_conversation(messages: Sequence[ChatMessage], given: str = "messages") 
     turns = _turns(messages)
     if turns and turns[-1].calls and turns[-1].role == "assistant":
         raise ApiError(
-            400, "The last message calls tools, and none says what they return.", param=given, code="invalid_value"
+            400, "The last message calls tools, and no message has their results.", param=given, code="invalid_value"
         )
     begun = turns.pop().text if turns and turns[-1].role == "assistant" else ""
     questions = [turn.text for turn in turns if turn.role == "user"]

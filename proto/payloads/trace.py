@@ -68,7 +68,7 @@ class Span:
 def encode_spans(spans: Sequence[Span]) -> bytes:
     """Returns the payload of at most `SPANS_PER_MESSAGE` spans. Raises `ValueError` for more."""
     if len(spans) > SPANS_PER_MESSAGE:
-        raise ValueError(f"a payload holds at most {SPANS_PER_MESSAGE} spans, not {len(spans)}")
+        raise ValueError(f"a payload has at most {SPANS_PER_MESSAGE} spans, not {len(spans)}")
     records = np.zeros(len(spans), _RECORD)
     for record, span in zip(records, spans, strict=True):
         device, cloud = (VERDICTS.index(verdict) for verdict in span.accepted)

@@ -15,8 +15,8 @@ References = Mapping[tuple[int, Library], "Reference"]  # by number of the law
 
 FAILING: Final = ("answer_failed",)  # codes of errors that a fault explains; see docs/api.md
 REFUSED: Final = re.compile(r"doesn't accept this device's key|can't answer together")  # also to those that wait
-CHANGED: Final = re.compile(r"^From token (\d+) on the cloud is another one than before")
-UNREAD: Final = re.compile(r"^From token (\d+) on the cloud judged drafts made without its passages")  # drawn otherwise
+CHANGED: Final = re.compile(r"^From token (\d+) on, another cloud took part")
+UNREAD: Final = re.compile(r"^From token (\d+) on, the device drafted without the cloud's passages")  # drawn otherwise
 ERROR_LINE: Final = re.compile(r"Traceback|\b(ERROR|CRITICAL)\b")
 # Lines of this kind that faults of the run explain.
 ALLOWED: Final[tuple[tuple[re.Pattern[str], str], ...]] = ()

@@ -108,7 +108,7 @@ class TestNothingFits:
     @pytest.mark.parametrize("fields", [{}, {"sources": "device"}, {"method": "fetch-text"}], ids=str)
     def test_of_the_devices_is_refused_at_once(self, device: Resident, tap: WireTap, fields: dict[str, Any]) -> None:
         before = len(openings(tap))
-        with pytest.raises(RequestError, match=r"^Pattern 2 of device_documents finds no document") as refused:
+        with pytest.raises(RequestError, match=r"^Pattern 2 of device_documents matches no document") as refused:
             device.begin(QUESTION, device_documents=("dance.*", "elsewhere/**"), **fields)
         assert refused.value.field == "device_documents"
         assert len(openings(tap)) == before
@@ -118,7 +118,7 @@ class TestNothingFits:
         answer = ask(device, method=method, device_documents=OWN, cloud_documents=("opening.*", "tag:none"))
         assert {source.title for source in answer.report.sources} == CHOSEN["device"]
         (note,) = answer.report.notes
-        assert "Pattern 2 of cloud_documents finds no document of the cloud's library." in note
+        assert "Pattern 2 of cloud_documents matches no document of the cloud's library." in note
         assert answer.report.tokens > 0
 
     @pytest.mark.parametrize("method", ["speculative", "coupled", "dssd"])

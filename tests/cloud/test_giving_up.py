@@ -141,7 +141,7 @@ class TestDevice:
         report = device.ask(QUESTION).report
         assert time.monotonic() - started < AT_ONCE
         assert report.degraded == tuple(range(report.tokens))
-        assert report.notes == ("The cloud did not take part: what it sent of the answer can't be used.",)
+        assert report.notes == ("The cloud did not take part: the messages that it sent can't be used.",)
         town.check_that_all_is_free()
 
     def test_that_gave_up_is_not_told_otherwise_by_late_messages(

@@ -86,7 +86,7 @@ class TestBadInput:
             ({"verifier": "device"}, "sources", "sources must be 'device', not 'cloud'"),
             ({"sampler": "race"}, "sampler", "draws by 'rejection'"),
             ({"aggregation": "blocks"}, "aggregation", "must be 'context'"),
-            ({"resolution": 8}, "resolution", "of draft_codec 'lattice'"),
+            ({"resolution": 8}, "resolution", "needs draft_codec 'lattice'"),
             ({"draft_codec": "lattice", "resolution": 200, "index_code": "fixed"}, "resolution", "too fine"),
             ({"top_logprobs": 2}, "logprobs", "Log-probabilities need"),
             ({"privacy": "offline"}, "sources", "keeps the question here"),
@@ -103,8 +103,8 @@ class TestBadInput:
         [
             ("almanack", "no document of this name: did you mean 'almanac' or 'almanac.md'"),
             ("Zzyzx", "no document of this name: `dragon library list` shows"),
-            ("Twin", "several documents of this name: name one by its path, 'one.md' or 'two.md'"),
-            ("endless", r"too long to be read whole: it needs \d+ tokens, and the model's context holds \d+ beside"),
+            ("Twin", "several documents with this name: give the path of one, 'one.md' or 'two.md'"),
+            ("endless", r"too long to be read whole: it needs \d+ tokens, and question and answer leave \d+ of"),
         ],
     )
     def test_a_document_that_is_not_there(self, device: Resident, where: str, name: str, said: str) -> None:

@@ -195,10 +195,10 @@ class TestProposalsThatFit:
         assert report.figures["proposed_per_round"] > 8
 
     def test_a_longer_one_is_refused_before_the_answer_begins(self, device: Resident) -> None:
-        with pytest.raises(RequestError, match="draft_length 15 does at most") as caught:
+        with pytest.raises(RequestError, match="draft_length may be 15 at most") as caught:
             device.begin(QUESTION, method="dsd", draft_length=16, top_k=0)
         assert caught.value.field == "draft_length"
-        with pytest.raises(RequestError, match="draft_length 14 does at most"):
+        with pytest.raises(RequestError, match="draft_length may be 14 at most"):
             device.begin(QUESTION, method="rapid", long_document="horror", draft_length=15, top_k=0)
 
     def test_what_can_not_be_sent_is_named(self, device: Resident, monkeypatch: pytest.MonkeyPatch) -> None:

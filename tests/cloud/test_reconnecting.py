@@ -24,7 +24,7 @@ PROMPT_MS = 5.0  # per token: a prompt takes longer than patience
 STEP_MS = 10.0
 LENGTH = 60
 CUTS = (30, 45)  # tokens, so that most verdicts before took no longer than a pass
-UNTOLD = re.compile(rf"The cloud has not told what its documents say of (\d+) of {LENGTH} tokens")
+UNTOLD = re.compile(rf"The cloud did not send the shares of its documents for (\d+) of {LENGTH} tokens")
 METHODS: tuple[dict[str, Any], ...] = (
     {"method": "coupled", "sources": "cloud"},
     {"method": "dssd", "sources": "cloud", "draft_length": 2},

@@ -47,7 +47,7 @@ def decided(device: Resident, method: str, **fields: Any) -> list[int]:
     *events, last = device.begin(QUESTION, method=method, max_tokens=TOKENS, **fields)
     assert isinstance(last, Finished)
     assert last.report.degraded == tuple(range(last.report.tokens))
-    assert "From token 0 on local_target decides, as long as the cloud takes no part." in last.report.notes
+    assert "From token 0 on, local_target decides while the cloud is away." in last.report.notes
     return [event.token for event in events if isinstance(event, TokenEvent)]
 
 

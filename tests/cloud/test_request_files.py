@@ -148,8 +148,8 @@ def test_a_cancelled_answer_leaves_nothing(device: Resident) -> None:
     ("files", "words"),
     [
         ((LETTER, BROKEN), "File 2 can't be read: "),
-        ((RequestFile(name="a.exe", content=b"a"),), "File 1 can't be read: it is of a type that is not read"),
-        ((RequestFile(name="../a.txt", content=b"a"),), "File 1 can't be read: the name must be that of a file"),
+        ((RequestFile(name="a.exe", content=b"a"),), "File 1 can't be read: its type is not supported"),
+        ((RequestFile(name="../a.txt", content=b"a"),), "File 1 can't be read: the name must be a file name"),
         ((RequestFile(name="a.txt", content=b""),), "File 1 can't be read: it is empty"),
         ((LETTER, LETTER), "File 2 has the name of another one"),
         ((RequestFile(name="a.pdf", content=bytes(MOST_FILE_BYTES + 1)),), "larger than 16777216 bytes together"),
@@ -231,6 +231,6 @@ def test_no_more_than_there_may_be() -> None:
 
 
 def test_what_was_guessed_or_not_read_is_told_with_the_answer(device: Resident) -> None:
-    remark = "latin.txt: its encoding was guessed: cp1252; --encoding names another one."
+    remark = "latin.txt: its encoding was guessed: cp1252; --encoding sets another one."
     assert remark in ask(device, LETTER, LATIN).report.notes
     assert not [note for note in ask(device, LETTER).report.notes if "encoding" in note]

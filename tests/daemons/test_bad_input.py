@@ -290,7 +290,7 @@ class TestLibraries:
         assert sides(town) == {"cloud"}
 
     @pytest.mark.parametrize(
-        ("path", "said"), [("nothing", "is not a folder or a file"), ("binary.exe", "is of a type that is not read")]
+        ("path", "said"), [("nothing", "is not a folder or a file"), ("binary.exe", "its type is not supported")]
     )
     def test_what_cannot_be_added_at_all(self, town: Town, tmp_path: Path, path: str, said: str) -> None:
         (tmp_path / "binary.exe").write_bytes(b"MZ")

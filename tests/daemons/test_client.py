@@ -246,7 +246,7 @@ def test_an_answer_that_repeats_itself_is_ended(pair: Pair) -> None:
     wanted = {"logit_bias": {str(token): 100}, "max_tokens": 200}
     ended = pair.complete(QUESTION, end_repetition=True, **wanted)
     assert (ended["choices"][0]["finish_reason"], ended["dragon"]["tokens"]) == ("stop", SHORTEST_RUN)
-    assert any("again and again" in note for note in ended["dragon"]["notes"])
+    assert any("had started to repeat itself" in note for note in ended["dragon"]["notes"])
     whole = pair.complete(QUESTION, end_repetition=False, **wanted)
     assert (whole["choices"][0]["finish_reason"], whole["dragon"]["tokens"]) == ("length", 200)
 

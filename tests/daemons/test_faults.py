@@ -176,7 +176,7 @@ class TestCloud:
                 report = stream.finish()
             assert report["tokens"] == LONG
             (note,) = (note for note in report["notes"] if "library" in note)
-            (position,) = map(int, re.findall(r"^From token (\d+) on the cloud is another one than before", note))
+            (position,) = map(int, re.findall(r"^From token (\d+) on, another cloud took part", note))
             assert BEGUN <= position < LONG
             together(place.pair)
         finally:
@@ -195,7 +195,7 @@ class TestCloud:
         assert report["notes"] == [
             (
                 f"The cloud was away for {len(degraded)} of {LONG} tokens:"
-                " only this device's documents took part in them."
+                " only this device's documents were used for them."
             ),
             untold(degraded[0], LONG),
         ]

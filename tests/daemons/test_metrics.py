@@ -46,7 +46,7 @@ def test_a_cloud_is_scraped_from_its_start_on_and_ends_in_time(fresh_data: Calla
             other.log.read_text()
             .splitlines()[-1]
             .startswith(
-                f"dragon cloud: 127.0.0.1:{port} can't be listened on for metrics (address already in use); stop"
+                f"dragon cloud: The daemon can't listen on 127.0.0.1:{port} for metrics (address already in use); stop"
             )
         )
         with socket.create_connection(("127.0.0.1", port)):  # that says nothing

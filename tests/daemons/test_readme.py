@@ -117,7 +117,7 @@ def serving(line: str) -> str | None:
     """Words that a line prints when it serves and goes on; None for one that ends."""
     match line.split()[:2]:
         case ["dragon", "up"]:
-            return "both daemons serve"
+            return "both daemons are ready"
         case ["dragon", ("cloud" | "device") as role]:
             return f"{role} ready"
     return None

@@ -66,7 +66,7 @@ def test_a_cloud_that_is_away_for_a_while(place: Place) -> None:
         report = stream.finish()
     degraded = report["degraded"]
     assert degraded[-1] < LONG - 1, "the cloud did not come back"
-    assert f"From token {degraded[0]} on local_target decides, as long as the cloud takes no part." in report["notes"]
+    assert f"From token {degraded[0]} on, local_target decides while the cloud is away." in report["notes"]
     assert report["pieces"] == expected
 
 

@@ -114,7 +114,7 @@ def test_what_a_cloud_writes_freely_is_for_the_status_and_not_for_the_log(
         "the cloud at tcp://cloud:1 refuses (quota); `dragon status` says why",
         "the cloud at tcp://cloud:1 refuses (of another kind); `dragon status` says why",
         "connected to the cloud at tcp://cloud:1",
-        "the cloud at tcp://cloud:1 complains (quota)",
+        "the cloud at tcp://cloud:1 reports a fault (quota)",
     ]
     with caplog.at_level(logging.DEBUG):
         connection.on_message(peer, Error(0, "quota", words), 0)

@@ -133,7 +133,7 @@ class TestALongConversation:
             assert len(report["sources"]) == len(NOTES)
             notes.append(report["notes"])
         assert notes[0] == []
-        assert any("2 of 2 documents were read in part or not at all" in note for note in notes[1])
+        assert any("2 of 2 documents were cut or left out" in note for note in notes[1])
 
     def test_that_is_too_long(self, http: httpx.Client) -> None:
         for name, asked in (("conversation", (1100,)), ("question", (1, "kettle " * 1100))):

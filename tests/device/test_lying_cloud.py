@@ -113,7 +113,7 @@ def check_that_nothing_can_be_used(device: Resident, method: str) -> None:
         report = ask(device, method).report
         assert report.degraded == tuple(range(report.tokens))
         notes.append(report.notes)
-    assert ("The cloud did not take part: what it sent of the answer can't be used.",) in notes
+    assert ("The cloud did not take part: the messages that it sent can't be used.",) in notes
 
 
 def failure(device: Resident, method: str, **fields: Any) -> str:

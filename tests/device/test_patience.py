@@ -276,7 +276,7 @@ class TestWaiting:
         settings = device.engine._settings
         device.engine._settings = settings.model_copy(update={"wait_seconds": 1.0})
         try:
-            with pytest.raises(AnswerFailed, match="brought the answer no further in 1 seconds"):
+            with pytest.raises(AnswerFailed, match="sent nothing new in 1 seconds"):
                 ask(device, placement="cloud", wait=True)
         finally:
             device.engine._settings = settings

@@ -96,7 +96,9 @@ class TestOnlyOne:
         key = ApiKeyFiles(first.keys).renew_local()
         with ExitStack() as stack:
             stay_alone(first, stack)
-            with pytest.raises(ConfigurationError, match="is in use by another device daemon; stop that one, or set a"):
+            with pytest.raises(
+                ConfigurationError, match="is in use by another device daemon; stop that daemon, or set a"
+            ):
                 start(tmp_path, port=0)
             assert ApiKeyFiles(first.keys).local() == key
             with pytest.raises(Loading):
@@ -131,7 +133,7 @@ class TestWarnings:
         self, caplog: pytest.LogCaptureFixture, files: TlsFiles, tmp_path: Path
     ) -> None:
         (text,) = self.told(caplog, tmp_path, host="0.0.0.0", insecure=True)
-        assert "keys, questions and answers travel in the clear" in text
+        assert "others can read keys, questions and answers" in text
         assert not self.told(caplog, tmp_path)
         assert not self.told(caplog, tmp_path, host="0.0.0.0", insecure=True, **with_tls(files))
 

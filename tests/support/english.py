@@ -1,7 +1,8 @@
 """Measures of plain English, per document: words, length of sentences, and habits that make a text slow to read.
 
-`python -m tests.support.english` prints them, `... docs/api.md` those of one document with its long sentences, and
-`... --lower` lowers the limits in `tests/english.json` to what the documents reach.
+`python -m tests.support.english` prints them, `... docs/api.md` those of one document with its long sentences, `...
+page` or another room those of what the program says, and `... --lower` lowers the limits in `tests/english.json` to
+what is reached. The program may say as many words as it needs: only its long sentences and habits have limits.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support import program
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIMITS: Final = ROOT / "tests" / "english.json"
 LONG: Final = 30  # words of a sentence
+LONG_SAID: Final = 25  # words of a sentence of the program, or of its half before or after a semicolon or colon
 WORDS_OF_A_NAME: Final = 3
 WORD: Final = re.compile(r"[^\W_]")  # bars of tables, rules and signs are none
 
@@ -99,6 +103,23 @@ def measured(document: str) -> English:
     )
 
 
+def long_said(texts: Iterable[str]) -> list[str]:
+    """Sentences that are too long for people who wait for the program."""
+    plain = (" ".join(re.sub(r"`[^`]*`", "code", text).split()) for text in texts)
+    found = (clause for text in plain for clause in re.split(r"(?<=[.!?;:])\s+", text))
+    return [clause for clause in found if len(clause.split()) > LONG_SAID]
+
+
+def measured_program(texts: Sequence[str]) -> English:
+    """The measures of what a room of the program says."""
+    return English(0, 0.0, len(long_said(texts)), sum(sum(habits(text).values()) for text in texts))
+
+
+def everything() -> dict[str, English]:
+    """The measures of the documents and of the program, by document and room."""
+    return documents() | {room: measured_program(texts) for room, texts in program.said().items()}
+
+
 def documents() -> dict[str, English]:
     """The measures of the documents that people write: not of `docs/results/`, which the suites write."""
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,17 +157,31 @@ def report(path: Path) -> None:
             print(f"{len(sentence.split()):4} words: {sentence}")
 
 
+def report_said(texts: Iterable[str]) -> None:
+    """Print the long sentences of a room, and its texts with habits."""
+    texts = list(texts)
+    for sentence in long_said(texts):
+        print(f"{len(sentence.split())} words: {sentence}")
+    for text in texts:
+        for name, count in habits(text).items():
+            if count:
+                print(f"{name}: {text}")
+
+
 def main() -> None:
     """Print the measures of all documents or of one, or lower the limits."""
     match sys.argv[1:]:
         case [name] if name.endswith(".md"):
             report(Path(name))
             return
+        case [name] if name in (said := program.said()):
+            report_said(said[name])
+            return
         case ["--lower"]:
-            reached = lowered(documents(), limits())
+            reached = lowered(everything(), limits())
             rows = [f"  {json.dumps(name)}: {json.dumps(asdict(english))}" for name, english in reached.items()]
             LIMITS.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
-    now = documents()
+    now = everything()
     print(f"{'':26}{'words':>7}{'sentence':>10}{'long':>6}{'habits':>8}")
     for name, english in now.items():
         print(f"{name:26}{english.words:7}{english.sentence:10}{english.long:6}{english.habits:8}")

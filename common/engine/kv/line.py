@@ -75,9 +75,9 @@ class KvTooLargeError(RequestError):
 
     def __init__(self, needed: int, limit: int) -> None:
         super().__init__(
-            f"The answer does not fit into memory: keys and values of this answer need {_mebibytes(needed)}, and "
-            f"{_mebibytes(limit)} are all that there is for running answers: ask with fewer or shorter documents or for"
-            f" a shorter answer, or have kv_bytes set to {needed} or more.",
+            f"The answer does not fit into memory: its keys and values need {_mebibytes(needed)}, and all running "
+            f"answers may use {_mebibytes(limit)} together. Use fewer or shorter documents, ask for a shorter "
+            f"answer, or set kv_bytes to {needed} or more.",
             "documents",
         )
         self.needed, self.free = needed, limit
@@ -88,8 +88,8 @@ class KvAllocationError(AnswerFailed):
 
     def __init__(self, needed: int) -> None:
         self.reason = (
-            f"the machine has no {_mebibytes(needed)} left for keys and values, although kv_bytes allows for them: set "
-            "a smaller kv_bytes, or end what else takes memory"
+            f"the machine has no {_mebibytes(needed)} of free memory for keys and values, although kv_bytes allows "
+            "them: set a smaller kv_bytes, or end other programs"
         )
         super().__init__(f"The answer does not fit into memory: {self.reason}.")
 
@@ -100,9 +100,9 @@ class KvWaitError(NoPlace):
     def __init__(self, needed: int, seconds: float) -> None:
         super().__init__(
             RETRY,
-            f"There was no memory for the answer: keys and values of this answer need {_mebibytes(needed)}, and answers"
-            f" that are under way have not left that of the budget (kv_bytes) for {seconds:.0f} seconds. Ask again "
-            "later, or have kv_bytes raised.",
+            f"There was no memory for the answer: its keys and values need {_mebibytes(needed)}, and other "
+            f"answers used too much of the budget (kv_bytes) for {seconds:.0f} seconds. Ask again later, or raise "
+            "kv_bytes.",
         )
 
 

@@ -64,8 +64,8 @@ def _check_quantisation(name: str, config: PreTrainedConfig) -> None:
     except Exception as error:  # settings of many methods, with any values
         method = described.get("quant_method") if isinstance(described, dict) else None
         raise ModelError(
-            f"{name}: its weights are quantised as {method or 'nobody says'}, which is not read here: take the plain"
-            " safetensors, or a .gguf file"
+            f"{name}: its weights are quantised as {method or 'nobody says'}, which dragon does not read: use the "
+            "plain safetensors, or a .gguf file"
         ) from error
 
 

@@ -176,8 +176,8 @@ class Decoder:
         if streaming is not None:
             if kv_bytes is None or (document_store is not None and document_store.limit_bytes):
                 raise ModelError(
-                    f"{folder_or_hub_id}: a streamed model needs a limit for keys and values (kv_bytes), which are part"
-                    " of its budget, and keeps no documents on disk (document_store_bytes must be 0)"
+                    f"{folder_or_hub_id}: a streamed model needs a limit for keys and values (kv_bytes), and "
+                    "document_store_bytes must be 0"
                 )
             streaming = streaming.beside(kv_bytes + document_cache_bytes)
         loaded = load_model(folder_or_hub_id, tokenizer, torch_device, dtype, streaming, weights)
@@ -370,7 +370,7 @@ class Decoder:
     def moved(self, states: DocumentStates, by: int) -> DocumentStates:
         """A document's states moved `by` tokens on. Raises `ValueError` without a `rotation`."""
         if self.rotation is None:
-            raise ValueError(f"documents of a {self.architecture} can't be moved to another place")
+            raise ValueError(f"documents of a {self.architecture} can't be moved to another position")
         return self.rotation.moved(states, by)
 
     def check_ids(self, tokens: Sequence[int]) -> None:
@@ -388,8 +388,8 @@ class Decoder:
         needed = longest + len(query) + reserve
         if needed > self.max_context:
             raise ContextError(
-                f"the longest document ({longest} tokens), the query ({len(query)}) and the answer"
-                f" (up to {reserve}) need {needed} tokens, the model's context holds {self.max_context}",
+                f"the longest document ({longest} tokens), the query ({len(query)}) and the answer (up to "
+                f"{reserve}) need {needed} tokens, and the model's context has {self.max_context}",
                 needed=needed,
                 limit=self.max_context,
                 longest_document=longest,

@@ -35,7 +35,7 @@ def check_files(folder: Path, decoder: bool = False) -> None:
     home, code = _home(folder), list[tuple[Path, Any]]()
     for count, entry in enumerate(_entries(folder)):
         if count == MOST_FILES:
-            raise ModelError(f"{folder}: more than {MOST_FILES} files; give a folder that holds one model and no more")
+            raise ModelError(f"{folder}: more than {MOST_FILES} files; give a folder that has one model and no more")
         if entry.is_symlink() and entry.is_dir():
             if not _leads_into(entry.path, folder):
                 raise ModelError(f"{entry.path}: a link out of the model's folder; put a copy there")
@@ -49,12 +49,12 @@ def check_files(folder: Path, decoder: bool = False) -> None:
         # Without `tokenizer.json`, a class makes the tokenizer.
         if kind is None or not _is_native(kind, classes) or ("AutoTokenizer" in classes and not own_tokenizer):
             raise ModelError(
-                f"{path}: names code that comes with the model (auto_map), and such code is never run;"
-                " choose a checkpoint that needs none"
+                f"{path}: names code that comes with the model (auto_map), and dragon never runs it; choose a "
+                "checkpoint without it"
             )
     if (folder / "adapter_config.json").exists():
         raise ModelError(
-            f"{folder}: holds an adapter (adapter_config.json), which is not loaded; merge it into its model"
+            f"{folder}: has an adapter (adapter_config.json), which dragon does not load; merge it into its model"
         )
 
 
@@ -154,7 +154,7 @@ def _checked_settings(path: Path) -> Iterator[Any]:
         if key == "auto_map" and value:
             yield value
         if key.endswith("_implementation") and isinstance(value, str) and ("/" in value or ":" in value):
-            raise ModelError(f"{path}: names code from elsewhere ({key}), and such code is never run")
+            raise ModelError(f"{path}: names code from elsewhere ({key}), and dragon never runs it")
 
 
 def _is_native(kind: str, classes: Any) -> bool:
@@ -213,7 +213,7 @@ class StoredTensor:
 
 
 LFS_POINTER: Final = b"version https://git-lfs"  # beginning of the file that Git leaves in place of a large one
-LFS_POINTED: Final = "it is a pointer of Git LFS instead of the file; run `git lfs pull` there, or download it"
+LFS_POINTED: Final = "it is a Git LFS pointer instead of the file; run `git lfs pull` there, or download it"
 
 
 def check_fetched(folder: Path) -> None:
@@ -241,7 +241,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             header = file.read(length)
             end = file.seek(0, 2)
         if len(header) < length:
-            raise ModelError(f"{path}: is no safetensors file, or hardly begun; get it again")
+            raise ModelError(f"{path}: is no safetensors file, or only its beginning; get it again")
         content: Any = json.loads(header)
         tensors = {name: _stored(tensor, 8 + length) for name, tensor in content.items() if name != "__metadata__"}
     except OSError as error:

@@ -71,9 +71,9 @@ class WeightSource:
         try:
             content = np.memmap(self.path, np.uint8, "r")
         except (OSError, ValueError) as error:
-            raise ModelError(f"{self.path}: can't be read; put the file back, or name it where it is now") from error
+            raise ModelError(f"{self.path}: can't be read; put the file back, or give its new path") from error
         if len(content) != self.size:
-            raise ModelError(f"{self.path}: is not the file that was imported; name it, and it is imported again")
+            raise ModelError(f"{self.path}: has changed since it was imported; name it to import it again")
         return content
 
 
@@ -93,11 +93,11 @@ def source_of(folder: Path) -> WeightSource | None:
             raise ValueError("a tensor is not in the file")
         return WeightSource(Path(stated["file"]), size, str(stated["architecture"]), tensors)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path}: is damaged; name the .gguf file, and it is imported again") from error
+        raise ModelError(f"{path}: is damaged; name the .gguf file to import it again") from error
 
 
 def unread_type(path: Path, tensor: str, kind: str) -> str:
-    return f"{path}: {tensor} is of type {kind}, which is not read here; get the model as Q4_K_M, Q8_0 or F16"
+    return f"{path}: {tensor} is of type {kind}, which dragon does not read; get the model as Q4_K_M, Q8_0 or F16"
 
 
 def is_gguf(model: str) -> bool:
@@ -127,7 +127,7 @@ def imported(file: Path, models: Path, startup: Startup | None = None, converted
                 log.info("imported %s in %.0f s", file.name, time.monotonic() - began)
     except OSError as error:
         raise ModelError(
-            f"{models}: the model can't be kept there: {(error.strerror or str(error)).lower()}"
+            f"{models}: the model can't be saved there: {(error.strerror or str(error)).lower()}"
         ) from error
     return folder
 
@@ -163,7 +163,7 @@ def _manifest(folder: Path) -> dict[str, tuple[int, str]]:
     """Returns size and digest of each file. An invalid manifest raises errors, an older one `ModelError`."""
     stated = json.loads((folder / MANIFEST).read_text())
     if stated.get("conversion") != CONVERSION:
-        raise ModelError(f"{folder}: was imported by another release; name the .gguf file, and it is imported again")
+        raise ModelError(f"{folder}: was imported by another release; name the .gguf file to import it again")
     files: dict[str, tuple[int, str]] = stated["files"]
     return files
 
@@ -180,7 +180,7 @@ def _is_whole(folder: Path, file: Path) -> bool:
     except ModelError:  # another process makes it again
         return False
     if damaged:
-        log.warning("the import %s is damaged (%s): it is made again", folder, ", ".join(damaged))
+        log.warning("the imported model %s is damaged (%s): importing it again", folder, ", ".join(damaged))
     return not damaged
 
 
@@ -201,7 +201,7 @@ def _import_lock(models: Path, startup: Startup) -> Iterator[None]:
 def _clear(models: Path) -> None:
     """Removes remains of killed imports. The caller holds the lock."""
     for left in models.glob(f"{_WORK}*"):
-        log.info("removing what an import left that was not finished")
+        log.info("removing the files of an unfinished import")
         shutil.rmtree(left, ignore_errors=True)
 
 
@@ -226,7 +226,7 @@ def _import(file: Path, digest: str, folder: Path, startup: Startup, converted: 
 
 def _followed(command: list[str], startup: Startup) -> tuple[str, int]:
     """Returns stdout and exit code. Progress comes on stderr."""
-    work = "importing the model, once"
+    work = "converting the model (first start only)"
     startup.at(work)
     shown = sys.stderr is not None and sys.stderr.isatty() and not log.isEnabledFor(logging.INFO)  # a person waits
     with subprocess.Popen(

@@ -118,7 +118,7 @@ def read_source(
         """The weight `name`: laid out codes with their sample, or numbers."""
         tensor, weight = source.tensors.get(name), weights[name]
         if tensor is None or tensor.shape != tuple(weight.shape):
-            raise ModelError(f"{source.path}: holds no {name} of the shape {tuple(weight.shape)}; import it again")
+            raise ModelError(f"{source.path}: has no {name} of the shape {tuple(weight.shape)}; import it again")
         codes = None
         if coded and tensor.kind in CODED and fits(weight.shape) and can_hold(users[id(weight)]):
             codes = reader.codes(tensor)

@@ -80,7 +80,7 @@ def offered(hub_id: str) -> Offer:
         raise ModelError(f"{hub_id}: {_reason(hub_id, error)}") from error
     told = [each.lfs.sha256 if each.lfs is not None else each.blob_id for each in info.siblings or ()]
     if not all(each is None or _SHA256.fullmatch(str(each)) or _GIT_SHA1.fullmatch(str(each)) for each in told):
-        raise ModelError(f"{hub_id}: the Hub names a file by what is no checksum")  # it becomes a path in the cache
+        raise ModelError(f"{hub_id}: the Hub sent no valid checksum for a file")  # it becomes a path in the cache
     card = info.card_data.to_dict() if info.card_data is not None else {}
     return Offer(hub_id, licence_of(card), tuple(each.rfilename for each in info.siblings or ()))
 
@@ -107,7 +107,7 @@ def fetch(hub_id: str, file: HubFile, reached: Callable[[int], object]) -> None:
             hf_hub_download(hub_id, file.name, revision=file.commit, tqdm_class=_counter(reached))
     except _failures() as error:
         raise ModelError(
-            f"{hub_id}: {_reason(hub_id, error)}; files that are whole stay here, and the same command gets the others"
+            f"{hub_id}: {_reason(hub_id, error)}; complete files are kept; run the same command again for the others"
         ) from error
     reached(file.size)
 
@@ -204,16 +204,16 @@ def _reason(hub_id: str, error: Exception) -> str:
     match error:
         case errors.GatedRepoError():
             return (
-                f"its owner wants to be asked first: agree at {place}/{hub_id}, make a token there, and give it in"
-                " HF_TOKEN or by `hf auth login`"
+                f"its owner asks for an agreement: agree at {place}/{hub_id}, make a token there, and set HF_TOKEN or "
+                "run `hf auth login`"
             )
         case errors.RepositoryNotFoundError():
             return (
-                f"{place} has no such model, or keeps it private: look at the name; a private one needs a token, in"
-                " HF_TOKEN or by `hf auth login`"
+                f"{place} has no such model, or the model is private: check the name; for a private model set "
+                "HF_TOKEN or run `hf auth login`"
             )
         case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
-            return "it is not, or not all, on this machine, and HF_HUB_OFFLINE forbids to ask the Hub"
+            return "it is not completely on this machine, and HF_HUB_OFFLINE forbids downloads"
         case errors.HfHubHTTPError():
             return f"{place} answered with HTTP status {error.response.status_code}; try again later"
         case errors.HFValidationError():

@@ -173,8 +173,8 @@ def load_model(
     files = [] if source is not None else weight_files(folder)
     if source is None and not files:
         raise ModelError(
-            f"{folder_or_hub_id}: no safetensors weights (model.safetensors, or those that"
-            " model.safetensors.index.json lists); pickled weights are not read"
+            f"{folder_or_hub_id}: no safetensors weights (model.safetensors, or the files of "
+            "model.safetensors.index.json); pickled weights are not read"
         )
     place = resolve_device(torch_device)
     if streaming is not None and place.type != "cpu":
@@ -190,7 +190,7 @@ def load_model(
     few_bits = (source is not None or weights != "stored") and takes_codes(dtype, place)
     number_type = torch.bfloat16 if few_bits else number_type
     if weights != "stored" and not few_bits:
-        log.warning("weights = %s needs a processor with AVX2, and bfloat16: they stay as they are stored", weights)
+        log.warning("weights = %s needs a processor with AVX2, and bfloat16: the weights stay as stored", weights)
     as_stored = few_bits and weights == "stored"
     if streaming is None and place.type == "cpu":
         plain = stored.numbers * number_type.itemsize
@@ -334,8 +334,8 @@ def check_numbers(folder: Path, stored: StoredWeights, make: Callable[[], _Made]
     needed = sum(part.numel() for part in {id(part): part for part in (*model.parameters(), *model.buffers())}.values())
     if needed > 2 * stored.numbers * _packed(model) + _NOT_STORED:
         raise ModelError(
-            f"{folder}: config.json describes a model of {needed} numbers, and its files hold {stored.numbers};"
-            " they don't belong together"
+            f"{folder}: config.json describes a model of {needed} numbers, and its files have {stored.numbers}; "
+            "they don't belong together"
         )
     return model
 

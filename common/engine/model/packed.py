@@ -82,7 +82,7 @@ class Feed:
             return None
         if not 0 <= len(self.parents) - len(self.tokens) <= self.rows.fed:
             raise ValueError(
-                f"{len(self.parents)} parents don't fit {len(self.tokens)} tokens behind {self.rows.fed} in the rows"
+                f"{len(self.parents)} parents don't fit {len(self.tokens)} tokens after {self.rows.fed} in the rows"
             )
         return tree_of(self.parents)
 

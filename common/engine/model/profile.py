@@ -69,7 +69,7 @@ def measuring(
         raise ValueError(f"rows and repeats must be at least 1, got {rows} and {repeats}")
     if lengths[-1] >= decoder.max_context:
         raise ContextError(
-            f"can't measure at {lengths[-1]} tokens, the model's context holds {decoder.max_context}",
+            f"can't measure at {lengths[-1]} tokens: the model's context has {decoder.max_context}",
             needed=lengths[-1] + 1,
             limit=decoder.max_context,
         )

@@ -209,7 +209,9 @@ def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[i
         return [*begin, *document, *end]
     room = budget - len(begin) - len(end)
     if room < 0:
-        raise ValueError(f"a budget of {budget} tokens holds no document: what stands around it takes {budget - room}")
+        raise ValueError(
+            f"a budget of {budget} tokens has no room for a document: the text around it takes {budget - room}"
+        )
     return [*begin, *document[:room], *end]
 
 

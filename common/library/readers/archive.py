@@ -31,7 +31,10 @@ _PARSER: Any = {"resolve_entities": False, "no_network": True, "load_dtd": False
 def open_archive(content: bytes) -> ZipFile:
     """Opens an archive for the caller to close. Raises `Unreadable`."""
     if content.startswith(_COMPOUND_FILE):
-        raise Unreadable("it needs a password, or is of a format from before 2007: save it anew, without one")
+        raise Unreadable(
+            "it needs a password, or its format is from before 2007: save it again in a current format, without "
+            "a password"
+        )
     try:
         archive = ZipFile(io.BytesIO(content))
     except BadZipFile as error:

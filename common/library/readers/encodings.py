@@ -122,7 +122,7 @@ def text_and_remarks(content: bytes) -> tuple[str, tuple[str, ...]]:
     if damaged:
         return damaged, ()
     text, encoding = _narrow(content)
-    return text, (f"its encoding was guessed: {encoding}; --encoding names another one",)
+    return text, (f"its encoding was guessed: {encoding}; --encoding sets another one",)
 
 
 def in_utf8(content: bytes, encoding: str) -> bytes:
@@ -217,7 +217,7 @@ def _narrow(content: bytes) -> tuple[str, str]:
     if found == "cp932" and _is_big5(sample):
         found = "big5"
     if found is None:
-        raise Unreadable("it is not text, or in an encoding that can't be told: save it as UTF-8")
+        raise Unreadable("it is not text, or its encoding is not known: save it as UTF-8")
     return content.decode(found, "replace"), found  # the sample was right; a damaged byte later costs one character
 
 

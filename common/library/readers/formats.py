@@ -66,7 +66,7 @@ def explain_unread_format(suffix: str) -> str:
         return f"{suffix[1:]} is read if LibreOffice is installed: install it, or save it as {OLD_OFFICE[suffix]}"
     if suffix in CONVERTIBLE:
         return f"{suffix[1:]} is not read: save it as {CONVERTIBLE[suffix]}"
-    return f"it is of a type that is not read; these are: {READ}"
+    return f"its type is not supported; supported are: {READ}"
 
 
 def converter() -> str:

@@ -53,11 +53,11 @@ def read_mail(content: bytes) -> Content:
     message = email.message_from_bytes(content.removeprefix(BOM_UTF8), _class=EmailMessage, policy=_policy())
     headers = _headers(message)
     if not headers:
-        raise Unreadable("it is not a mail: it says neither who wrote it nor about what")
+        raise Unreadable("it is not a mail: it has neither a sender nor a subject")
     texts = [text.strip("\r\n") for text in _texts(message)]
     attached = read_within(_attached(message))
     if not attached.sections and not any(map(_WORD.search, texts)):
-        raise Unreadable("; ".join(["it has headers and no words", *attached.remarks]))
+        raise Unreadable("; ".join(["it has headers but no text", *attached.remarks]))
     text = Section("\n".join([*headers, *(f"\n{text}" for text in texts)]))
     return Content((text, *attached.sections), _header(message, "Subject"), attached.remarks)
 
@@ -67,7 +67,7 @@ def read_mbox(content: bytes) -> Content:
     starts = [each.end() for each in islice(_BEGINS_MAIL.finditer(content), _MOST_MAILS)]
     ends = [each.start() for each in islice(_BEGINS_MAIL.finditer(content), 1, _MOST_MAILS)]
     if not starts or content[: starts[0]].strip().count(b"\n"):
-        raise Unreadable("it is not a mailbox: it begins with no mail")
+        raise Unreadable("it is not a mailbox: it does not begin with a mail")
     sections, remarks = list[Section](), list[str]()
     for number, (start, end) in enumerate(zip(starts, [*ends, len(content)], strict=True), 1):
         try:

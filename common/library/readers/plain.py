@@ -43,7 +43,7 @@ def read_rtf(content: bytes) -> Content:
     from striprtf.striprtf import rtf_to_text
 
     if not content.lstrip().startswith(_RICH):
-        raise Unreadable("it is not rich text: it does not begin as such")
+        raise Unreadable("it is not rich text: it does not begin like an RTF file")
     written, of_mac = _OF_MAC.subn(r"\1", content.decode("latin-1"), count=1)
     text = rtf_to_text(written, "mac_roman" if of_mac else "cp1252", "replace")  # type: ignore[no-untyped-call]
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs

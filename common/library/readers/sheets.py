@@ -63,7 +63,7 @@ def read_xlsx(content: bytes) -> Content:
             sections += _section(text, place, "row")
             sections += _section("\n".join(_drawn(archive, name)), f"{place}, drawings")
             if hidden and text.strip():
-                remarks.append(f"sheet {sheet.title} is hidden, and is read")
+                remarks.append(f"sheet {sheet.title} is hidden, but was read")
         for kind, name in relations(archive, related(archive, "", "officeDocument", _WORKBOOK)).values():
             if kind == "chartsheet":
                 sections += _section("\n".join(_drawn(archive, name)), "chart")

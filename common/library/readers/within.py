@@ -44,7 +44,7 @@ def read_within(documents: Iterable[tuple[str, Inner]], kind: str = "attachment"
             )
             remarks += (f"{kind} {name}: {remark}" for remark in found.remarks)
     if next(listed, None) is not None:
-        remarks.append(f"of more than {_MOST} {kind}s the others are not read")
+        remarks.append(f"only the first {_MOST} {kind}s are read")
     return Content(tuple(sections), "", tuple(remarks))
 
 
@@ -54,7 +54,7 @@ def _read(name: str, inner: Inner) -> Content:
         present = (CONVERTIBLE | OLD_OFFICE).get(suffix)
         raise Unreadable(f"{suffix[1:]} is not read: save it as {present}" if present else "it is not read")
     if _level.get() >= _DEEPEST:
-        raise Unreadable("it is within too many others to be read")
+        raise Unreadable("it is nested too deeply to be read")
     level = _level.set(_level.get() + 1)
     try:
         found = (TEXT.get(suffix) or parser_of(suffix))(inner) if isinstance(inner, bytes) else inner()

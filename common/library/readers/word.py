@@ -61,7 +61,7 @@ def read_docx(content: bytes) -> Content:
     words = "\n\n".join(filter(None, [chunks.put_into(markdown(BeautifulSoup(page, "lxml"))), *comments]))
     remarks = (*chunks.remarks, *within.remarks)
     if not words and not within.sections:
-        raise Unreadable("; ".join(["it is empty, apart from what stands above and below its pages", *remarks]))
+        raise Unreadable("; ".join(["it is empty except for its headers and footers", *remarks]))
     text = "\n\n".join(filter(None, ["\n".join(top), words, "\n".join(bottom)]))
     return Content((Section(text, unit="heading"), *within.sections), title, remarks)
 

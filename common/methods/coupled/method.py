@@ -18,9 +18,11 @@ class CoupledRequest(DraftRequest):
     """Options of coupled drafting."""
 
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
-    draft_policy: DraftPolicyName = Field(default="goodput", description="How long proposals are")
-    ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
-    eager: bool = Field(default=True, description="The cloud decodes on while it waits for proposals; with `ahead`")
+    draft_policy: DraftPolicyName = Field(default="goodput", description="How the length of proposals is chosen")
+    ahead: bool = Field(default=True, description="Continue drafting before the verdict arrives")
+    eager: bool = Field(
+        default=True, description="The cloud continues decoding while it waits for proposals; needs `ahead`"
+    )
 
 
 class Coupled(DraftVerify):

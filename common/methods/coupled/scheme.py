@@ -65,7 +65,7 @@ class TokenDrafts:
         return (), encode_tokens([view.token for view in views], self.vocabulary)
 
     def settle(self, place: DrawPoint, view: Any, payload: bytes) -> int:
-        raise malformed("a verdict must name the token that takes a rejected one's place")
+        raise malformed("a verdict must name the token that replaces a rejected one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def predicted_seconds(
 # --- the half
 
 LATE = "The cloud took no part after {} tokens: it did not answer in time."
-UNREAD = "From token {} on the cloud judged drafts made without its passages, which had not come in time."
+UNREAD = "From token {} on, the device drafted without the cloud's passages, which did not arrive in time."
 READING_RESYNC = 5.0  # seconds between reminders while the verifier reads its prompt
 
 

@@ -182,7 +182,7 @@ class Named(Drawing):
     __slots__ = ()
 
     def settle(self, place: DrawPoint, view: object, payload: bytes) -> int:
-        raise malformed("a verdict must name the token that takes a rejected one's place")
+        raise malformed("a verdict must name the token that replaces a rejected one")
 
 
 class SparseDrafts(Named):
@@ -256,8 +256,8 @@ def _checked(request: RejectionRequest, most: int, reason: str, instead: str) ->
         raise RequestError(f"Not one token with its distribution fits {reason}: set {instead}.", "draft_length")
     if request.draft_policy == "fixed" and request.draft_length > most:
         raise RequestError(
-            f"A proposal of {request.draft_length} tokens does not fit {reason}: draft_length {most} does at most; or "
-            f"set {instead}.",
+            f"A proposal of {request.draft_length} tokens does not fit {reason}: draft_length may be {most} at "
+            f"most; or set {instead}.",
             "draft_length",
         )
     return min(most, MOST_PROPOSED)

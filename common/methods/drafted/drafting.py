@@ -492,7 +492,7 @@ class Drafting:
         if any(token >= self.config.vocabulary for token in tokens):
             raise malformed("decided tokens must be of the vocabulary")
         if any(token in self.config.eos for token in tokens[:-1]):
-            raise malformed("nothing may be decided behind the end of the sequence")
+            raise malformed("nothing may be decided after the end of the sequence")
         if position + len(tokens) > self.config.max_tokens:
             raise malformed("a decided token must be within the answer")
         return tokens
@@ -551,7 +551,7 @@ class Drafting:
             return self._drafts.settle(place, self._views[verdict.accepted], verdict.payload)
         last = self._prefix.path[end - 1]
         if bool(verdict.token) != (self.config.bonus and not self.config.ends(last, end)):
-            raise malformed("a verdict must have a token behind a whole proposal just where a bonus is drawn")
+            raise malformed("a verdict must have a token after a whole proposal exactly if a bonus is drawn")
         return verdict.token[0] if verdict.token else None
 
     def _commit(self, accepted: dict[Any, bool], degraded: bool = False) -> list[Action]:

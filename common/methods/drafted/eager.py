@@ -60,7 +60,7 @@ class EagerVerifying(Verifying):
         if tuple(own[:known]) != message.tokens:
             return super().synchronised(message)
         if self._again + len(own) - known > MOST_AGAIN * self.config.max_tokens:
-            raise too_large(f"the tokens of an answer are told {MOST_AGAIN} times at most")
+            raise too_large(f"the tokens of an answer are sent {MOST_AGAIN} times at most")
         self._again += len(own) - known
         reply: list[Action] = []
         if message.wants_reply:

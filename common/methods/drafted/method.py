@@ -34,12 +34,12 @@ class DraftRequest(Request):
 
     lattices: ClassVar[bool] = False  # a policy may choose the resolution
 
-    sources: Sources = Field(default="cloud", description="Whose documents to use")
+    sources: Sources = Field(default="cloud", description="Side whose documents to use")
     sampler: Sampler = Field(default="rejection", description="How tokens are drawn and checked")
-    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
-    draft_policy: DraftPolicyName = Field(default="fixed", description="How long proposals are")
+    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens per proposal, for policy fixed")
+    draft_policy: DraftPolicyName = Field(default="fixed", description="How the length of proposals is chosen")
     draft_temperature: Annotated[float, AfterValidator(known_temperature)] | None = Field(
-        default=None, description="Of the draft model, where it is another one"
+        default=None, description="Temperature of the draft model, if it is a separate model"
     )
 
 
@@ -65,8 +65,8 @@ def check_drawing(request: DraftRequest) -> None:
         raise RequestError(f"Method {request.method!r} draws by {wanted!r}, not by {request.sampler!r}.", "sampler")
     if request.draft_policy == "ddqn" and not request.lattices:
         raise RequestError(
-            f"Policy 'ddqn' chooses among lattices, and method {request.method!r} leaves it none to choose: take "
-            "method 'qsv', or another policy.",
+            f"Policy 'ddqn' chooses the lattice, and method {request.method!r} has none to choose: use method "
+            "'qsv', or another policy.",
             "draft_policy",
         )
     check_logprobs(request)
@@ -82,14 +82,16 @@ MOST_FIXED = 128  # finer lattices rank too slowly
 class RejectionRequest(DraftRequest):
     """Options of speculative sampling; `top_k` applies after the temperature."""
 
-    top_k: int = Field(default=10, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
+    top_k: int = Field(
+        default=10, ge=0, lt=2**18, description="Draw from this many of the likeliest tokens; 0: from all"
+    )
 
 
 class LatticeRequest(RejectionRequest):
     """Options of methods with lattice distributions."""
 
     resolution: int | None = Field(  # none: 64, or the policy's choice
-        default=None, ge=1, le=MOST_RESOLUTION, description="Units that a drafted distribution is rounded to"
+        default=None, ge=1, le=MOST_RESOLUTION, description="Number of units that a drafted distribution is rounded to"
     )
     index_code: Literal["short", "fixed"] = Field(default="short", description="How these units are numbered")
 

@@ -21,7 +21,7 @@ MOST_JUDGED: Final = MOST_PROPOSED  # tokens per pass: each needs a distribution
 
 _WITHIN: Final = f"a proposal must have 1 to {MOST_PROPOSED} tokens, within the answer"
 _KNOWN: Final = "proposed tokens must be of the vocabulary"
-_NOTHING_BEHIND: Final = "nothing may be proposed behind the end of the sequence"
+_NOTHING_BEHIND: Final = "nothing may be proposed after the end of the sequence"
 
 
 @dataclass(frozen=True, slots=True)

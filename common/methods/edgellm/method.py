@@ -24,12 +24,12 @@ TREE_SIZE = 128  # default limit of drafts
 class EdgeRequest(Request):
     """Options of an answer by two models of the device."""
 
-    sources: Sources = Field(default="device", description="Whose documents to use")
-    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
+    sources: Sources = Field(default="device", description="Side whose documents to use")
+    draft_length: int = Field(default=6, ge=1, le=MOST_PROPOSED, description="Tokens per proposal, for policy fixed")
     growth: GrowthName = Field(default="best-first", description="How the tree of drafts grows")
     tree_size: int = Field(default=TREE_SIZE, ge=1, le=MOST_NODES, description="Most drafts of a tree")
     threshold: float = Field(default=FIRST, ge=LEAST, le=MOST)  # initial alpha
-    ahead: bool = Field(default=True, description="Draft on while a verdict is under way")
+    ahead: bool = Field(default=True, description="Continue drafting before the verdict arrives")
 
 
 class EdgeLlm:
@@ -47,7 +47,7 @@ class EdgeLlm:
         if request.sampler != "race":
             raise RequestError(f"Method 'edgellm' draws by 'race', not by {request.sampler!r}.", "sampler")
         if request.top_logprobs is not None:
-            raise RequestError("Method 'edgellm' tells no log-probabilities.", "logprobs")
+            raise RequestError("Method 'edgellm' gives no log-probabilities.", "logprobs")
         check_processors(request)
 
     def opening(self, request: Request, opening: Open) -> Open:
@@ -59,7 +59,7 @@ class EdgeLlm:
         return EdgeDevice(context)
 
     def cloud(self, request: Open | Fetch, context: CloudContext) -> CloudHalf:
-        raise ValueError("Method 'edgellm' answers wholly on the device: a cloud hands over documents at most.")
+        raise ValueError("Method 'edgellm' answers only on the device: a cloud can only send documents.")
 
 
 def relief() -> type[TreeRelief]:

@@ -14,8 +14,8 @@ from common.methods.edgellm.rounds import TreeConfig, TreeRounds
 from common.methods.interface import DeviceContext
 from common.sampling.rejection import Warp
 
-RELIEVED = "From token {} on local_target decides, as long as the cloud takes no part."
-FAILED = "{} The draft model goes on alone."
+RELIEVED = "From token {} on, local_target decides while the cloud is away."
+FAILED = "{} The draft model continues alone."
 
 
 class TreeRelief:

@@ -46,7 +46,9 @@ class SequenceWise:
         check_sampler(request)
         check_both_sources(request)
         if request.top_logprobs is not None:
-            raise RequestError("Method 'sequence-wise' tells no log-probabilities: neither side has both.", "logprobs")
+            raise RequestError(
+                "Method 'sequence-wise' gives no log-probabilities: no side has both distributions.", "logprobs"
+            )
 
     def opening(self, request: Request, opening: Open) -> Open:
         return replace(opening, sources="cloud", placement="cloud")
@@ -98,7 +100,7 @@ class FetchKv(FetchText):
         super().check(request)
         if request.aggregation == "context":
             raise RequestError(
-                "Aggregation 'context' puts all documents into one row, where the keys and values that the cloud "
-                "computed for each by itself don't hold: use aggregation 'blocks', or method 'fetch-text'.",
+                "Aggregation 'context' puts all documents into one row, where the cloud's keys and values of "
+                "single documents are not valid: use aggregation 'blocks', or method 'fetch-text'.",
                 "aggregation",
             )

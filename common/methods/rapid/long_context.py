@@ -51,8 +51,8 @@ def read_document(side: SideRuntime, name: str, request: Open, scope: Scope) -> 
 
 def _too_long(title: str, needed: str, room: int) -> RequestError:
     return RequestError(
-        f"The document {title!r} is too long to be read whole: it needs {needed} tokens, and the model's context holds "
-        f"{max(room, 0)} beside question and answer.",
+        f"The document {title!r} is too long to be read whole: it needs {needed} tokens, and question and answer "
+        f"leave {max(room, 0)} of the model's context.",
         "long_document",
     )
 

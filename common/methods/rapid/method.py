@@ -36,7 +36,7 @@ OneRow = Annotated[Aggregation, AfterValidator(_one_row)]
 class LongContextRequest(Request):
     """A question about one document, read whole by one side."""
 
-    sources: Sources = Field(default="cloud", description="Whose documents to use")
+    sources: Sources = Field(default="cloud", description="Side whose documents to use")
     aggregation: OneRow = Field(default="context", description=AGGREGATION)
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
 
@@ -107,7 +107,7 @@ class RapidRequest(LatticeRequest):
     """A question about one long document."""
 
     aggregation: OneRow = Field(default="context", description=AGGREGATION)
-    draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens of a proposal, with policy fixed")
+    draft_length: int = Field(default=10, ge=1, le=MOST_PROPOSED, description="Tokens per proposal, for policy fixed")
     long_document: DocumentName = Field(default="", description=DOCUMENT_NAME)
     eta: float = Field(
         default=10.0,
@@ -117,7 +117,7 @@ class RapidRequest(LatticeRequest):
         description="How far the verifier is moved towards the drafter; 0: not at all",
     )
     residual: Residual = Field(
-        default="augmented", description="What replaces a rejected draft; paper: as published, which is not exact"
+        default="augmented", description="Rule for replacing a rejected draft; paper: as published, which is not exact"
     )
     draft_codec: Literal["sparse", "lattice"] = Field(
         default="sparse", description="How the drafter's distributions travel"
@@ -126,12 +126,16 @@ class RapidRequest(LatticeRequest):
         default=None, ge=1, le=MOST_RETRIEVED, description="Tokens of the document's passages that the drafter reads"
     )
     retrieval_threshold: float = Field(
-        default=0.3, ge=-1.0, le=1.0, allow_inf_nan=False, description="Least similarity of such a passage"
+        default=0.3,
+        ge=-1.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="Least similarity of a passage that the drafter reads",
     )
     # Replace the document's passages. They are not sent, but numbers from them are.
     passages: Texts = Field(default=(), exclude=True, repr=False)
     verifier: Literal["cloud", "device"] = Field(
-        default="cloud", description="Where the document is, and is read whole"
+        default="cloud", description="Side that has the document and reads all of it"
     )
 
     @property
@@ -151,8 +155,8 @@ def check_rapid(request: RapidRequest) -> None:
         check_draft(request)
         if request.passages and request.privacy != "balanced":
             raise RequestError(
-                "Distributions computed from passages of your own go to the cloud: that needs privacy 'balanced', or "
-                "verifier 'device'; without passages the drafter reads the document's own.",
+                "Distributions computed from your passages would go to the cloud: set privacy 'balanced' or "
+                "verifier 'device', or leave the passages out.",
                 "passages",
             )
     elif request.sources != "device":
@@ -164,7 +168,7 @@ def check_rapid(request: RapidRequest) -> None:
     else:
         check_drawing(request)
     if request.resolution is not None and request.draft_codec != "lattice":
-        raise RequestError("A resolution is of draft_codec 'lattice'.", "resolution")
+        raise RequestError("A resolution needs draft_codec 'lattice'.", "resolution")
     check_lattice(request)
 
 

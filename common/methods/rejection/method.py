@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SplitRequest(RejectionRequest):
     """Options of dsd and dssd."""
 
-    ahead: bool = Field(default=False, description="Draft on while a verdict is under way")
+    ahead: bool = Field(default=False, description="Continue drafting before the verdict arrives")
 
 
 class QsvRequest(LatticeRequest):
@@ -25,8 +25,10 @@ class QsvRequest(LatticeRequest):
 
     lattices: ClassVar[bool] = True
 
-    ahead: bool = Field(default=False, description="Draft on while a verdict is under way")
-    top_k: int = Field(default=0, ge=0, lt=2**18, description="Keep so many of the likeliest tokens; 0: all")
+    ahead: bool = Field(default=False, description="Continue drafting before the verdict arrives")
+    top_k: int = Field(
+        default=0, ge=0, lt=2**18, description="Draw from this many of the likeliest tokens; 0: from all"
+    )
     order: Literal["quantise-sample", "sample-quantise"] = Field(
         default="quantise-sample", description="sample-quantise draws before the rounding, which is not exact"
     )

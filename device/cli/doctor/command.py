@@ -9,10 +9,10 @@ from device.cli.settings import File, Role
 
 
 def doctor(as_json: options.AsJson = False, role: Role = "device", file: File = None) -> None:
-    """Look for what is wrong here, and say what to do.
+    """Find what is wrong on this machine, and say what to do.
 
-    Settings, keys, ports, models, library, memory, disk, packages and the link to the cloud. Nothing is changed. The
-    exit code is 1 if something is wrong.
+    Checks settings, keys, ports, models, library, memory, disk, packages and the link to the cloud. It changes nothing.
+    The exit code is 1 if something is wrong.
     """
     from dataclasses import asdict
 

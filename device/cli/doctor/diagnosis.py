@@ -31,7 +31,7 @@ def diagnose(role: Side, file: Path | None) -> Iterator[Finding]:
     try:
         found = _of_device(load_device(file=file)) if role == "device" else _of_cloud(load_cloud(file))
     except CommandFailed as failure:
-        remedy = f"mend that, and look at `dragon config{'' if role == 'device' else ' --role cloud'}`"
+        remedy = f"correct that; `dragon config{'' if role == 'device' else ' --role cloud'}` shows all settings"
         yield Finding("wrong", "settings", failure.text, remedy)
     else:
         yield _of_file(role, file)
@@ -46,7 +46,9 @@ def _of_file(role: Side, file: Path | None) -> Finding:
 
     path = settings_path(role, file)
     return Finding(
-        "ok", "settings", f"read from {path}" if os.path.isfile(path) else f"the defaults: there is no {path}"
+        "ok",
+        "settings",
+        f"read from {path}" if os.path.isfile(path) else f"default settings, because there is no {path}",
     )
 
 
@@ -97,7 +99,7 @@ def _of_library(settings: Settings, role: Side) -> Iterator[Finding]:
         if not is_remote_encoder(settings.embedder):
             identity = SentenceTransformerEmbedder(settings.embedder).identity
     except (LibraryError, ModelError, OSError) as error:
-        yield Finding("wrong", "embedder", describe_error(error), "set embedder to one that is there")
+        yield Finding("wrong", "embedder", describe_error(error), "set embedder to an installed model")
     try:
         if not (settings.library / DATABASE).is_file():
             yield checks.check_library(settings, role, 0, 0, 0)

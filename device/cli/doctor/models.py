@@ -37,12 +37,12 @@ def check_model_files(model: Model) -> Finding:
         case "there":
             return Finding("ok", topic, f"{named}: {in_bytes(model.size) if model.size else 'it is there'}")
         case "importable":
-            return Finding("ok", topic, f"{named}: {in_bytes(model.size)}, imported at the first start")
+            return Finding("ok", topic, f"{named}: {in_bytes(model.size)}, converted at the first start")
         case "remote":
             text = f"{named}: not on this machine; the first start downloads it"
             return Finding("warn", topic, text, "be online at the first start, or name a folder")
         case "wrong":
-            remedy = f"set {model.setting} to one that is there, or leave it out"
+            remedy = f"set {model.setting} to an installed model, or leave it out"
             return Finding("wrong", topic, f"{named}: {model.problem}", remedy)
 
 
@@ -55,7 +55,7 @@ def check_memory(settings: Settings, models: Sequence[Model], processes: int) ->
     who = f"the {processes} workers take" if processes > 1 else "the daemon takes"
     text = f"{in_bytes(room.available)} free; {who} about {in_bytes(needed)}"
     if settings.torch_device == "cuda" or (settings.torch_device == "auto" and Path("/dev/nvidiactl").exists()):
-        return Finding("ok", "memory", f"{text}, of which models lie on the GPU")
+        return Finding("ok", "memory", f"{text}, of which the models use GPU memory")
     if room.available < needed:
         fewer = ", or fewer workers" if processes > 1 else ""
         return Finding("wrong", "memory", text, f"end other programs, or set a smaller model{fewer}")
@@ -136,7 +136,7 @@ def _language_model(setting: str, name: str, models: Path, budget: int | None) -
                 raise
             size = 0
         if not size and local:
-            raise ModelError("no safetensors weights are in it")
+            raise ModelError("it has no safetensors weights")
     except (ModelError, OSError) as error:
         return _wrong(setting, name, error)
     return Model(setting, readable_name(name), "there" if size else "remote", size, memory=budget)
@@ -177,7 +177,7 @@ def _scorer(name: str, scorer: str) -> Model:
 
         kind_of(folder)
         if not (size := _weights(folder)):
-            raise ModelError("no safetensors weights are in it")
+            raise ModelError("it has no safetensors weights")
     except (ModelError, ValueError, OSError) as error:
         return _wrong(setting, name, error)
     return Model(setting, name, "there", size)

@@ -49,22 +49,22 @@ def check_port(port: Port, role: Side) -> Finding:
         case "starting":
             return Finding("ok", "port", f"{port.address}: {port.problem}")
         case "locked":
-            text = f"a daemon at {port.address} does not take this user's key: {port.problem}"
-            return Finding("wrong", "port", text, "is it another user's, or its data folder another one? Then stop it")
+            text = f"a daemon at {port.address} refuses this user's key: {port.problem}"
+            return Finding("wrong", "port", text, "stop it if it belongs to another user or another data folder")
         case "unproven":
-            text = f"what answers at {port.address} is not this machine's daemon: {port.problem}"
-            return Finding("wrong", "port", text, "start the daemon anew if the certificate is a new one, else stop it")
-        case "silent":
-            text = f"what listens at {port.address} takes connections and does not answer"
-            remedy = (
-                f"if that is a daemon, it hangs or is suspended: end it, and start it anew; else set another {setting}"
+            text = f"the program at {port.address} is not this machine's daemon: {port.problem}"
+            return Finding(
+                "wrong", "port", text, "restart the daemon if its certificate is new, else stop that program"
             )
+        case "silent":
+            text = f"the program at {port.address} accepts connections and does not answer"
+            remedy = f"if it is a daemon, it hangs or is suspended: stop it and restart it; else set another {setting}"
             return Finding("wrong", "port", text, remedy)
         case "taken":
             text = f"{port.address} is in use by another program"
             return Finding("wrong", "port", text, f"stop it, or set another {setting}")
         case "unusable":
-            text = f"{port.address} can't be listened on: {port.problem}"
+            text = f"the daemon can't listen at {port.address}: {port.problem}"
             return Finding("wrong", "port", text, f"set another {'host or port' if role == 'device' else 'bind'}")
 
 

@@ -6,7 +6,7 @@ import { Block, blocks } from "./markdown.js";
 import { count, line, percent, seconds, bytes, seen } from "./text.js";
 
 const LONGEST_GLUED = 24; // characters of a word that stays on the line of its citation
-const PLAIN = { both: "both sides alike", model: "the model’s own words" };
+const PLAIN = { both: "from both sides", model: "the model’s own words" };
 const SIDES = { device: "this device", cloud: "the cloud" };
 
 export function Answer({ turn, provisional, onCite }) {
@@ -85,7 +85,7 @@ function Citation({ note, onCite }) {
       class=${`cite ${note.source.side}`}
       aria-label=${label}
       data-number=${note.number}
-      onClick=${(event) => onCite(note.source, event.currentTarget)}
+      onClick=${(event) => onCite(note, event.currentTarget)}
     ></button
   ></sup>`;
 }
@@ -127,11 +127,11 @@ function Origins({ parts, notes, report, onCite }) {
 
 function Source({ note, onCite }) {
   const { side, title, place } = note.source;
-  return html`<button type="button" class="source" onClick=${(event) => onCite(note.source, event.currentTarget)}>
+  return html`<button type="button" class="source" onClick=${(event) => onCite(note, event.currentTarget)}>
       <bdi>${line(title)}</bdi></button
     >${place && html`<span class="place"> <bdi>${line(place)}</bdi></span>`}
     <span class=${`side ${side}`}>${side}</span>
-    ${note.share > 0.005 && html`<span class="share">${percent(note.share)}</span>`}
+    ${note.share > 0.005 && html`<span class="share">${percent(note.share)} of this answer</span>`}
     ${note.quotes.map((quote) => html`<${Quote} quote=${quote} />`)}`;
 }
 

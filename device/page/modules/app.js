@@ -1,6 +1,7 @@
 // The page as a whole: header, views, and what they share.
 
 import { html, useEffect, useRef, useState } from "./html.js";
+import { ask } from "./api.js";
 import { onKeyWanted } from "./api_key.js";
 import { Chat } from "./chat.js";
 import { keepChoices, keptChoices } from "./composer.js";
@@ -8,7 +9,7 @@ import { KeyDialog } from "./key_dialog.js";
 import { Library } from "./library.js";
 import { LinkButton, LinkPanel } from "./link.js";
 import { usePolling } from "./polling.js";
-import { seen } from "./text.js";
+import { line, seen } from "./text.js";
 import { Uploads } from "./uploads.js";
 
 const STATUS_PAUSE = 5000; // milliseconds
@@ -24,12 +25,19 @@ export function App({ chats }) {
   const [linked, setLinked] = useState(false);
   const [wanted, setWanted] = useState(false);
   const [said, setSaid] = useState("");
+  const [model, setModel] = useState(null); // its name
   const [uploads] = useState(() => new Uploads());
   const button = useRef(null);
   const announced = useRef(null);
   const status = usePolling("status", () => STATUS_PAUSE, !wanted);
   useEffect(() => chats.subscribe(() => redraw((number) => number + 1)), []);
   useEffect(() => onKeyWanted(setWanted), []);
+  const identity = status.value?.model;
+  useEffect(() => {
+    if (!identity) return;
+    const unknown = () => setModel(null); // the link's button says already what is wrong
+    ask("GET", "v1/models").then(({ data }) => setModel(data.at(-1).id), unknown);
+  }, [identity]);
   useEffect(() => {
     if (chats.live && said) setSaid(""); // so that the same answer again is announced again
     const turn = chats.finished;
@@ -49,6 +57,7 @@ export function App({ chats }) {
   return html`
     <header class="bar">
       <p class="brand">dragon</p>
+      ${model && html`<p class="model"><span class="unseen">Model: </span><bdi>${line(model)}</bdi></p>`}
       <nav aria-label="Views">
         ${VIEWS.map(
           ([name, label]) =>
@@ -74,6 +83,7 @@ export function App({ chats }) {
           html`<${LinkPanel}
             status=${status.value}
             problem=${status.problem}
+            model=${model}
             choices=${choices}
             onClose=${closeLink}
           />`
@@ -86,6 +96,7 @@ export function App({ chats }) {
         choices=${choices}
         onChoose=${choose}
         status=${status.value}
+        uploads=${uploads}
         onView=${setView}
         hidden=${view !== "chat"}
       />

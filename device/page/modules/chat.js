@@ -2,17 +2,20 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { exported } from "./chats.js";
+import { Arrivals } from "./arrivals.js";
 import { Composer, requestFields } from "./composer.js";
 import { Passage } from "./passage.js";
 import { Turn } from "./turn.js";
 import { count, line } from "./text.js";
+import { leaves } from "./typing.js";
 
 const NEAR = 80; // pixels from the end at which the view follows the answer
 const ABOVE = 16; // pixels above a finished one
 const EXPORTING = 60000; // milliseconds; some browsers read what is downloaded in a later task
 
-export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
-  const [cited, setCited] = useState(null); // {source, from}
+export function Chat({ chats, choices, onChoose, status, uploads, onView, hidden }) {
+  const [cited, setCited] = useState(null); // {note, from}
+  const [over, setOver] = useState(0); // elements that files are dragged over
   const [listed, setListed] = useState(false);
   const field = useRef(null); // for questions
   const scroller = useRef(null);
@@ -33,6 +36,23 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
     box.scrollTop = now.writing || !turn ? end : Math.min(end, turn.offsetTop - box.offsetTop - ABOVE);
   });
   useEffect(() => setCited(null), [current]);
+  useEffect(() => {
+    if (pointsFinely() && !document.querySelector("dialog[open]")) field.current.focus(); // no keyboard comes up for it
+  }, []);
+  useEffect(() => {
+    // What had the keyboard may be gone with the answer; whoever moved it elsewhere keeps it there.
+    if (!live && document.activeElement === document.body && pointsFinely()) field.current.focus();
+  }, [live]);
+  useEffect(() => {
+    if (hidden || !live) return undefined;
+    const onKey = (event) => {
+      if (event.defaultPrevented || !leaves(event) || document.querySelector("dialog[open]")) return;
+      back();
+      chats.stop();
+    };
+    document.addEventListener("keydown", onKey);
+    return () => document.removeEventListener("keydown", onKey);
+  }, [live, hidden]);
   const onScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = scroller.current;
     follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
@@ -42,7 +62,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
   const ask = (question, place = null, fields = {}) => {
     follows.current = true;
     back();
-    chats.ask(question, requestFields(choices), place, fields, status?.privacy);
+    chats.ask(question, requestFields(choices, status?.privacy), place, fields, status?.privacy);
   };
   const stop = () => {
     back();
@@ -52,14 +72,28 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
     cited.from.focus();
     setCited(null);
   };
-  const cite = (source, from) => {
+  const cite = (note, from) => {
     follows.current = false;
-    setCited({ source, from });
+    setCited({ note, from });
+  };
+  const drop = (event) => {
+    setOver(0);
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    uploads.drop(event.dataTransfer);
   };
   return html`
     <div class=${`chat ${cited ? "with-panel" : ""}`} hidden=${hidden}>
-      <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} onRemoved=${back} />
-      <section class="talk" aria-label="Conversation">
+      <${Conversations} chats=${chats} listed=${listed} onListed=${setListed} onLeft=${back} />
+      <section
+        class="talk"
+        aria-label="Conversation"
+        onDragEnter=${(event) => carriesFiles(event) && setOver((number) => number + 1)}
+        onDragOver=${(event) => carriesFiles(event) && event.preventDefault()}
+        onDragLeave=${() => setOver((number) => Math.max(0, number - 1))}
+        onDrop=${drop}
+      >
+        ${over > 0 && html`<p class="drop-here">Drop files to add them to this device’s library.</p>`}
         <div
           class="turns"
           ref=${scroller}
@@ -90,6 +124,7 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
               : html`<${Welcome} status=${status} onView=${onView} />`
           }
         </div>
+        ${!hidden && html`<${Arrivals} uploads=${uploads} onHide=${back} />`}
         <${Composer}
           field=${field}
           busy=${Boolean(live)}
@@ -97,15 +132,27 @@ export function Chat({ chats, choices, onChoose, status, onView, hidden }) {
           onChoose=${onChoose}
           chosen=${chats.chosen}
           conversation=${current?.id}
+          level=${status?.privacy}
           unkept=${chats.unkept}
           onDocuments=${(chosen) => chats.choose(chosen)}
           onAsk=${ask}
           onStop=${stop}
         />
       </section>
-      ${cited && html`<${Passage} source=${cited.source} onClose=${close} />`}
+      ${
+        cited && html`<${Passage} source=${cited.note.source} quotes=${cited.note.quotes} onClose=${close} />`
+      }
     </div>
   `;
+}
+
+/** Whether somebody has a mouse, and so a keyboard that covers nothing of the page. */
+function pointsFinely() {
+  return matchMedia("(pointer: fine)").matches;
+}
+
+function carriesFiles(event) {
+  return event.dataTransfer.types.includes("Files");
 }
 
 function Welcome({ status, onView }) {
@@ -113,7 +160,7 @@ function Welcome({ status, onView }) {
     <h1>Ask your documents, and the cloud’s</h1>
     <p>
       Two libraries answer together. Yours stays on this device: the cloud learns the question and the answer, never a
-      document as a whole; an answer may quote one. Every part of an answer shows where it comes from:${" "}
+      document as a whole; an answer may quote one. Every part of an answer shows its source:${" "}
       <span class="from device">from this device</span> or <span class="from cloud">from the cloud</span>.
     </p>
     ${
@@ -132,21 +179,25 @@ function Welcome({ status, onView }) {
   </div>`;
 }
 
-function Conversations({ chats, listed, onListed, onRemoved }) {
+function Conversations({ chats, listed, onListed, onLeft }) {
   const { conversations, current } = chats;
   const choose = (conversation) => {
     chats.select(conversation);
     onListed(false);
   };
+  const begin = () => {
+    choose(null);
+    onLeft();
+  };
   const remove = (conversation) => {
     if (!confirm(`Delete “${line(conversation.title)}”? It is kept nowhere else.`)) return;
     chats.remove(conversation);
-    onRemoved();
+    onLeft();
   };
   return html`
     <nav class=${`conversations ${listed ? "listed" : ""}`} aria-label="Conversations">
       <div class="top">
-        <button type="button" class="new" onClick=${() => choose(null)}>New conversation</button>
+        <button type="button" class="new" onClick=${begin}>New conversation</button>
         <button
           type="button"
           class="quiet expander"

@@ -6,8 +6,8 @@ import { line } from "./text.js";
 export const ALL = { device: "", cloud: "" }; // no pattern: every document
 
 const SIDES = [
-  ["device", "Of this device’s documents", "they stay on this device"],
-  ["cloud", "Of the cloud’s documents", "they are sent to the cloud"],
+  ["device", "This device’s documents", "these lines stay on this device"],
+  ["cloud", "The cloud’s documents", "these lines are sent to the cloud"],
 ];
 
 /** The request's fields; those of a side without patterns are left out. */
@@ -47,8 +47,8 @@ export function ChosenDocuments({ chosen, onChoose }) {
         </label>`,
     )}
     <p class="hint">
-      One in each line: a folder or file as the library shows it, <code>journal/2026</code>, <code>*.pdf</code>, or
-      <code>tag:work</code>. Every one has to find a document.
+      Write one per line: a folder or file as the library shows it, <code>journal/2026</code>, <code>*.pdf</code>, or
+      <code>tag:work</code>. Each line must match a document.
     </p>
   </fieldset>`;
 }

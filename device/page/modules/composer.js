@@ -6,18 +6,17 @@ import { keep, kept } from "./tab.js";
 import { sends } from "./typing.js";
 
 const SOURCES = [
-  ["", "default"],
-  ["both", "both libraries"],
+  ["", "both libraries"],
   ["device", "this device only"],
   ["cloud", "the cloud only"],
 ];
+// From the loosest on.
 const PRIVACY = [
-  ["", "default"],
-  ["strict", "strict: no number made of your documents leaves"],
-  ["balanced", "balanced: distributions may leave; text can be read from them"],
+  ["balanced", "balanced: probabilities leave, too, and reveal something of your documents"],
+  ["strict", "strict: the question and the answer leave"],
   ["offline", "offline: nothing leaves"],
 ];
-const UNKEPT = "This browser keeps no conversations: they last as long as this page.";
+const UNKEPT = "This browser does not save conversations: they are lost when you close this page.";
 const CHOICES = "dragon.choices"; // what this tab keeps of them
 
 /** The choices that this tab has kept: browsers load a page again by themselves, and none may be lost by that. */
@@ -29,12 +28,14 @@ export function keepChoices(choices) {
   keep(CHOICES, JSON.stringify(choices));
 }
 
-/** The fields of a request that the choices stand for. */
-export function requestFields({ sources, privacy, pipeline }) {
-  return { ...(sources && { sources }), ...(privacy && { privacy }), ...(pipeline && { trace: true }) };
+/** The fields of a request that the choices stand for; `level` is the privacy that the daemon is set to. */
+export function requestFields({ sources, privacy, pipeline }, level) {
+  const own = levels(level).some(([name]) => name === privacy) ? privacy : "";
+  return { ...(sources && { sources }), ...(own && { privacy: own }), ...(pipeline && { trace: true }) };
 }
 
-export function Composer({ field, busy, choices, onChoose, chosen, conversation, unkept, onDocuments, onAsk, onStop }) {
+export function Composer({ field, busy, level, choices, onChoose, chosen, conversation, ...rest }) {
+  const { unkept, onDocuments, onAsk, onStop } = rest;
   const [text, setText] = useState("");
   const [choosing, setChoosing] = useState(false);
   const stop = useRef(null);
@@ -63,7 +64,7 @@ export function Composer({ field, busy, choices, onChoose, chosen, conversation,
           id="question"
           ref=${field}
           rows="2"
-          placeholder="Ask about your documents"
+          placeholder="Ask about your documents, or drop files here"
           value=${text}
           onInput=${(event) => setText(event.currentTarget.value)}
           onKeyDown=${(event) => sends(event) && send(event)}
@@ -76,7 +77,7 @@ export function Composer({ field, busy, choices, onChoose, chosen, conversation,
       </div>
       <div class="choices">
         <${Choice} name="sources" label="Sources" values=${SOURCES} choices=${choices} onChoose=${onChoose} />
-        <${Choice} name="privacy" label="Privacy" values=${PRIVACY} choices=${choices} onChoose=${onChoose} />
+        <${Choice} name="privacy" label="Privacy" values=${levels(level)} choices=${choices} onChoose=${onChoose} />
         <button
           type="button"
           class=${`expands ${narrowed ? "on" : ""}`}
@@ -106,10 +107,18 @@ export function Composer({ field, busy, choices, onChoose, chosen, conversation,
   `;
 }
 
+/** The privacy levels that a question may have, by name: `level`, which the daemon is set to, and stricter ones. */
+function levels(level) {
+  const own = PRIVACY.findIndex(([name]) => name === level);
+  const setting = own < 0 ? "this daemon’s setting" : `${PRIVACY[own][1]} (this daemon’s setting)`;
+  return [["", setting], ...PRIVACY.slice(own + 1)];
+}
+
 function Choice({ name, label, values, choices, onChoose }) {
+  const offered = values.some(([value]) => value === choices[name]);
   return html`<label class="choice">
     <span>${label}</span>
-    <select value=${choices[name]} onChange=${(event) => onChoose({ ...choices, [name]: event.currentTarget.value })}>
+    <select value=${offered ? choices[name] : ""} onChange=${(event) => onChoose({ ...choices, [name]: event.currentTarget.value })}>
       ${values.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
     </select>
   </label>`;

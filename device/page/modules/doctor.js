@@ -42,7 +42,7 @@ export function Doctor() {
       ${
         fine.length > 0 &&
         html`<details>
-          <summary>${count(fine.length, "thing")} in order</summary>
+          <summary>${count(fine.length, "check")} passed</summary>
           <${Findings} findings=${fine} />
         </details>`
       }

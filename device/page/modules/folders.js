@@ -44,7 +44,7 @@ export function Folders({ library, refresh }) {
     <section aria-labelledby="folders-title">
       <h2 id="folders-title" tabindex="-1" ref=${heading}>Folders</h2>
       <form class="inline" onSubmit=${add}>
-        <label for="folder">Folder on this device, read now and whenever something changes in it</label>
+        <label for="folder">Folder on this device; it is read now and after every change</label>
         <input
           id="folder"
           type="text"
@@ -57,7 +57,7 @@ export function Folders({ library, refresh }) {
         <button type="submit" disabled=${!path.trim()}>Add folder</button>
       </form>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
-      <div role="status">${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}</div>
+      <div role="status">${waiting && html`<p class="hint">Waiting for another change of the library …</p>`}</div>
       <ul class="folders">
         ${library.readings.map(
           (reading) =>
@@ -102,7 +102,7 @@ function Reading({ reading, uploads, onRemove, onDiscard }) {
             ${bytes(done)} of ${bytes(total)}${path && html`: <bdi>${line(path)}</bdi>${place && `, ${place}`}`}
           </p>`
         : html`<p class="hint">
-            ${ended === null ? "The reading was interrupted." : `Read on ${new Date(1000 * ended).toLocaleString()}.`}
+            ${ended === null ? "Reading was interrupted." : `Read on ${new Date(1000 * ended).toLocaleString()}.`}
           </p>`
     }
     ${

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { setKey } from "./api_key.js";
 import { seen } from "./text.js";
 
-const NO_KEY = "This is none of its keys.";
+const NO_KEY = "The daemon does not accept this key.";
 
 export function KeyDialog({ onKey }) {
   const dialog = useRef(null);
@@ -35,7 +35,7 @@ export function KeyDialog({ onKey }) {
       onClose=${open}
     >
       <form onSubmit=${take}>
-        <h2 id="key-title">This daemon wants an API key</h2>
+        <h2 id="key-title">This daemon needs an API key</h2>
         <p>
           On its machine, <code>dragon api-keys create NAME</code> makes one. This tab keeps it until it is closed.
         </p>

@@ -19,8 +19,10 @@ function strict(report) {
   if (!takesPart(report)) return [row("strict", null, null, "unknown", ABSENT)];
   if (!BOTH_DRAFT.has(report.method)) return [row("strict", null, report.sent_bytes, "measured", "")];
   if (report.placement === "device") return [row("strict", "device", report.sent_bytes, "measured", "")];
-  if (report.placement !== "cloud") return [row("strict", "device", null, "unknown", "both sides decided in this one")];
-  const why = "as many as came: the cloud’s targets have the form that this device’s would have had";
+  if (report.placement !== "cloud") {
+    return [row("strict", "device", null, "unknown", "both sides decided tokens of this answer")];
+  }
+  const why = "as many as arrived: this device’s messages would have had the same form";
   return [row("strict", "device", around(report) + report.received_bytes, "estimated", why)];
 }
 
@@ -59,7 +61,7 @@ function row(level, placement, bytes, how, why) {
 export function Levels({ report }) {
   const rows = useMemo(() => bytesByLevel(report), [report]);
   return html`<section class="levels" aria-labelledby="levels-title">
-    <h3 id="levels-title">What another privacy level would have sent</h3>
+    <h3 id="levels-title">Bytes at other privacy levels</h3>
     <div class="scrolls" tabindex="0" role="region" aria-label="Table of privacy levels">
       <table>
         <thead>
@@ -67,7 +69,7 @@ export function Levels({ report }) {
             <th scope="col">Privacy</th>
             <th scope="col">Aggregator</th>
             <th scope="col" class="number">Bytes that leave</th>
-            <th scope="col">Known how</th>
+            <th scope="col">Source</th>
           </tr>
         </thead>
         <tbody>
@@ -83,6 +85,6 @@ export function Levels({ report }) {
         </tbody>
       </table>
     </div>
-    <p class="hint">Messages of the answer’s tokens. The prompt leaves, too, at every level but offline.</p>
+    <p class="hint">Every message of the answer counts, with the question and the earlier turns.</p>
   </section>`;
 }

@@ -1,7 +1,8 @@
 // The device's library: what is in it, what is being read, adding, removing, searching.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
+import { Progress, useUploads } from "./arrivals.js";
 import { Folders } from "./folders.js";
 import { useParts } from "./more.js";
 import { patiently } from "./patience.js";
@@ -12,13 +13,16 @@ import { bytes, count, line, seen } from "./text.js";
 const BUSY_PAUSE = 1000; // milliseconds between looks while something is read
 const IDLE_PAUSE = 10000;
 const EAGER = 15000; // milliseconds after a change in which the reading of it may begin
-const GOING = "The file is deleted. The library is being changed, and forgets the document next.";
+const GOING = "The file is deleted. The document leaves the library when the current change is done.";
 
 export function Library({ uploads, paused }) {
   const eager = useRef(0);
   const pause = (value) =>
-    Date.now() < eager.current || value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE;
+    Date.now() < eager.current || uploads.unread || value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE;
   const { value, problem, refresh: look } = usePolling("library", pause, !paused);
+  useEffect(() => {
+    if (value) uploads.follow(value);
+  }, [value]);
   const refresh = () => {
     eager.current = Date.now() + EAGER;
     look();
@@ -27,8 +31,8 @@ export function Library({ uploads, paused }) {
     <div class="library">
       <h1>Library</h1>
       <p class="lead">
-        What this device answers from. Documents stay here; an answer may quote them, and a cloud reads the answers that
-        it takes part in.
+        This device answers from these documents. They stay here. An answer may quote them, and the cloud sees every
+        answer that it takes part in.
       </p>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
       <${Adding} uploads=${uploads} refresh=${refresh} />
@@ -40,12 +44,11 @@ export function Library({ uploads, paused }) {
 }
 
 function Adding({ uploads, refresh }) {
-  const [, redraw] = useState(0);
   const [over, setOver] = useState(false);
   const input = useRef(null);
-  const { results, waiting } = uploads;
+  const { results } = uploads;
   const left = uploads.left.length;
-  useLayoutEffect(() => uploads.subscribe(() => redraw((number) => number + 1)), []);
+  useUploads(uploads);
   useEffect(() => {
     if (results.length) refresh();
   }, [results.length]);
@@ -81,15 +84,7 @@ function Adding({ uploads, refresh }) {
           event.currentTarget.value = "";
         }}
       />
-      <div role="status">
-        ${left > 0 && html`<p>${waiting ? "Waiting for the library" : "Adding"}, ${count(left, "file")} to go …</p>`}
-        <ul class="results">
-          ${results.map(
-            ({ name, text, ok }) =>
-              html`<li class=${ok ? "" : "problem"}><bdi>${line(name)}</bdi>: ${ok ? line(text) : seen(text)}</li>`,
-          )}
-        </ul>
-      </div>
+      <${Progress} uploads=${uploads} />
     </section>
   `;
 }
@@ -119,7 +114,7 @@ function Documents({ documents, refresh }) {
       <h2 id="documents-title" tabindex="-1" ref=${heading}>${count(documents.length, "document")}</h2>
       ${problem && html`<p class="problem" role="alert">${seen(problem)}</p>`}
       <div role="status">
-        ${waiting && html`<p class="hint">The library is being changed; waiting …</p>`}
+        ${waiting && html`<p class="hint">Waiting for another change of the library …</p>`}
         ${documents.some(({ id }) => going.includes(id)) && html`<p class="hint">${GOING}</p>`}
       </div>
       ${
@@ -145,6 +140,7 @@ function Documents({ documents, refresh }) {
                           <bdi>${line(each.path)}</bdi>
                           ${roots > 1 && html`<small><bdi>${line(each.root)}</bdi></small>`}
                           ${each.remarks.map((remark) => html`<small key=${remark}>${line(remark)}</small>`)}
+                          <small class="narrow">${count(each.chunks, "passage")}, ${bytes(each.bytes)}</small>
                         </td>
                         <td class="number">${each.chunks}</td>
                         <td class="number">${bytes(each.bytes)}</td>

@@ -1,7 +1,6 @@
 // The link to the cloud: what it is like, and what is wrong with it.
 
-import { html, useLayoutEffect, useRef, useState } from "./html.js";
-import { ask } from "./api.js";
+import { html, useLayoutEffect, useRef } from "./html.js";
 import { Doctor } from "./doctor.js";
 import { count, line, milliseconds, seen } from "./text.js";
 
@@ -14,9 +13,9 @@ const STATES = {
   off: ["–", "not used"],
 };
 const EXACTNESS = {
-  "bit-exact": "bit by bit",
-  rounded: "up to last bits, which are rounded away",
-  near: "nearly: a repeated question may be answered differently",
+  "bit-exact": "the same answer, bit by bit",
+  rounded: "the same answer (last bits are rounded away)",
+  near: "perhaps a different answer",
 };
 
 export function LinkButton({ status, problem, code, open, onOpen }) {
@@ -39,21 +38,19 @@ export function LinkButton({ status, problem, code, open, onOpen }) {
   </button>`;
 }
 
-export function LinkPanel({ status, problem, choices, onClose }) {
+export function LinkPanel({ status, problem, model, choices, onClose }) {
   const heading = useRef(null);
-  const [model, setModel] = useState(null);
-  useLayoutEffect(() => {
-    heading.current.focus();
-    ask("GET", "v1/models").then(
-      ({ data }) => setModel(data.at(-1).id),
-      () => setModel(null), // the panel says already what is wrong
-    );
-  }, []);
+  useLayoutEffect(() => heading.current.focus(), []);
+  const onKey = (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // it ends no answer
+    onClose();
+  };
   return html`
     <section
       class="link-panel"
       aria-labelledby="link-title"
-      onKeyDown=${(event) => event.key === "Escape" && onClose()}
+      onKeyDown=${onKey}
     >
       <header>
         <h2 id="link-title" tabindex="-1" ref=${heading}>Link</h2>
@@ -72,9 +69,9 @@ function Facts({ status, model, choices }) {
     ["Cloud", STATES[cloud.state][1]],
     ["Address", cloud.address || "none"],
     ["Round trip", milliseconds(cloud.rtt_ms)],
-    ["Model here", `${model ? `${model}, ` : ""}${status.model.slice(0, SHORT)}`],
-    ["Model there", cloud.model?.slice(0, SHORT) ?? "–"],
-    ["Numbers repeat", EXACTNESS[status.exactness] ?? status.exactness],
+    ["Device’s model", `${model ? `${model}, ` : ""}${status.model.slice(0, SHORT)}`],
+    ["Cloud’s model", cloud.model?.slice(0, SHORT) ?? "–"],
+    ["A repeated question gets", EXACTNESS[status.exactness] ?? status.exactness],
     ["Library", `${count(status.documents, "document")}, ${count(status.chunks, "passage")}`],
     ["Answers", `${status.active} running, ${status.served} given`],
     ["Privacy", choices.privacy || status.privacy || "as the daemon is set"],

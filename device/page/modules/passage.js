@@ -2,13 +2,17 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
+import { Marked } from "./marked.js";
 import { line, seen } from "./text.js";
 
-const CHANGED = "The library has changed since this answer."; // its passages are numbered anew
+// Its passages are numbered anew.
+const CHANGED = "The library has changed since this answer, so this passage can’t be shown.";
 
-export function Passage({ source, onClose }) {
+/** `quotes` are texts of the passage that the answer takes words from. */
+export function Passage({ source, quotes, onClose }) {
   const [found, setFound] = useState(null);
   const heading = useRef(null);
+  const panel = useRef(null);
   useLayoutEffect(() => heading.current.focus(), [source]);
   useEffect(() => {
     setFound(null);
@@ -23,9 +27,16 @@ export function Passage({ source, onClose }) {
       .catch((error) => controller.signal.aborted || setFound({ problem: error.message }));
     return () => controller.abort();
   }, [source]);
-  const onKey = (event) => event.key === "Escape" && onClose();
+  useLayoutEffect(() => {
+    panel.current.querySelector("mark")?.scrollIntoView({ block: "center" });
+  }, [found]);
+  const onKey = (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // it ends no answer
+    onClose();
+  };
   return html`
-    <aside class="side-panel" aria-labelledby="passage-title" onKeyDown=${onKey}>
+    <aside class="side-panel" ref=${panel} aria-labelledby="passage-title" onKeyDown=${onKey}>
       <header>
         <h2 id="passage-title" tabindex="-1" ref=${heading}><bdi>${line(source.title)}</bdi></h2>
         <button type="button" class="quiet" onClick=${onClose}>Close</button>
@@ -40,7 +51,7 @@ export function Passage({ source, onClose }) {
           : found?.problem
             ? html`<p role="alert">${seen(found.problem)}</p>`
             : found
-              ? html`<blockquote dir="auto">${seen(found.text)}</blockquote>`
+              ? html`<blockquote><${Marked} text=${found.text} path=${found.path} quotes=${quotes} /></blockquote>`
               : html`<p aria-busy="true">Opening …</p>`
       }
     </aside>

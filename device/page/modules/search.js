@@ -2,7 +2,8 @@
 
 import { html, useRef, useState } from "./html.js";
 import { ask } from "./api.js";
-import { count, line, percent, seen } from "./text.js";
+import { Marked } from "./marked.js";
+import { count, line, seen } from "./text.js";
 
 const HITS = 8;
 
@@ -27,7 +28,7 @@ export function Search() {
     <section aria-labelledby="search-title">
       <h2 id="search-title">Search</h2>
       <form class="inline" role="search" onSubmit=${search}>
-        <label for="query">What to look for</label>
+        <label for="query">Text to look for</label>
         <input id="query" type="search" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
         <button type="submit" disabled=${!query.trim()}>Search</button>
       </form>
@@ -41,9 +42,8 @@ export function Search() {
               <h3><bdi>${line(hit.title)}</bdi></h3>
               <p class="place">
                 <bdi>${line([hit.path, hit.place].filter(Boolean).join(", "))}</bdi>
-                <span class="share">similarity ${percent(hit.similarity)}</span>
               </p>
-              <blockquote dir="auto">${seen(hit.text)}</blockquote>
+              <blockquote><${Marked} text=${hit.text} path=${hit.path} /></blockquote>
             </li>`,
         )}
       </ol>

@@ -2,12 +2,13 @@
 
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Answer } from "./answer.js";
+import { copy } from "./copying.js";
 import { Pipeline } from "./pipeline.js";
 import { count, seen } from "./text.js";
 import { leaves, sends } from "./typing.js";
 
 const LONGER = 4; // times the tokens of an answer that was cut
-const OFFLINE = "Asked offline: questions that the cloud may read leave it out.";
+const OFFLINE = "Asked offline: later questions never send it to the cloud.";
 
 export function Turn({ turn, number, last, live, busy, level, provisional, trace, onAsk, onCite }) {
   const [editing, setEditing] = useState(false);
@@ -28,11 +29,19 @@ export function Turn({ turn, number, last, live, busy, level, provisional, trace
     onAsk(draft.trim());
   };
   const onKey = (event) => {
-    if (leaves(event)) close();
+    if (leaves(event)) {
+      event.preventDefault(); // it ends no answer
+      close();
+    }
     if (sends(event)) send(event);
   };
   const name = `question-${number}`;
   const again = last && !live ? againOf(turn) : [];
+  const [copied, setCopied] = useState("");
+  const copyAnswer = async () => {
+    setCopied("");
+    setCopied((await copy(turn.answer)) ? "Copied" : "This browser does not allow copying.");
+  };
   return html`
     <article class="turn" aria-labelledby=${name} aria-busy=${live ? "true" : "false"}>
       ${
@@ -47,7 +56,7 @@ export function Turn({ turn, number, last, live, busy, level, provisional, trace
                 onInput=${(event) => setDraft(event.currentTarget.value)}
                 onKeyDown=${onKey}
               ></textarea>
-              <p class="hint">What comes after it in this conversation is replaced.</p>
+              <p class="hint">The new answer replaces everything after this question.</p>
               <p class="actions">
                 <button type="submit" class="primary" disabled=${busy || !draft.trim()}>Ask again</button>
                 <button type="button" onClick=${close}>Cancel</button>
@@ -81,10 +90,12 @@ export function Turn({ turn, number, last, live, busy, level, provisional, trace
       ${turn.state === "stopped" && html`<p class="stopped">Stopped.</p>`}
       ${turn.state === "failed" && html`<p class="problem" role="alert">${seen(turn.error)}</p>`}
       ${turn.state === "done" && !turn.answer && html`<p class="stopped">The answer is empty.</p>`}
-      ${isCut(turn) && html`<p class="stopped">Cut after ${count(turn.report.tokens, "token")}.</p>`}
+      ${isCut(turn) && html`<p class="stopped">The answer was cut after ${count(turn.report.tokens, "token")}.</p>`}
       ${
-        again.length > 0 &&
+        !live &&
+        (turn.answer || again.length > 0) &&
         html`<p class="actions">
+          ${turn.answer && html`<button type="button" onClick=${copyAnswer}>Copy</button>`}
           ${again.map(
             ([label, fields]) =>
               html`<button
@@ -95,6 +106,7 @@ export function Turn({ turn, number, last, live, busy, level, provisional, trace
                 ${label}
               </button>`,
           )}
+          <span class="hint" role="status">${copied}</span>
         </p>`
       }
       ${trace && turn.report && html`<${Pipeline} report=${turn.report} trace=${trace} />`}
@@ -111,6 +123,7 @@ function againOf({ state, ending, report, fields, offline }) {
   const same = { ...fields, ...(offline && { privacy: "offline" }) }; // whatever is chosen by now
   const ways = [];
   if (state === "failed" || state === "stopped") ways.push(["Try again", same]);
+  if (state === "done") ways.push(["Regenerate", same]);
   if (report?.refused) ways.push(["Answer anyway", { ...same, unmatched: "answer" }]);
   // Fewer than it was given: the daemon's own limit has cut it, and would again.
   if (isCut({ ending, report }) && report.tokens >= (fields?.max_tokens ?? 0)) {

@@ -1,15 +1,15 @@
-// Files on their way into the library, one after the other. They go on while nobody looks at the library.
+// Files on their way into the library, one after the other, in whatever view. Then: what reading made of them.
 
 import { ask } from "./api.js";
 import { patiently } from "./patience.js";
-import { bytes } from "./text.js";
+import { bytes, count } from "./text.js";
 
-const FOLDER = "This is a folder. Drop the files in it, or add it below by its path.";
+const FOLDER = "This is a folder. Drop its files, or add the folder by its path in the library.";
 const UNREADABLE = "The file can't be read: it has been changed or removed since it was chosen. Choose it again.";
 
 export class Uploads {
   constructor() {
-    this.results = []; // {name, text, ok}
+    this.results = []; // {name, text, ok, remarks, size}; `size` in bytes until the file has been read
     this.left = []; // files, the first of which is under way
     this.waiting = false; // for the library
     this.listeners = new Set();
@@ -30,10 +30,39 @@ export class Uploads {
     const folders = [];
     for (const item of transfer.items) {
       const entry = item.webkitGetAsEntry();
-      if (entry?.isDirectory) folders.push({ name: entry.name, text: FOLDER, ok: false });
+      if (entry?.isDirectory) folders.push(refusal(entry.name, FOLDER));
       else if (item.kind === "file") files.push(item.getAsFile());
     }
     this.add(files.filter(Boolean), folders); // there may be no file for what another program drags in
+  }
+
+  /** Whether a file was added that the library has not read yet. */
+  get unread() {
+    return this.results.some(({ size }) => size !== null);
+  }
+
+  /** Forget results. */
+  clear() {
+    this.results = [];
+    this.changed();
+  }
+
+  /** Take from the library, as `GET library` shows it, what has become of files that were to be read. */
+  follow({ documents, readings, uploads }) {
+    const reading = readings.find(({ root }) => root === uploads);
+    if (!reading || reading.running || !this.unread) return;
+    for (const result of this.results.filter(({ size }) => size !== null)) {
+      const skipped = reading.skipped.find(({ path }) => path === `${uploads}/${result.name}`);
+      const found = documents.find(
+        ({ root, path, bytes: size }) => root === uploads && path === result.name && size === result.size,
+      );
+      if (skipped) Object.assign(result, { text: `not read: ${skipped.reason}`, ok: false, size: null });
+      else if (found) {
+        const text = `${bytes(found.bytes)}, ${count(found.chunks, "passage")} in the library`;
+        Object.assign(result, { text, remarks: found.remarks, size: null });
+      }
+    }
+    this.changed();
   }
 
   /** Add files behind those that are under way; `results` are told first. */
@@ -56,17 +85,20 @@ export class Uploads {
       this.waiting = waiting;
       this.changed();
     };
-    const refusal = (text) => ({ name: file.name, text, ok: false });
-    if (!(await readable(file))) return refusal(UNREADABLE);
+    if (!(await readable(file))) return refusal(file.name, UNREADABLE);
     try {
       const path = `library/documents?name=${encodeURIComponent(file.name)}`;
       const { name, bytes: size, replaced } = await patiently(() => ask("POST", path, { body: file }), onWait);
-      const instead = replaced ? "in place of the earlier file of this name, " : "";
-      return { name, text: `${bytes(size)}, ${instead}read next`, ok: true };
+      const instead = replaced ? "replaces the earlier file of this name, " : "";
+      return { name, text: `${bytes(size)}, ${instead}read next`, ok: true, remarks: [], size };
     } catch (error) {
-      return refusal(error.status || (await readable(file)) ? error.message : UNREADABLE);
+      return refusal(file.name, error.status || (await readable(file)) ? error.message : UNREADABLE);
     }
   }
+}
+
+function refusal(name, text) {
+  return { name, text, ok: false, remarks: [], size: null };
 }
 
 /** Whether the browser can still read `file`: not if it has been changed since it was chosen. */

@@ -146,7 +146,7 @@ class TestDriver:
     def test_a_worker_waits_for_a_machine(self, launcher: RayLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
         self.driver(monkeypatch, {"placed": 2}, lines=3)
         worker, other = (launcher.start(number, 0, "tcp://127.0.0.1:1") for number in (1, 2))
-        assert worker.awaited() == "Ray has found no place for it yet (free CPUs: 1, free GPUs: 0)"
+        assert worker.awaited() == "Ray has no free slot for it yet (free CPUs: 1, free GPUs: 0)"
         wait_until(lambda: other.awaited() == "it loads its models", "it is told")
 
     def test_a_worker_whose_machine_is_taken_away(self, launcher: RayLauncher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_probabilities_tell_about_documents() -> None:
     assert sent_in_words(SentBytes(question=400, tokens=20, probabilities=900, control=6)) == (
         "1,326 B left this device: the question (400 B), the answer's tokens (20 B), probabilities (900 B), "
         "control messages (6 B). No text of your documents except what answers quote. "
-        "The probabilities tell about the documents that this device read."
+        "The probabilities depend on the documents that this device read."
     )
 
 

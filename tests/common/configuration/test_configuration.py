@@ -187,8 +187,8 @@ class TestFolders:
         origin = {"file": str(path), "flag": f"--{key.replace('_', '-')}"}.get(source) or f"${name}"
         text = refusal(kind, path, **{key: flag})
         assert text == (
-            f'{origin}: {key} = "{value}": this folder can\'t be left out: name one, or leave the setting out for the'
-            " usual one"
+            f'{origin}: {key} = "{value}": this folder must not be empty: name a folder, or leave the setting out for'
+            " the default"
         )
 
     def test_an_empty_variable_hides_no_other_source(self, file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ class TestFolders:
         load_settings(DeviceSettings, path)
         (documents / "letter.md").write_text("Dear Freya,")
         text = refusal(DeviceSettings, path)
-        assert text.startswith(f'{path}: library = "{documents}": this folder holds other things and no library; name')
+        assert text.startswith(f'{path}: library = "{documents}": this folder has other files and no library; name')
         assert text in refusal(DeviceSettings, path, port=1)
         assert "--library: library = " in refusal(CloudSettings, None, library=str(documents))
         Library(documents, ToyEmbedder()).close()  # one that was used so with an earlier release
@@ -307,8 +307,8 @@ class TestOpenDoors:
 
     @pytest.mark.parametrize("address", ["tcp://*:8601", "tcp://0.0.0.0:8601", "tcp://[::]:8601", "tcp://eth0:1"])
     def test_a_plaintext_link_off_loopback_is_refused(self, address: str) -> None:
-        assert "in the clear" in refusal(CloudSettings, bind=address, curve="off")
-        assert "in the clear" in refusal(DeviceSettings, cloud=address, curve="off")
+        assert "unencrypted" in refusal(CloudSettings, bind=address, curve="off")
+        assert "unencrypted" in refusal(DeviceSettings, cloud=address, curve="off")
         for extra in ({"curve": "auto"}, {"curve": "off", "insecure": True}):
             load_settings(CloudSettings, overrides={"bind": address, **extra})
             load_settings(DeviceSettings, overrides={"cloud": address, **extra})

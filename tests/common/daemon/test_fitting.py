@@ -70,7 +70,7 @@ def test_memory_before_the_weights_are_here(folder: Path) -> None:
 def test_weights_that_nothing_here_reads(folder: Path, described: dict[str, Any]) -> None:
     """Transformers reads most of these with a package that is not installed."""
     change(folder / "config.json", quantization_config=described)
-    said = r"its weights are quantised as .+, which is not read here: take the plain safetensors, or a \.gguf file"
+    said = r"its weights are quantised as .+, which dragon does not read: use the plain safetensors, or a \.gguf file"
     with pytest.raises(ModelError, match=said):
         told(folder)
     with pytest.raises(ModelError, match=said):

@@ -59,12 +59,12 @@ def test_the_log_says_when_no_device_is_trusted(tmp_path: Path, caplog: pytest.L
     shared = cloud_keys(cloud, LOOPBACK[0])
     assert shared is not None and shared.allows(local_pair(cloud.local_keys).public)
     (told,) = caplog.messages
-    assert f"devices of this user on this machine get in by the keys in {cloud.local_keys}" in told
+    assert f"only this user's devices on this machine can connect, with the keys in {cloud.local_keys}" in told
     assert "`dragon pair --role cloud` adds one" in told
     caplog.clear()
     beyond = cloud_keys(cloud, BEYOND)
     assert beyond is not None and not beyond.allows(KeyFolder(device.keys).own().public)
-    assert caplog.messages[0] == "no device is trusted: the cloud lets nobody in; `dragon pair --role cloud` adds one"
+    assert caplog.messages[0] == "no device is trusted, so no device can connect; `dragon pair --role cloud` adds one"
 
 
 def test_beyond_this_machine_only_exchanged_keys_count(tmp_path: Path) -> None:

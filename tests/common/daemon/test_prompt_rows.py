@@ -92,7 +92,7 @@ class TestWhatHadNoRoom:
         record = Record(0.0, 1, 2)
         found.note(record)
         assert len(record.notes) == (said is not None)
-        assert said is None or f"in the model's context: {said} were read in part or not at all" in record.notes[0]
+        assert said is None or f"of the model's context: {said} were cut or left out" in record.notes[0]
 
 
 class CountingFormat(TextFormat):

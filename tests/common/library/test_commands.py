@@ -230,7 +230,7 @@ class TestRemoveUploads:
     ) -> None:
         with writer_lock(settings.library):
             assert commands.remove_documents(settings, ["plan.txt"], uploads=uploads) == commands.DONE
-        assert "deleted; the library is being read, which forgets them" in capsys.readouterr().err
+        assert "deleted; the daemon is reading and removes them from the library next" in capsys.readouterr().err
         assert not (uploads / "plan.txt").exists()
 
     @pytest.mark.parametrize("named", ["", ".."])
@@ -386,7 +386,7 @@ class TestStatus:
             connection.commit()
         commands.print_status(settings)
         told = capsys.readouterr().out
-        assert f"interrupted at 77%: `dragon library add --role cloud {documents}` goes on with it" in told
+        assert f"interrupted at 77%: `dragon library add --role cloud {documents}` continues" in told
         # What was asked for need not be said again.
         with commands.open_library(settings) as library:
             assert (library.watched(), library.tags()) == ([str(documents)], {str(documents): ("work",)})

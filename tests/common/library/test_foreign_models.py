@@ -235,7 +235,7 @@ class TestSizes:
 
     def test_of_a_projection(self, folder: Path) -> None:
         add_dense(folder, in_features=10**6, out_features=10**6)
-        refused(folder, "in_features and out_features are not those of the weights beside it")
+        refused(folder, "in_features and out_features differ from the weights beside it")
 
     def test_of_the_pooling(self, folder: Path) -> None:
         change(folder / "1_Pooling" / "config.json", embedding_dimension=10**12)

@@ -245,10 +245,10 @@ class TestJunk:
             (documents / name).symlink_to(target)
         report = library.add(documents)
         assert dict(report.skipped) == {
-            "settings.md": "it is a link to what is hidden or passed over",
-            "package.md": "it is a link to what is hidden or passed over",
-            "modules": "it is a link to what is hidden or passed over",
-            "shown.md": "it is a link to what is hidden or passed over",
+            "settings.md": "it is a link to a hidden or skipped file",
+            "package.md": "it is a link to a hidden or skipped file",
+            "modules": "it is a link to a hidden or skipped file",
+            "shown.md": "it is a link to a hidden or skipped file",
             "readme.md": "it is a link to a file without the ending of a document: README",
         }
         assert report.added == 1
@@ -354,12 +354,12 @@ class TestAnotherModel:
         library.add(documents)
         with Library(library.folder, ToyEmbedder("other"), chunker=library._cutter()) as other:
             for call in (lambda: other.search("x", 1), lambda: other.add(documents), other.warm):
-                with pytest.raises(EmbedderChanged, match=r"embedded with toy and other is configured.*--rebuild"):
+                with pytest.raises(EmbedderChanged, match=r"embedded with toy, and other is configured.*--rebuild"):
                     call()
             assert other.rebuild() == library.count
             assert other.search(LONG.split("\n\n")[9], 1)[0].similarity == pytest.approx(1.0, abs=0.3)
             assert other.add(documents).unchanged == 1
-        with pytest.raises(EmbedderChanged, match="embedded with other and toy is configured"):
+        with pytest.raises(EmbedderChanged, match="embedded with other, and toy is configured"):
             library.search("x", 1)
 
     def test_embedding_again_goes_on_where_it_stopped_and_changes_nothing_until_it_is_done(

@@ -74,11 +74,11 @@ def test_one_that_was_added_by_itself(library: Library, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Notes", "several documents of this name: name one by its path, "),
-        ("a/notes.md", "several documents of this name: name one by its path, "),
+        ("Notes", "several documents with this name: give the path of one, "),
+        ("a/notes.md", "several documents with this name: give the path of one, "),
         ("Spare kye", "no document of this name: did you mean 'Spare key'?"),
         ("KEYS.MD", "no document of this name: did you mean 'keys.md'"),
-        ("qqqq", "no document of this name: `dragon library list` shows those of a device"),
+        ("qqqq", "no document of this name: `dragon library list` shows a device's documents"),
         ("", "no document of this name"),
         ("x" * 4000, "no document of this name"),
     ],
@@ -95,7 +95,7 @@ def test_one_sentence_where_it_is_not_clear(library: Library, name: str, said: s
 def test_the_paths_that_it_names_are_clear(library: Library, name: str) -> None:
     with pytest.raises(UnknownDocument) as caught:
         library.passages(name, "?")
-    paths = str(caught.value).partition("by its path, ")[2].rstrip(".").split(" or ")
+    paths = str(caught.value).partition("give the path of one, ")[2].rstrip(".").split(" or ")
     assert len(paths) == (3 if name == "notes.md" else 2)
     assert all(library.passages(path.strip("'"), "?") for path in paths)
 

@@ -76,7 +76,7 @@ def test_is_read_without_writing(library: Library, opened: Callable[[Path], Libr
             lambda: snapshot.watch(place),
             snapshot.rebuild,
         ):
-            with pytest.raises(LibraryError, match="is a snapshot of another one: change that one"):
+            with pytest.raises(LibraryError, match="is a snapshot of another library: change that library"):
                 change()
     with sqlite3.connect(place / DATABASE) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchall() == [("delete",)]

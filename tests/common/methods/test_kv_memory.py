@@ -108,7 +108,7 @@ class TestMemoryOfBothModels:
         expected = device.tokens(**fields)
         (memory, needed), *_ = sums(needs[0]).items()
         memory.limit_bytes = needed - 1
-        with pytest.raises(RequestError, match=f"fewer or shorter documents.*kv_bytes set to {needed} or more"):
+        with pytest.raises(RequestError, match=f"fewer or shorter documents.*set kv_bytes to {needed} or more"):
             device.tokens(**fields)
         memory.limit_bytes = needed
         assert device.tokens(**fields) == expected
@@ -188,4 +188,4 @@ def test_a_draft_model_goes_on_where_trees_have_never_room(tmp_path: Path) -> No
         fields: dict[str, Any] = {"method": "coupled", "sources": "cloud", "privacy": "balanced", "logit_bias": ENDLESS}
         tokens, last = told(list(device.begin(max_tokens=LENGTH, **fields)))
     assert len(tokens) == LENGTH
-    assert any("kv_bytes" in note and note.endswith("The draft model goes on alone.") for note in last.report.notes)
+    assert any("kv_bytes" in note and note.endswith("The draft model continues alone.") for note in last.report.notes)

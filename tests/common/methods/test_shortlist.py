@@ -180,7 +180,7 @@ class TestOptions:
         [
             ({"sampler": "rejection"}, "draws by 'race'"),
             ({"sources": "both"}, "cloud's documents on both sides"),
-            ({"draft_policy": "ddqn"}, "leaves it none to choose"),
+            ({"draft_policy": "ddqn"}, "has none to choose"),
         ],
     )
     def test_what_does_not_go_together_is_refused(self, fields: dict[str, Any], said: str) -> None:

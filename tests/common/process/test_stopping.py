@@ -66,7 +66,7 @@ def test_an_end_that_does_not_come(where: str) -> None:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 128 + signal.SIGTERM
-    assert re.fullmatch("dragon: stopping took longer than .* s; the process ends where it is.\n", said)
+    assert re.fullmatch("dragon: stopping took longer than .* s; the process ends now.\n", said)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -105,7 +105,7 @@ class TestMay:
         assert not begins(grammar, "It")
         listed = compiled(LISTED, answer=json.dumps(CITY | {"additionalProperties": False}))
         assert fits(listed, '{"city": "Rome"}') and fits(listed, [MARKER, *TOKENIZER.encode(f" [{OBJECT}]")])
-        with pytest.raises(ValueError, match="can't be told"):
+        with pytest.raises(ValueError, match="can't be distinguished"):
             compiled(BARE, answer='{"type": "integer"}')
         assert fits(compiled(BARE, must=True, answer='{"type": "integer"}'), OBJECT.replace("arguments", "parameters"))
 

@@ -105,7 +105,7 @@ def test_a_folder_without_a_usable_table_is_refused(tmp_path: Path) -> None:
         (save({"idf": TABLE})[:-1], "can't be read: it is damaged, or no safetensors file"),
         ((2**62).to_bytes(8, "little") + b"{}", "can't be read: it is damaged, or no safetensors file"),
         (save({"idf": TABLE.astype(np.float64)}), "and type float32"),
-        (save({"other": TABLE}), "holds no table"),
+        (save({"other": TABLE}), "has no table"),
         (save({"idf": np.where(TABLE > 3, np.float32("nan"), TABLE)}), "a weight is not finite or negative"),
         (save({"idf": np.where(TABLE > 3, np.float32("inf"), TABLE)}), "a weight is not finite or negative"),
         (save({"idf": -TABLE}), "a weight is not finite or negative"),
@@ -120,7 +120,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes, sentence: st
 def test_an_endless_table_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "idf.safetensors").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ValueError, match="holds no table"):
+    with pytest.raises(ValueError, match="has no table"):
         LexicalScorer.load(tmp_path)
 
 

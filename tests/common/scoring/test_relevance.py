@@ -164,7 +164,7 @@ class TestRefusals:
             load(folder)
 
     def test_more_labels_than_one(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="tells 3 labels apart; a scorer has one, relevance"):
+        with pytest.raises(ValueError, match="has 3 labels; a scorer has one, relevance"):
             load(make_cross_encoder(tmp_path, labels=3))
 
     def test_a_model_that_is_nowhere(self) -> None:

@@ -103,8 +103,10 @@ class TestOneKey:
             device.wait(lambda: len(device.received(Draft)) == 2)
             assert (len(device.connected), device.gone) == (1, [])
             assert [peer.key for peer in echo.gone] == [many.public]
-        assert f"cut the oldest connection of the device with the fingerprint {fingerprint(many.public)}" in caplog.text
-        assert "turned a device away: this link takes 8 at a time" in caplog.text
+        assert (
+            f"closed the oldest connection of the device with the fingerprint {fingerprint(many.public)}" in caplog.text
+        )
+        assert "refused a device: this link accepts 8 at a time" in caplog.text
 
     def test_that_loses_its_connections_gets_no_more_than_before(
         self, cloud: CloudLink, crowd: Crowd, keys: tuple[KeyPair, KeyPair, KeyPair], echo: Echo
@@ -142,7 +144,7 @@ def test_without_keys_addresses_count(raw_peers: RawPeers, caplog: pytest.LogCap
             other.sendall(bytes([0, len(body)]) + body)
             cloud_side.wait(lambda: Cancel(4) in cloud_side.received())
             assert cloud_side.wait(lambda: cloud_side.gone) == cloud_side.connected[:1]
-        assert "cut the oldest connection of the device at 127.0.0.1, which has the most" in caplog.text
+        assert "closed the oldest connection of the device at 127.0.0.1, which has the most" in caplog.text
 
 
 class TestLeaves:

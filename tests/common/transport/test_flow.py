@@ -154,7 +154,7 @@ def test_who_goes_on_beyond_the_quota_is_cut_and_his_key_stays_outside_for_a_gro
         other.wait(lambda: other.gone)  # the same key
         refused = cloud.counters().refused
         cloud_side.wait_polling(lambda: cloud.counters().refused > refused + 1)  # it comes again, in vain
-        bad.wait_polling(lambda: "keeps this device out for a while" in bad_link.status().detail)
+        bad.wait_polling(lambda: "blocks this device for a while" in bad_link.status().detail)
         assert len(bad.connected) == 1
         bad.wait(lambda: len(bad.connected) == 2, 2 * SECONDS)  # until it may
         good_link.send(Cancel(1))
@@ -178,7 +178,7 @@ def test_a_device_leaves_a_cloud_alone_that_floods_it_and_says_so() -> None:
                     connection.sendall(block)
             device.wait(lambda count=count: len(device.gone) == count)  # type: ignore[misc]
             assert link.status().state == "away"
-            assert "sent more than this device takes" in link.status().detail
+            assert "sent more than this device accepts" in link.status().detail
         assert link.counters().disconnected == 2
 
 

@@ -299,7 +299,7 @@ def test_peers_above_the_limit_wait_outside_until_there_is_room(
             second.wait(lambda: second.gone)
             assert cloud_side.received() == [Cancel(1)]
             cloud_side.wait_polling(lambda: cloud.counters().disconnected >= 1)
-            assert "turned a device away: this link takes 1 at a time" in caplog.text
+            assert "refused a device: this link accepts 1 at a time" in caplog.text
             first.close()
             cloud_side.wait(lambda: cloud_side.gone)
             second.wait_polling(lambda: link.status().state == "connected" and link.send(Cancel(3)))

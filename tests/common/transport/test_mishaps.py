@@ -169,7 +169,7 @@ def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     mishaps.note("a step", ValueError())
     assert mishaps.count == 51
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["a step failed with ValueError"] * 5 + ["a step failed with ValueError; 45 more were not told"]
+    assert lines == ["a step failed with ValueError"] * 5 + ["a step failed with ValueError; 45 more were not logged"]
 
 
 DYING = """

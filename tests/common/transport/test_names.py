@@ -137,9 +137,7 @@ class TestLink:
         device, limits = Recorder(), Limits(backoff_last=0.05, connect_timeout=0.1)
         with CloudLink("tcp://127.0.0.1:0", None, Recorder()) as cloud:
             with DeviceLink(named(cloud), None, device, limits, insecure=True) as link:
-                device.wait_polling(
-                    lambda: "No name server has said yet where cloud.example is" in link.status().detail
-                )
+                device.wait_polling(lambda: "The address of cloud.example is not known yet" in link.status().detail)
                 go_on.set()
                 device.wait(lambda: device.connected)
                 assert names.asked == 1

@@ -67,7 +67,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65, "é", "a\n"], ids=ascii)
     def test_what_is_no_name(self, files: ApiKeyFiles, name: str) -> None:
-        with pytest.raises(ApiKeyError, match="can't be a name"):
+        with pytest.raises(ApiKeyError, match="is not a valid name"):
             files.create(name)
         assert not files.path.exists()
 

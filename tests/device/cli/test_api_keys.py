@@ -35,7 +35,7 @@ class TestCommands:
         assert listed == f"laptop  created {today()}\na.page  created {today()}\n"
         assert dragon("api-keys", "revoke", "laptop").stdout == "revoked laptop\n"
         assert not ApiKeyGate(own).admitted(key.encode())
-        assert "started anew" in dragon("api-keys", "revoke", "a.page").stderr
+        assert "until it is restarted" in dragon("api-keys", "revoke", "a.page").stderr
 
     def test_refusals_are_one_line(self, dragon: Dragon, own: ApiKeyFiles) -> None:
         dragon("api-keys", "create", "laptop")
@@ -93,7 +93,7 @@ class TestGivingAKey:
     )
     def test_a_variable_that_holds_none(self, dragon: Dragon, given: str) -> None:
         done = dragon("ask", "q", "--url", "127.0.0.1:1", DRAGON_API_KEY=given)
-        line = "dragon: $DRAGON_API_KEY does not hold one API key and nothing else\n"
+        line = "dragon: $DRAGON_API_KEY must have one API key and nothing else\n"
         assert (done.returncode, done.stderr) == (2, line)
 
     @pytest.mark.parametrize("content", [b"", b"one two", b"one\ntwo", b"\xff", b"x" * 5000], ids=ascii)
@@ -101,7 +101,7 @@ class TestGivingAKey:
         file = tmp_path / "key"
         file.write_bytes(content)
         done = dragon("ask", "q", "--api-key-file", str(file))
-        assert (done.returncode, "does not hold one API key" in done.stderr) == (2, True)
+        assert (done.returncode, "must have one API key" in done.stderr) == (2, True)
         assert content.decode("latin-1") not in done.stderr or not content
         assert "can't be read" in dragon("ask", "q", "--api-key-file", str(tmp_path / "gone")).stderr
 
@@ -169,12 +169,12 @@ class TestHttps:
 
     def test_a_daemon_in_the_clear(self, dragon: Dragon, serve: Serve) -> None:
         done = dragon("status", "--url", serve().url.replace("http", "https"))
-        assert done.returncode == 2 and "http:// instead?" in done.stderr
+        assert done.returncode == 2 and "begin with http://?" in done.stderr
 
     def test_a_daemon_that_wants_https(self, dragon: Dragon, serve: Serve, tmp_path: Path) -> None:
         url = serve(tls=tls_files(tmp_path / "tls", "127.0.0.1")).url
         done = dragon("status", "--url", url.replace("https", "http"))
-        assert done.returncode == 1 and "https:// instead?" in done.stderr
+        assert done.returncode == 1 and "begin with https://?" in done.stderr
 
     @pytest.mark.parametrize("content", ["", "nothing"])
     def test_an_authority_that_is_none(self, dragon: Dragon, tmp_path: Path, content: str) -> None:

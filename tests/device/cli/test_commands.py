@@ -192,7 +192,7 @@ class TestFailures:
                 done = dragon(*command, "--url", url, DRAGON_DEVICE_PORT="8765")
                 assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
                 assert f"127.0.0.1:{port} is a cloud's port" in done.stderr
-                assert "at http://127.0.0.1:8765 by its settings" in done.stderr
+                assert "by its settings at http://127.0.0.1:8765" in done.stderr
 
     def test_api_key(self, dragon: Dragon, serve: Serve) -> None:
         url = serve(api_key="right").url

@@ -56,7 +56,7 @@ def test_every_folder_is_shown_with_its_size(dragon: Dragon, data: Path) -> None
 def test_a_folder_that_can_not_be_looked_at_is_not_passed_over(dragon: Dragon, command: tuple[str, ...]) -> None:
     done = dragon("data", *command, DRAGON_DATA_DIR="n" * 300)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.endswith("can't be looked at: file name too long\n")
+    assert done.stderr.endswith("can't be read: file name too long\n")
 
 
 def test_all_of_it_is_removed_but_settings(dragon: Dragon, data: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_pair_of_models(dragon: Dragon, tmp_path: Path) -> None:
     assert following[:2] == [f"    dragon models pull {models[role]}" for role in ("device", "cloud")]
     assert "    dragon up" in following
     refused = dragon("init", "--yes", "--replace", "--models", "gpt-4o")
-    assert refused.returncode == 2 and "is none of default, smollm2" in refused.stderr
+    assert refused.returncode == 2 and "is not one of default, smollm2" in refused.stderr
 
 
 def test_the_documents_have_the_same_pairs() -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_given_is_asked_for_until_it_can_be(dragon: Dragon, tmp_path
     done = dragon("init", given=Typed("\n".join([*answers, "y", ""])))
     assert done.returncode == 0, done.stderr
     assert written(tmp_path) == {"device": {"cloud": "tcp://cloud.example:1", "privacy": "balanced"}}
-    for said in ("'phone' is none of device, cloud, both", "write tcp://host:port", "there is no /nowhere"):
+    for said in ("'phone' is not one of device, cloud, both", "write tcp://host:port", "there is no /nowhere"):
         assert said in done.stdout
 
 
@@ -154,11 +154,11 @@ def test_settings_that_are_there_stay(dragon: Dragon, tmp_path: Path) -> None:
         (["--role", "moon"], "moon"),
         (["--role", "device", "--address", "cloud.example", "--yes"], "write tcp://host:port"),
         (["--role", "device", "--address", "tcp://0.0.0.0:1", "--yes"], "where a cloud listens"),
-        (["--role", "cloud", "--address", "tcp://cloud.example:1"], "is no address of this machine's own"),
+        (["--role", "cloud", "--address", "tcp://cloud.example:1"], "is not an address of this machine"),
         (["--role", "cloud", "--address", "tcp://0.0.0.0:0"], "needs a port"),
-        (["--role", "both", "--address", "tcp://0.0.0.0:8601", "--yes"], "is not on loopback"),
-        (["--role", "cloud", "--privacy", "strict", "--yes"], "--privacy is the device's"),
-        (["--role", "cloud", "--documents", "/", "--yes"], "--documents is the device's"),
+        (["--role", "both", "--address", "tcp://0.0.0.0:8601", "--yes"], "is not a loopback address"),
+        (["--role", "cloud", "--privacy", "strict", "--yes"], "--privacy is for a device"),
+        (["--role", "cloud", "--documents", "/", "--yes"], "--documents is for a device"),
         (["--yes", "--documents", "/nowhere"], "there is no /nowhere"),
         (["--yes", "--documents", "~nobody-at-all"], "there is no ~nobody-at-all"),
         (["--yes", "--documents", "n" * 300], "there is no nnn"),

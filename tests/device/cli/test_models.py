@@ -46,7 +46,8 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     assert made.returncode == 0, made
     folder = tmp_path / "models" / made.stdout.strip()
     assert (
-        "tokenizer   another than that of the device's model dragon-demo: the two can't answer together" in made.stderr
+        "tokenizer   not the same as that of the device's model dragon-demo: the two can't answer together"
+        in made.stderr
     )
     using = place | {"DRAGON_CLOUD_MODEL": "Tiny", "DRAGON_CLOUD_MODELS": str(tmp_path / "models")}
     name, size, numbers, licence, tokenizer, used, where = dragon("models", "list", **using).stdout[:-1].split("\t")
@@ -81,7 +82,7 @@ def test_from_file_to_nothing(dragon: Dragon, file: Path, tmp_path: Path) -> Non
     assert (removed.returncode, removed.stdout) == (0, f"removed {folder.name}\n")
     assert not folder.exists() and file.exists()
     empty = dragon("models", "list", **place)
-    assert (empty.stdout, empty.stderr) == ("", "no models yet: `dragon models pull NAME` brings one\n")
+    assert (empty.stdout, empty.stderr) == ("", "no models yet: `dragon models pull NAME` gets one\n")
 
 
 def test_a_folder_gets_a_name_and_stays_where_it_is(dragon: Dragon, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_a_folder_gets_a_name_and_stays_where_it_is(dragon: Dragon, tmp_path: Pa
     assert (pulled.returncode, pulled.stdout) == (0, "small\n"), pulled
     # Behind what making the model has printed.
     first, context, memory, *_ = pulled.stderr[pulled.stderr.index(str(folder)) :].splitlines()
-    assert first.startswith(f"{folder}: ") and first.endswith("licence mit; they stay there")
+    assert first.startswith(f"{folder}: ") and first.endswith("licence mit; the files stay there")
     assert context.startswith("context     ") and memory.startswith("memory      about ")
     assert dragon("models", "pull", str(folder), **place).stdout == "small\n"
 
@@ -171,17 +172,17 @@ class TestHub:
         server.break_after, server.broken_for_good = 2**20, True
         broken = dragon("models", "pull", "somebody/small")
         assert (broken.returncode, broken.stdout) == (2, "")
-        assert "can't be reached" in broken.stderr and "the same command gets the others" in broken.stderr
-        assert "not whole: `dragon models pull somebody/small` goes on" in dragon("models", "list").stdout
+        assert "can't be reached" in broken.stderr and "run the same command again for the others" in broken.stderr
+        assert "incomplete: `dragon models pull somebody/small` continues" in dragon("models", "list").stdout
         server.broken_for_good = False
         assert dragon("models", "pull", "somebody/small").stdout == "somebody/small\n"
-        assert "not whole" not in dragon("models", "list").stdout
+        assert "incomplete" not in dragon("models", "list").stdout
 
     def test_bytes_that_are_not_the_hubs_are_refused_and_forgotten(self, dragon: Dragon, server: Hub) -> None:
         server.swapped = b"something else"
         refused = dragon("models", "pull", "somebody/small")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "model.safetensors is not as the Hub has it (the checksum differs)" in refused.stderr
+        assert "model.safetensors is damaged (the checksum differs from the Hub's) and was removed" in refused.stderr
         server.swapped = None
         assert dragon("models", "pull", "somebody/small").stdout == "somebody/small\n"
 
@@ -193,7 +194,10 @@ class TestHub:
         assert (done.returncode, done.stdout, server.ranges()) == (2, "", [])
         assert "LlamaForTokenClassification is not a decoder-only language model" in done.stderr
         (folder / "model.safetensors").unlink()
-        assert "its weights are pickled, which is never read" in dragon("models", "pull", "somebody/small").stderr
+        assert (
+            "its weights are pickled, and dragon never reads pickled files"
+            in dragon("models", "pull", "somebody/small").stderr
+        )
         (folder / "small.Q4.gguf").write_bytes(b"GGUF")
         named = "name one: `dragon models pull somebody/small/small.Q4.gguf`"
         assert named in dragon("models", "pull", "somebody/small").stderr
@@ -210,7 +214,7 @@ class TestHub:
         (("pull", "~nobody-at-all"), "no such folder, and not a Hub id"),
         (("pull", "/nowhere"), "no such folder, and not a Hub id"),
         (("pull", str(DEMO)), "no safetensors weights"),
-        (("pull", "nobody/nothing"), "HF_HUB_OFFLINE forbids to ask the Hub"),
+        (("pull", "nobody/nothing"), "HF_HUB_OFFLINE forbids downloads"),
         (("remove", "Tiny", "--yes"), "there is no such model here"),
         (("remove", "../models", "--yes"), "there is no such model here"),
         (("check", "/nowhere"), "no such folder"),
@@ -232,7 +236,7 @@ def test_a_folder_that_somebody_put_there_stays(dragon: Dragon, tmp_path: Path) 
     (line,) = dragon("models", "list", **place).stdout.splitlines()
     assert line.startswith("mine\t") and line.endswith("\tdevice model\ta folder of its own")
     done = dragon("models", "remove", "mine", "--yes", **place)
-    assert (done.returncode, done.stdout) == (2, "") and "was put there by somebody" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "dragon did not create" in done.stderr
     assert (folder / "config.json").exists()
     assert dragon("models", "pull", str(make_model("llama", tmp_path / "other")), **place).stdout == "other\n"
     again = dragon("models", "pull", str(make_model("llama", tmp_path / "elsewhere" / "mine")), **place)
@@ -290,5 +294,5 @@ def test_a_folder_that_is_not_fetched_is_refused(dragon: Dragon, tmp_path: Path)
     weights.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{64 * '0'}\nsize 9\n")
     refused = dragon("models", "pull", str(folder), **place)
     assert refused.returncode == 2
-    assert f"{weights.name}: it is a pointer of Git LFS instead of the file; run `git lfs pull`" in refused.stderr
+    assert f"{weights.name}: it is a Git LFS pointer instead of the file; run `git lfs pull`" in refused.stderr
     assert not (tmp_path / "models" / "small").exists()

@@ -85,7 +85,7 @@ def test_rows_without_room_take_nothing_from_the_others(dragon: Dragon, tmp_path
     done = dragon("profile", *SHORT, **little)
     measured = re.findall(r"^(\d+) documents?:", done.stdout, re.M)
     assert (done.returncode, measured) == (0, ["1", "2", "4", "8"]), done
-    assert done.stderr == "left out: 16 documents, whose keys and values kv_bytes has no room for\n"
+    assert done.stderr == "left out: 16 documents, whose keys and values need more than kv_bytes\n"
     done = dragon("profile", *SHORT, "--documents", "64", "--documents", "2", **little)
     assert (done.returncode, done.stdout[:11], done.stderr.count("\n")) == (2, "2 documents", 1)
     assert "kv_bytes allows for" in done.stderr and "fewer --documents" in done.stderr

@@ -179,7 +179,7 @@ class TestFindingTheDaemon:
         for arguments, environment, text in (
             (["--url", ""], {}, "--url is empty: give the device daemon's address"),
             (["--url", " "], {}, "--url is empty"),
-            ([], {"DRAGON_DEVICE_PORT": "0"}, "port = 0 has the device daemon take any free port: give its address"),
+            ([], {"DRAGON_DEVICE_PORT": "0"}, "port = 0 lets the device daemon take any free port: give the address"),
         ):
             done = dragon("status", *arguments, **environment)
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -230,9 +230,12 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("environment", "text"),
         [
-            ({}, "From its next start on it lets in this user's own devices on this machine"),
-            ({"DRAGON_CLOUD_BIND": "tcp://0.0.0.0:8601"}, "The cloud lets nobody in. `dragon pair --role cloud` adds"),
-            ({"DRAGON_CLOUD_CURVE": "off"}, "everybody who reaches it still gets in"),
+            ({}, "From its next start on, this user's devices on this machine can connect"),
+            (
+                {"DRAGON_CLOUD_BIND": "tcp://0.0.0.0:8601"},
+                "The cloud now refuses all devices. `dragon pair --role cloud` adds",
+            ),
+            ({"DRAGON_CLOUD_CURVE": "off"}, "everybody who reaches it can still connect"),
         ],
     )
     def test_the_last_device_that_goes_is_told(self, dragon: Dragon, environment: dict[str, str], text: str) -> None:
@@ -242,12 +245,12 @@ class TestKeys:
             assert dragon("keys", "trust", name, key, "--role", "cloud").returncode == 0
         assert dragon("keys", "revoke", "laptop", **environment).stderr == ""
         last = dragon("keys", "revoke", "phone", **environment)
-        assert last.stderr.startswith("The cloud trusts no device any more. ") and text in last.stderr
+        assert last.stderr.startswith("The cloud no longer trusts any device. ") and text in last.stderr
 
     def test_a_device_that_trusts_no_cloud_any_more_is_told(self, dragon: Dragon) -> None:
         dragon("keys", "new")
         dragon("keys", "trust", "cloud", KEY)
-        assert "The device trusts no cloud any more." in dragon("keys", "revoke", "cloud").stderr
+        assert "The device no longer trusts any cloud." in dragon("keys", "revoke", "cloud").stderr
 
     def test_roles_have_keys_of_their_own(self, dragon: Dragon) -> None:
         assert dragon("keys", "new", "--role", "cloud").returncode == 0

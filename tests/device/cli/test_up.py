@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(dragon: Dragon) -> 
         port = str(taken.getsockname()[1])
         done = dragon("up", DRAGON_DEVICE_PORT=port, DRAGON_CLOUD_BIND=f"tcp://127.0.0.1:{closed_port()}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"something listens on port {port}" in done.stderr
+    assert f"port {port} of this machine is in use" in done.stderr
 
 
 @contextmanager

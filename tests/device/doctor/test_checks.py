@@ -101,12 +101,12 @@ class TestAccess:
     def test_without_a_certificate(self, made: Made) -> None:
         assert not [*check_https(made())], "on loopback nothing is said"
         (told,) = check_https(made(host="0.0.0.0", insecure=True))
-        tell(told, "warn", "in the clear", "set tls_certificate and tls_key")
+        tell(told, "warn", "not encrypted", "set tls_certificate and tls_key")
 
     @pytest.mark.parametrize(
         ("days", "level", "text", "remedy"),
         [
-            ((-1, 81), "ok", "for device.example holds for 80 days", ""),
+            ((-1, 81), "ok", "for device.example is valid for 80 days", ""),
             ((-1, 21), "warn", "expires in 20 days", "renew it, and restart"),
             ((-1, 1.5), "warn", "expires in 1 day", "renew it, and restart"),
             ((-9, -1), "wrong", "expired on", "renew it, and restart"),
@@ -130,7 +130,7 @@ class TestAccess:
         assert (first.level, second.level) == ("warn", "ok")
         files.key.unlink()
         (told,) = check_https(made(**named(files)))
-        tell(told, "wrong", "can't be read", "fit together")
+        tell(told, "wrong", "can't be read", "belong together")
 
 
 def named(files: TlsFiles) -> dict[str, Path]:
@@ -140,9 +140,9 @@ def named(files: TlsFiles) -> dict[str, Path]:
 def test_the_way_to_the_cloud() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        tell(check_reach(address), "ok", f"{address} takes connections")
-    tell(check_reach(f"tcp://127.0.0.1:{closed_port()}"), "warn", "takes no connections: ", "`dragon cloud`")
-    tell(check_reach("tcp://nowhere.invalid:1"), "wrong", "not known here: ", "spelt")
+        tell(check_reach(address), "ok", f"{address} accepts connections")
+    tell(check_reach(f"tcp://127.0.0.1:{closed_port()}"), "warn", "accepts no connections: ", "`dragon cloud`")
+    tell(check_reach("tcp://nowhere.invalid:1"), "wrong", "can't be resolved: ", "spelling")
 
 
 def test_a_way_to_another_machine_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_way_to_another_machine_that_is_closed(monkeypatch: pytest.MonkeyPatch
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "create_connection", refused)
-    tell(check_reach(FAR), "wrong", "no connections: connection refused", "is the cloud running")
+    tell(check_reach(FAR), "wrong", "no connections: connection refused", "check that the cloud runs")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +186,17 @@ def test_the_library(made: Made) -> None:
     [
         (check_port(Port("u", "free"), "device"), "ok", "u is free; `dragon device` starts", ""),
         (check_port(Port("u", "daemon"), "cloud"), "ok", "the daemon answers at u", ""),
-        (check_port(Port("u", "locked", "no key"), "device"), "wrong", "this user's key: no key", "another user's"),
-        (check_port(Port("u", "unproven", "expired"), "device"), "wrong", "not this machine's daemon: expired", "anew"),
+        (check_port(Port("u", "locked", "no key"), "device"), "wrong", "this user's key: no key", "another user"),
+        (
+            check_port(Port("u", "unproven", "expired"), "device"),
+            "wrong",
+            "not this machine's daemon: expired",
+            "restart the daemon",
+        ),
         (
             check_port(Port("u", "silent"), "device"),
             "wrong",
-            "takes connections and does not answer",
+            "accepts connections and does not answer",
             "set another port",
         ),
         (check_port(Port("u", "taken"), "cloud"), "wrong", "another program", "set another bind"),
@@ -200,7 +205,7 @@ def test_the_library(made: Made) -> None:
         (
             check_model_files(Model("model", "x.gguf", "importable", 98 * 10**6)),
             "ok",
-            "imported at the first start",
+            "converted at the first start",
             "",
         ),
         (check_model_files(Model("model", "a/b", "remote")), "warn", "downloads it", "be online"),
@@ -211,9 +216,14 @@ def test_the_library(made: Made) -> None:
             "draft_model /m: gone",
             "draft_model",
         ),
-        (*check_packages([Package("a", ">=1", "1.2", True)]), "ok", "1 are there", ""),
+        (*check_packages([Package("a", ">=1", "1.2", True)]), "ok", "1 are installed", ""),
         (*check_packages([Package("a", ">=1", None, False)]), "wrong", "a is missing", "pip install 'a>=1'"),
-        (*check_packages([Package("a", ">=2", "1", False)]), "warn", "a 1 is not >=2", "pip install 'a>=2'"),
+        (
+            *check_packages([Package("a", ">=2", "1", False)]),
+            "warn",
+            "a 1 is installed, and this release was made for >=2",
+            "pip install 'a>=2'",
+        ),
     ],
 )
 def test_a_finding(finding: Finding, level: str, text: str, remedy: str) -> None:
@@ -255,7 +265,7 @@ def test_memory(
     assert (memory.topic, memory.level) == ("memory", level)
     assert bool(memory.remedy) == (level != "ok")
     on_gpu = check_memory(made(torch_device="cuda"), models, processes)
-    assert (on_gpu.level, "models lie on the GPU" in on_gpu.text) == ("ok", True)
+    assert (on_gpu.level, "the models use GPU memory" in on_gpu.text) == ("ok", True)
 
 
 class Disk(NamedTuple):

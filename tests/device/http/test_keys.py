@@ -149,7 +149,7 @@ class TestGuessing:
         quiet = QuietLog(logging.getLogger("device.http.request_guard"), clock=lambda: next(seconds))
         for _ in range(10):
             quiet.tell(logging.INFO, "%s %s %s %s %.3f s", "req", "GET", "(other)", 401, 0.0)
-        assert caplog.records[-1].getMessage() == "req GET (other) 401 0.000 s; 4 more were not told"
+        assert caplog.records[-1].getMessage() == "req GET (other) 401 0.000 s; 4 more were not logged"
 
 
 def test_no_key_is_ever_told(

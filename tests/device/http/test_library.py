@@ -100,7 +100,7 @@ def test_a_document_comes_is_found_opened_and_forgotten(
             str(tmp_path): [],
         }
         remarks = {document["path"]: document["remarks"] for document in listed["documents"]}
-        guessed = "its encoding was guessed: cp1252; --encoding names another one"
+        guessed = "its encoding was guessed: cp1252; --encoding sets another one"
         assert remarks == {"bicycle.txt": [guessed], "viola.md": []}
         numbers = {document["path"]: document["id"] for document in listed["documents"]}
         watched = f"/library/documents/{numbers['bicycle.txt']}"
@@ -148,9 +148,9 @@ class TestUploads:
             ("a\\b.md", "without folders"),
             (".hidden.md", "not begin with a dot"),
             ("~$open.docx", "not begin with a dot or ~$"),
-            ("run.exe", "of a type that is not read"),
+            ("run.exe", "type is not supported"),
             ("letter.pages", "save it as docx"),
-            ("none", "of a type that is not read"),
+            ("none", "type is not supported"),
             ("n" * 300 + ".md", "longer than"),
             ("a\x07b.md", "control characters"),
             ("a\nb.md", "control characters"),
@@ -223,7 +223,7 @@ class TestUploads:
         assert client.get("/library").json()["uploads"] == str(settings.uploads)
         assert client.delete("/library/documents", params=name).status_code == 200
         assert not list(settings.uploads.iterdir())
-        refused(client.delete("/library/documents", params=name), 404, "no upload of this name")
+        refused(client.delete("/library/documents", params=name), 404, "no upload with this name")
         refused(client.delete("/library/documents", params={"name": "../device.lock"}), 400, "without folders")
         refused(client.delete("/library/documents"), 400, "'name' must be in the address")
 
@@ -256,7 +256,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("path", "words"),
         [
-            ("notes", "the root on"),
+            ("notes", "absolute path"),
             ("/nowhere/at/all", "is no such folder"),
             ("/" + "n" * 300, "is no such folder"),
             ("~\0x/notes", "has a null character"),

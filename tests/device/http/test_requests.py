@@ -254,7 +254,7 @@ class TestFields:
 
     def test_a_format_that_is_too_long_is_told_what_it_is(self) -> None:
         wanted = {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 9000]}}}
-        assert "at most 8192 bytes, without what it only tells people" in refusal(response_format=wanted).message
+        assert "at most 8192 bytes, without its descriptions" in refusal(response_format=wanted).message
 
     def test_logprobs_are_asked_for_in_each_format_s_way(self) -> None:
         assert [completion(**fields).top_logprobs for fields in ({}, {"logprobs": False}, {"logprobs": 3})] == [

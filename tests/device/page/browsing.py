@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -50,6 +51,19 @@ class Visit:
 
     def wait_for_answer(self) -> None:
         self.page.get_by_role("button", name="Ask", exact=True).wait_for()
+
+    def focus(self) -> str:
+        """The id of the element that has the keyboard."""
+        return str(self.page.evaluate("document.activeElement.id"))
+
+    def drag(self, files: Sequence[Path], onto: str, *kinds: str) -> None:
+        """Drag files onto an element as a person does, from the machine's own windows."""
+        devtools: Any = self.page.context.new_cdp_session(self.page)
+        box = self.page.locator(onto).bounding_box()
+        data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
+        for kind in kinds or ("dragEnter", "dragOver", "drop"):
+            place = {"type": kind, "x": box["x"] + 20, "y": box["y"] + 10}
+            devtools.send("Input.dispatchDragEvent", place | {"data": data})
 
     def serious(self) -> list[str]:
         """Serious findings of axe, in one line each."""

@@ -102,8 +102,8 @@ class TestAsking:
         visit = visits(server.url)
         page = visit.page
         page.get_by_role("button", name="Documents").click()
-        page.get_by_label("Of this device").fill("journal/**\n\n  tag:work ")
-        page.get_by_label("Of the cloud").fill("*.pdf")
+        page.get_by_label("these lines stay on this device").fill("journal/**\n\n  tag:work ")
+        page.get_by_label("these lines are sent to the cloud").fill("*.pdf")
         visit.ask("first")
         assert (visit.serious(), visit.fits()) == ([], True)
         page.get_by_role("button", name="New conversation").click()
@@ -119,7 +119,7 @@ class TestAsking:
         assert [(each.device_documents, each.cloud_documents) for each in found] == [chosen, ((), ()), chosen, ((), ())]
         hints = page.locator(".turn > .hint").all_inner_texts()
         assert len(hints) == 2
-        assert all("only: journal/**, tag:work. Of the cloud" in hint for hint in hints)
+        assert all("only: journal/**, tag:work. The cloud" in hint for hint in hints)
 
     def test_chosen_documents_go_with_their_conversation(
         self, visits: Open, server: HttpServer, engine: TableEngine
@@ -127,7 +127,7 @@ class TestAsking:
         visit = visits(server.url)
         page = visit.page
         page.get_by_role("button", name="Documents").click()
-        page.get_by_label("Of this device").fill("journal/**")
+        page.get_by_label("these lines stay on this device").fill("journal/**")
         visit.ask("first")
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Delete first").click()

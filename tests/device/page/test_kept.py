@@ -177,7 +177,7 @@ def test_no_room_is_told_once(visits: Open, server: HttpServer) -> None:
     visit.page.evaluate(NO_ROOM)
     visit.ask("second")
     visit.ask("third")
-    assert visit.page.get_by_text("This browser keeps no conversations").count() == 1
+    assert visit.page.get_by_text("This browser does not save conversations").count() == 1
     assert words(answers(visit)) == ["kept", "second", "third"]
     assert kept(visit) == ["kept"]
 

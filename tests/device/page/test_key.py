@@ -36,7 +36,7 @@ class TestKey:
         field = visit.page.get_by_role("textbox", name="API key")
         field.fill("wrong")
         visit.page.keyboard.press("Enter")
-        visit.page.get_by_text("This is none of its keys.").wait_for()
+        visit.page.get_by_text("The daemon does not accept this key.").wait_for()
         field.fill("right")
         visit.page.keyboard.press("Enter")
         visit.page.get_by_text("connected").first.wait_for()
@@ -107,7 +107,7 @@ class TestKey:
         field = page.get_by_role("textbox", name="API key")
         field.fill("right\u200b")
         page.keyboard.press("Enter")
-        page.get_by_text("This is none of its keys.").wait_for()
+        page.get_by_text("The daemon does not accept this key.").wait_for()
         assert page.evaluate("sessionStorage.length") == 0
         page.goto("about:blank")
         page.goto(f"{server.url}/#key=right%E2%80%A6")
@@ -134,6 +134,6 @@ class TestKey:
         visit.page.goto(serve(api_key="right").url + "/#key=right")
         visit.ask("let me in")
         assert words(answers(visit)) == ["let me in"]
-        visit.page.get_by_text("This browser keeps no conversations").wait_for()
+        visit.page.get_by_text("This browser does not save conversations").wait_for()
         visit.check()
         visit.page.context.close()

@@ -148,8 +148,8 @@ class TestKeyboard:
         visit = visits(server.url)
         page = visit.page
         page.get_by_role("button", name="Documents").click()
-        page.get_by_label("Of this device").fill("journal/**")
-        page.get_by_label("Of the cloud").focus()
+        page.get_by_label("these lines stay on this device").fill("journal/**")
+        page.get_by_label("these lines are sent to the cloud").focus()
         page.get_by_role("button", name="Use all documents").press("Enter")
         assert self.place(visit) == "question"
         engine.allowed = 1
@@ -226,6 +226,6 @@ def test_a_passage_of_another_document_is_not_shown(
     visit.ask("six gears")
     visit.page.locator("button.source").first.click()
     panel: Any = visit.page.locator("aside.side-panel")
-    panel.get_by_text("The library has changed since this answer.").wait_for()
+    panel.get_by_text("The library has changed since this answer, so this passage").wait_for()
     assert panel.locator("blockquote").count() == 0
     assert "bicycle.md" in panel.inner_text()

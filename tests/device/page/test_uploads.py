@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,16 +51,6 @@ def choose(visit: Visit, files: Sequence[Path]) -> None:
     visit.page.get_by_label("Files to add").set_input_files(files)
 
 
-def drop(visit: Visit, files: Sequence[Path]) -> None:
-    """As a person does, from the machine's own windows."""
-    devtools: Any = visit.page.context.new_cdp_session(visit.page)
-    box = visit.page.locator(".adding").bounding_box()
-    data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        place = {"type": kind, "x": box["x"] + 20, "y": box["y"] + 10}
-        devtools.send("Input.dispatchDragEvent", place | {"data": data})
-
-
 def written(folder: Path, *names: str) -> list[Path]:
     for name in names:
         (folder / name).write_text("some words")
@@ -76,7 +65,7 @@ def results(visit: Visit) -> list[str]:
 def test_a_folder_is_told_apart(visit: Visit, documents: Slow, tmp_path: Path) -> None:
     (tmp_path / "notes.md").mkdir()
     documents.may.release()
-    drop(visit, [tmp_path / "notes.md", *written(tmp_path, "a.md")])
+    visit.drag([tmp_path / "notes.md", *written(tmp_path, "a.md")], ".adding")
     visit.page.get_by_text("read next").wait_for()
     assert results(visit)[0].startswith("notes.md: This is a folder.")
     assert documents.taken == ["a.md"]
@@ -131,7 +120,7 @@ def test_a_file_of_the_same_name_takes_the_place_of_the_earlier(visit: Visit, do
         visit.page.get_by_text("10 B, ").wait_for()
         told = results(visit)
         visit.page.get_by_text("read next").wait_for()
-        assert told == [f"notes.md: 10 B, {'in place of the earlier file of this name, ' * (folder == 'b')}read next"]
+        assert told == [f"notes.md: 10 B, {'replaces the earlier file of this name, ' * (folder == 'b')}read next"]
 
 
 def test_what_is_dropped_elsewhere_is_not_opened(visits: Open, server: HttpServer) -> None:
@@ -142,7 +131,7 @@ def test_what_is_dropped_elsewhere_is_not_opened(visits: Open, server: HttpServe
             if (what === "file") dataTransfer.items.add(new File(["words"], "a.html"));
             else dataTransfer.setData("text/plain", "words");
             const event = new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true });
-            document.getElementById("question").dispatchEvent(event);
+            document.querySelector(what === "file" ? ".bar" : "#question").dispatchEvent(event);
             return event.defaultPrevented;
         }))"""
     )

@@ -66,8 +66,8 @@ def test_answers_that_are_right() -> None:
     degraded = judge(ask(), answer((*PIECES[:3], " a", " boat"), degraded=[3, 4]), REFERENCES, TITLES)
     assert (degraded.wrong, degraded.compared, degraded.degraded) == ((), 3, 2)
     assert not wrong(answer(ALONE, degraded=list(range(len(ALONE))), sources=[]))
-    changed = "From token 3 on the cloud is another one than before: its library has changed."
-    unread = "From token 3 on the cloud judged drafts made without its passages, which had not come in time."
+    changed = "From token 3 on, another cloud took part: its library has changed."
+    unread = "From token 3 on, the device drafted without the cloud's passages, which did not arrive in time."
     for note in (changed, unread):
         assert not wrong(answer((*PIECES[:3], " Paris", ""), notes=[note]))
         assert wrong(answer((*PIECES[:2], " Paris", ""), notes=[note]))

@@ -100,7 +100,7 @@ class TestClaims:
 
     def test_what_never_fits_is_refused_at_once(self) -> None:
         one = memory(10)
-        with pytest.raises(KvTooLargeError, match=f"kv_bytes set to {11 * SLOT} or more") as caught:
+        with pytest.raises(KvTooLargeError, match=f"set kv_bytes to {11 * SLOT} or more") as caught:
             claim((one, 6), (one, 5))
         assert (caught.value.needed, caught.value.free) == (11 * SLOT, 10 * SLOT)
         assert (one.used_bytes, len(one.line)) == (0, 0)

@@ -181,7 +181,7 @@ def test_a_documents_tokens_do_not_depend_on_the_question(name: str) -> None:
     short = form.document_tokens("Mona likes tea. " * 20, 40)
     assert len(short) == 40
     assert shown(name, short).endswith("\n\n")
-    with pytest.raises(ValueError, match="holds no document"):
+    with pytest.raises(ValueError, match="has no room for a document"):
         form.document_tokens("Mona", 2)
 
 

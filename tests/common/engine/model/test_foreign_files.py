@@ -48,7 +48,7 @@ class TestCode:
         ran = tmp_path / "ran"
         (folder / "code.py").write_text(f"open({str(ran)!r}, 'w')\nclass C: pass\n")
         change(folder / name, deep=[{"auto_map": {"AutoTokenizer": ["code.C", "code.C"], "AutoConfig": "code.C"}}])
-        refused(folder, rf"{name}: names code that comes with the model \(auto_map\), and such code is never run")
+        refused(folder, rf"{name}: names code that comes with the model \(auto_map\), and dragon never runs it")
         assert not ran.exists()
 
     def test_that_transformers_has_itself_is_not_needed(self, folder: Path, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ class TestCode:
 
     def test_an_adapter_that_names_its_base_model(self, folder: Path) -> None:
         change(folder / "adapter_config.json", base_model_name_or_path="somebody/else")
-        refused(folder, "holds an adapter")
+        refused(folder, "has an adapter")
 
 
 class TestFiles:
@@ -195,7 +195,7 @@ class TestSizes:
         weights = load_file(folder / "model.safetensors")
         save_file(weights | {"x": torch.zeros(1, 10**5)}, folder / "model.safetensors", {"format": "pt"})
         change(folder / "config.json", hidden_size=10**5, num_attention_heads=4, num_key_value_heads=2)
-        refused(folder, r"describes a model of \d{9,} numbers, and its files hold \d{6};")
+        refused(folder, r"describes a model of \d{9,} numbers, and its files have \d{6};")
 
     def test_values_of_another_type(self, folder: Path) -> None:
         values: tuple[Any, ...] = ("many", [], {}, None, -1)
@@ -242,5 +242,5 @@ class TestHub:
     def test_that_is_nowhere(self) -> None:
         refused(
             "nobody/nothing",
-            "nobody/nothing: no folder here, and not available from the Hub: it is not, or not all, on",
+            "nobody/nothing: no folder here, and not available from the Hub: it is not completely on",
         )

@@ -163,7 +163,7 @@ def test_one_that_is_cut_off_is_refused_in_a_sentence(
 
 def test_another_file_by_that_name_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for content, said in (
-        (b"version https://git-lfs.github.com/spec/v1\noid", "pointer of Git LFS"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
         (b"<html>", "no GGUF"),
     ):
         (tmp_path / "x.gguf").write_bytes(content)

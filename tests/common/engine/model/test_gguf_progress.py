@@ -20,7 +20,7 @@ def test_its_progress_is_the_share_of_bytes(tmp_path: Path) -> None:
     write_gguf(tmp_path / "Tiny.gguf")
     imported(tmp_path / "Tiny.gguf", tmp_path / "progress", Told(), converted=True)
     (begun, nothing), *converted, (writing, after) = told
-    assert (begun, writing) == ("importing the model, once", "writing the imported model")
+    assert (begun, writing) == ("converting the model (first start only)", "writing the imported model")
     assert nothing is None and after is None
     shares = [share for work, share in converted if work == begun and share is not None]
     assert len(shares) == len(converted) > 4

@@ -81,7 +81,7 @@ def test_after_a_failure_the_same_command_gets_what_lacks(server: Hub, monkeypat
     hub.download_newest(NAME, SETTINGS, NOT_A_DECODER_S)
     server.break_after, server.broken_for_good = BROKEN, True
     file = weights()
-    with pytest.raises(ModelError, match=r"files that are whole stay here, and the same command gets the others"):
+    with pytest.raises(ModelError, match=r"complete files are kept; run the same command again for the others"):
         hub.fetch(NAME, file, lambda here: None)
     server.broken_for_good = False
     assert not weights().here
@@ -179,7 +179,7 @@ def test_a_checksum_that_is_a_path_is_refused(server: Hub, monkeypatch: pytest.M
         sibling |= {"blobId": "0" * 40, "lfs": {"size": 5, "sha256": "../../elsewhere", "pointerSize": 1}}
     described = {"id": NAME, "sha": "0" * 40, "siblings": [sibling]}
     monkeypatch.setattr("tests.support.hub_server._described", lambda *asked: described)
-    with pytest.raises(ModelError, match="names a file by what is no checksum"):
+    with pytest.raises(ModelError, match="the Hub sent no valid checksum for a file"):
         hub.offered(NAME)
 
 
@@ -194,13 +194,13 @@ def test_why_a_model_cannot_be_had(server: Hub, tmp_path: Path, monkeypatch: pyt
         assert "\n" not in reason
         return reason
 
-    assert "has no such model, or keeps it private" in why("somebody/nothing")
+    assert "has no such model, or the model is private" in why("somebody/nothing")
     server.gated.add(NAME)
-    with pytest.raises(ModelError, match=r"its owner wants to be asked first: agree at http://.*/somebody/small"):
+    with pytest.raises(ModelError, match=r"its owner asks for an agreement: agree at http://.*/somebody/small"):
         find_decoder_files(NAME)
     close_session()
     point_at("http://127.0.0.1:9", tmp_path / "cache", monkeypatch)
     assert why(NAME).startswith("http://127.0.0.1:9 can't be reached (")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     close_session()
-    assert why(NAME) == "it is not, or not all, on this machine, and HF_HUB_OFFLINE forbids to ask the Hub"
+    assert why(NAME) == "it is not completely on this machine, and HF_HUB_OFFLINE forbids downloads"

@@ -108,7 +108,7 @@ class TestRefused:
     def test_numbers_stored_in_a_way_that_nobody_knows(self, folder: Path) -> None:
         change(folder / "config.json", quantization_config={"quant_method": "somebodys"})
         add_tensors(folder, {"model.layers.0.mlp.up_proj.scales": torch.ones(2)})
-        refused(folder, "its weights are quantised as somebodys, which is not read here")
+        refused(folder, "its weights are quantised as somebodys, which dragon does not read")
         change(folder / "config.json", quantization_config=None)
         refused(folder, r"up_proj\.scales \(1 in all\) would not be used")
 

@@ -246,7 +246,7 @@ class TestFile:
         folder = imported(first, models)
         second.parent.mkdir()
         first.rename(second)
-        with pytest.raises(ModelError, match="put the file back, or name it where it is now"):
+        with pytest.raises(ModelError, match="put the file back, or give its new path"):
             Decoder.load(str(folder), torch_device="cpu")
         assert imported(second, models) == folder
         source = source_of(folder)
@@ -257,7 +257,7 @@ class TestFile:
         second.write_bytes(content)
         assert damaged_files(folder) == [str(second)]
         second.write_bytes(content[:-1])
-        with pytest.raises(ModelError, match="is not the file that was imported"):
+        with pytest.raises(ModelError, match="has changed since it was imported"):
             Decoder.load(str(folder), torch_device="cpu")
 
     def test_a_damaged_block_is_named(self, file: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ class TestFile:
 
 def test_a_type_that_is_not_read_is_named(tmp_path: Path) -> None:
     write_gguf(tmp_path / "x.gguf", changed={"blk.0.attn_q.weight": np.zeros((WIDTH, WIDTH), np.int32)})
-    said = r"x\.gguf: blk\.0\.attn_q\.weight is of type I32, which is not read here; get the model as Q4_K_M"
+    said = r"x\.gguf: blk\.0\.attn_q\.weight is of type I32, which dragon does not read; get the model as Q4_K_M"
     with pytest.raises(ValueError, match=said):
         convert(tmp_path / "x.gguf", tmp_path / "made")
 

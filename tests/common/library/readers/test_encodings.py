@@ -31,7 +31,7 @@ MAIL = "From: ann@example.org\n\nDear all,\nthe boat leaves.\nAnn\n"
 NOTEBOOK = files.notebook([("markdown", "# Load\r\nfirst\r\nthen")])
 TEXTS = {"german": GERMAN, "french": FRENCH, "russian": RUSSIAN, "japanese": JAPANESE, "note": NOTE, "sign": SIGN}
 
-GUESSED_AS = "its encoding was guessed: {}; --encoding names another one"
+GUESSED_AS = "its encoding was guessed: {}; --encoding sets another one"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])

@@ -77,7 +77,7 @@ def test_a_document_that_is_empty_apart_from_what_is_not_read() -> None:
     }
     with closing(IsolatedReader()) as reader, pytest.raises(UnusableDocument) as refused:
         read_content(File(".docx", _archive(parts), "", 0, 0), reader)
-    above = "it is empty, apart from what stands above and below its pages"
+    above = "it is empty except for its headers and footers"
     assert refused.value.reason == f"{above}; object object1.bin: it is not read"
 
 
@@ -102,7 +102,7 @@ def test_documents_within_each_other_end() -> None:
         boundary = b"b%d" % len(mail)
         attached = b'Content-Type: x/y\nContent-Disposition: attachment; filename="a.eml"\n\n'
         mail = head % boundary + b"--" + boundary + b"\n" + attached + mail + b"\n--" + boundary + b"--\n"
-    with pytest.raises(Unreadable, match="it is within too many others to be read"):
+    with pytest.raises(Unreadable, match="it is nested too deeply to be read"):
         read(".eml", mail)
 
 
@@ -205,4 +205,4 @@ def test_an_encoding_that_nobody_knows(documents: Path, tmp_path: Path, capsys: 
     settings = CloudSettings(data=tmp_path / "data", model="embedded", library=tmp_path / "library")
     for name in ("klingon", "rot13", "base64"):
         assert add_documents(settings, [documents], encoding=name) == IMPOSSIBLE
-        assert capsys.readouterr().err.startswith(f"dragon: {name} is no encoding of texts that is known")
+        assert capsys.readouterr().err.startswith(f"dragon: {name} is not a known text encoding")

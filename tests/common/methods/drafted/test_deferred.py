@@ -248,7 +248,7 @@ class TestHostile:
             (("rapid", {}), defer(), "nothing may be deferred"),
             (("coupled", {"ahead": False}), defer(MOST_PROPOSED, position=LONG - 1), "within the answer"),
             (("coupled", {"ahead": False}), defer(position=1, tail=(VOCABULARY,)), "of the vocabulary"),
-            (("coupled", {"ahead": False}), defer(position=1, tail=EOS), "behind the end"),
+            (("coupled", {"ahead": False}), defer(position=1, tail=EOS), "after the end"),
             (("coupled", {"ahead": False}), defer(tail=(1,)), "lie within"),
         ],
     )
@@ -272,7 +272,7 @@ class TestHostile:
         [
             (Decided(SESSION, 1, 0, EMPTY, (1,) * 64, 0), None),
             (Decided(SESSION, 1, 0, EMPTY, (VOCABULARY,), 0), "of the vocabulary"),
-            (Decided(SESSION, 1, 0, EMPTY, (6, 1), 0), "behind the end"),
+            (Decided(SESSION, 1, 0, EMPTY, (6, 1), 0), "after the end"),
         ],
     )
     def test_what_the_device_takes(self, message: Decided, said: str | None) -> None:

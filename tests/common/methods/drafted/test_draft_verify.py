@@ -126,5 +126,5 @@ def test_a_draft_model_of_another_tokenizer_is_refused(town: Town, tmp_path: Pat
     wordy = make_wordy_model(tmp_path / "wordy")
     target = town.cloud.target
     settings = town.cloud.settings.model_copy(update={"tokenizer": None})
-    with pytest.raises(ConfigurationError, match="has another tokenizer than the model"):
+    with pytest.raises(ConfigurationError, match="have different tokenizers"):
         load_drafter(DraftModel(wordy), settings, target, None, Startup())

@@ -279,7 +279,7 @@ def decided(tokens: tuple[int, ...], position: int = 0, prefix: int = EMPTY) -> 
     ("message", "said"),
     [
         (decided((VOCABULARY,)), "of the vocabulary"),
-        (decided((1, 6, 1)), "behind the end"),
+        (decided((1, 6, 1)), "after the end"),
         (decided((1,) * (TOKENS + 1)), "within the answer"),
         (Verdict(1, 1, 0, 1, (), 0, b""), "no verdicts"),
     ],

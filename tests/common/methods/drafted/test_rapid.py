@@ -111,7 +111,7 @@ def test_nothing_is_computed_for_the_cloud_from_the_callers_own_texts_unless_bal
     """The drafter's distributions go to the verifier, and these texts could be read out of them."""
     texts: dict[str, Any] = {"question": "?", "prompt": "?", "method": "rapid", "long_document": "?"}
     own = texts | {"passages": ("A private note.",)}
-    with pytest.raises(RequestError, match="needs privacy 'balanced'") as refused:
+    with pytest.raises(RequestError, match="set privacy 'balanced'") as refused:
         check_rapid(RapidRequest(**own, privacy=privacy))
     assert refused.value.field == "passages"
     check_rapid(RapidRequest(**own, privacy="balanced"))

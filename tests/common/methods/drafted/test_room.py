@@ -63,7 +63,7 @@ def test_a_proposal_has_as_many_tokens_as_fit(method: str, vocabulary: int, fiel
     with pytest.raises(ProtocolError, match=r"at most|more"):
         sent(scheme, view, most + 1)
     with pytest.raises(
-        RequestError, match=f"A proposal of {most + 1} tokens .* draft_length {most} does at most"
+        RequestError, match=f"A proposal of {most + 1} tokens .* draft_length may be {most} at most"
     ) as bad:
         scheme_of(method, vocabulary, TOKENS, draft_length=most + 1, **fields)
     assert bad.value.field == "draft_length"
@@ -75,7 +75,7 @@ def test_a_proposal_has_as_many_tokens_as_fit(method: str, vocabulary: int, fiel
         ("dsd", LARGE, ALL, "607808 bytes with top_k = 0 and a vocabulary of 151936 tokens"),
         ("dsd", EMBEDDED, ALL | {"draft_length": 8}, "65536 bytes with top_k = 0 and a vocabulary of 4096 tokens"),
         ("rapid", LARGE, ALL, "Not one token with its distribution fits"),
-        ("rapid", LARGE, {"draft_codec": "lattice", "draft_length": 64}, "draft_length 63 does at most"),
+        ("rapid", LARGE, {"draft_codec": "lattice", "draft_length": 64}, "draft_length may be 63 at most"),
         ("qsv", EMBEDDED, {"resolution": 1024}, f"{MOST_UNITS} units are shared among distributions of 1024"),
         ("qsv", EMBEDDED, {"resolution": 1024, "index_code": "fixed"}, "too fine for index code 'fixed'"),
     ],

@@ -260,7 +260,7 @@ class TestWhatItDoes:
             device.begin(**fields)
 
     def test_a_cloud_has_no_part_in_it(self) -> None:
-        with pytest.raises(ValueError, match="wholly on the device"):
+        with pytest.raises(ValueError, match="only on the device"):
             METHODS["edgellm"].cloud(Fetch(1, "?", 1, "text"), None)  # type: ignore[arg-type]
 
     def test_without_a_draft_model(self, tmp_path: Path) -> None:

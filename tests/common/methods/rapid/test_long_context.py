@@ -46,13 +46,13 @@ def test_one_that_has_room(model: ModelRuntime, form: CountingFormat) -> None:
 def test_one_that_is_too_long_is_told_its_length(model: ModelRuntime, form: CountingFormat) -> None:
     text = "kettle " * CONTEXT
     needed = len(form.document_tokens(text))
-    with pytest.raises(RequestError, match=f"it needs {needed} tokens, and the model's context holds {room(model)} "):
+    with pytest.raises(RequestError, match=f"it needs {needed} tokens, and question and answer leave {room(model)} "):
         read(model, text)
 
 
 def test_of_one_that_is_much_too_long_the_beginning_tells(model: ModelRuntime, form: CountingFormat) -> None:
     """A peer may name the largest document of the library again and again; each time took seconds."""
-    with pytest.raises(RequestError, match=f"it needs more than {room(model)} tokens, and the model's context holds"):
+    with pytest.raises(RequestError, match=f"it needs more than {room(model)} tokens, and question and answer leave"):
         read(model, *["kettle " * 100] * 2_000)
     assert form.characters <= CONTEXT * MOST_CHARACTERS_PER_TOKEN
 

@@ -18,7 +18,7 @@ class ShortlistRequest(DraftRequest):
     """The options of every method that drafts and verifies, with another way of drawing, and two more."""
 
     sampler: Sampler = Field(default="race", description="How tokens are drawn and checked")
-    ahead: bool = Field(default=False, description="Draft on while a verdict is under way")
+    ahead: bool = Field(default=False, description="Continue drafting before the verdict arrives")
     runners_up: int = Field(default=3, ge=0, le=15, description="Tokens that are told beside each draft")
 
 

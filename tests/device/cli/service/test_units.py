@@ -111,7 +111,7 @@ def test_a_model_s_name_may_be_longer_than_a_file_s(own: Dragon, tmp_path: Path)
         (["install"], {"DRAGON_DEVICE_PRIVACY": "offline"}, "unset DRAGON_DEVICE_PRIVACY, and write"),
         (["show", "--role", "cloud"], {"DRAGON_CLOUD_THREADS": "1"}, "unset DRAGON_CLOUD_THREADS, and write"),
         (["install"], {"DRAGON_DATA_DIR": "/proc/nowhere"}, "/proc/nowhere: can't be written"),
-        (["uninstall"], {}, "the device daemon is no service of yours"),
+        (["uninstall"], {}, "you have no service for the device daemon"),
         (["status"], {"PATH": "/nowhere"}, "this machine has no systemctl"),
     ],
     ids=["variable", "of-the-cloud", "folder", "none", "no-systemd"],
