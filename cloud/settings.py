@@ -70,7 +70,7 @@ class CloudSettings(Settings):
     session_idle_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Silence of a device after which its answer is dropped."""
     max_query_bytes: int = Field(default=8192, ge=1, lt=2**15)
-    """Longest prompt, in bytes of UTF-8."""
+    """Longest question, in bytes of UTF-8."""
     max_documents: int = Field(default=MOST_DOCUMENTS, ge=1, le=MOST_DOCUMENTS)
     """Most chunks that one answer may retrieve."""
 
