@@ -6,6 +6,7 @@ import * as storage from "./storage.js";
 import { count } from "./text.js";
 
 const LONGEST_TITLE = 60;
+const TOO_LONG = "context_length_exceeded"; // the daemon's code
 const FRAME = 16; // milliseconds
 const KEEP = 2000; // milliseconds between writings of an answer under way
 const SEGMENTS = Intl.Segmenter && new Intl.Segmenter();
@@ -140,7 +141,8 @@ export class Chats {
   async ask(question, options, place, fields, level) {
     if (this.live) return;
     const { chosen } = this;
-    const told = { privacy: level ?? "offline", ...documentFields(chosen), ...options, ...fields };
+    const { shorten, ...own } = fields ?? {};
+    const told = { privacy: level ?? "offline", ...documentFields(chosen), ...options, ...own };
     const turn = turnOf(question, fields, chosen, told.privacy === "offline");
     const controller = new AbortController();
     this.asked.set(turn.id, turn);
@@ -151,22 +153,34 @@ export class Chats {
     this.live.conversation = conversation;
     this.changed();
     const timer = setInterval(() => this.keep(turn, conversation), KEEP);
-    const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...told };
-    try {
-      for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
-        for (const chunk of chunks) this.take(turn, chunk);
-        this.changedSoon();
+    do {
+      const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...told };
+      try {
+        for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
+          for (const chunk of chunks) this.take(turn, chunk);
+          this.changedSoon();
+        }
+        turn.state = "done";
+      } catch (error) {
+        turn.state = controller.signal.aborted ? "stopped" : "failed";
+        if (turn.state === "failed") turn.error = error.message;
+        turn.tooLong = error.code === TOO_LONG && turnsBefore(conversation).length > 0;
       }
-      turn.state = "done";
-    } catch (error) {
-      turn.state = controller.signal.aborted ? "stopped" : "failed";
-      if (turn.state === "failed") turn.error = error.message;
-    }
+    } while (shorten && turn.tooLong && this.leaveOutOldest(conversation));
     clearInterval(timer);
     this.live = null;
     this.finished = turn;
     this.changed();
     this.keep(turn, conversation);
+  }
+
+  /** Later questions leave out the oldest turn; false where there is none. */
+  leaveOutOldest(conversation) {
+    const [oldest] = turnsBefore(conversation);
+    if (!oldest) return false;
+    oldest.left = true;
+    this.keep(oldest, conversation);
+    return true;
   }
 
   /** The current conversation with `turn` in it; a new one, with nothing else, where that has been removed. */
@@ -256,12 +270,16 @@ function isUnfinished({ state }) {
   return state === "waiting" || state === "streaming";
 }
 
-/** The last turn's question behind the answered ones; where it may leave the device, without those asked offline. */
-function messagesOf({ turns }) {
+/** The turns that the last question follows: where it may leave the device, without those asked offline. */
+function turnsBefore({ turns }) {
   const last = turns.at(-1);
-  const before = turns.slice(0, -1).filter(({ answer, offline }) => answer && (last.offline || !offline));
+  return turns.slice(0, -1).filter(({ answer, offline, left }) => answer && !left && (last.offline || !offline));
+}
+
+function messagesOf(conversation) {
+  const last = conversation.turns.at(-1);
   return [
-    ...before.flatMap(({ question, answer }) => [
+    ...turnsBefore(conversation).flatMap(({ question, answer }) => [
       { role: "user", content: question },
       { role: "assistant", content: answer },
     ]),

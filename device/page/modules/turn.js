@@ -8,6 +8,7 @@ import { count, seen } from "./text.js";
 import { leaves, sends } from "./typing.js";
 
 const LONGER = 4; // times the tokens of an answer that was cut
+const LEFT = "Left out of later questions: the conversation was too long.";
 const OFFLINE = "Asked offline: later questions never send it to the cloud.";
 
 export function Turn({ turn, number, last, live, busy, level, provisional, trace, onAsk, onCite }) {
@@ -79,6 +80,7 @@ export function Turn({ turn, number, last, live, busy, level, provisional, trace
             </div>`
       }
       ${turn.offline && level !== "offline" && html`<p class="hint">${OFFLINE}</p>`}
+      ${turn.left && html`<p class="hint">${LEFT}</p>`}
       ${turn.chosen && html`<p class="hint">${seen(turn.chosen)}</p>`}
       ${turn.doubt && html`<p class="hint">${seen(turn.doubt)}</p>`}
       ${turn.answer && html`<${Answer} turn=${turn} provisional=${live ? provisional : ""} onCite=${onCite} />`}
@@ -119,10 +121,12 @@ function isCut(turn) {
 }
 
 /** Ways to ask the same again, `[label, fields of the request]`: for the last turn only, as no other is lost then. */
-function againOf({ state, ending, report, fields, offline }) {
-  const same = { ...fields, ...(offline && { privacy: "offline" }) }; // whatever is chosen by now
+function againOf({ state, ending, report, fields, offline, tooLong }) {
+  const { shorten, ...own } = fields ?? {};
+  const same = { ...own, ...(offline && { privacy: "offline" }) }; // whatever is chosen by now
   const ways = [];
   if (state === "failed" || state === "stopped") ways.push(["Try again", same]);
+  if (tooLong) ways.push(["Leave out the oldest turns", { ...same, shorten: true }]);
   if (state === "done") ways.push(["Regenerate", same]);
   if (report?.refused) ways.push(["Answer anyway", { ...same, unmatched: "answer" }]);
   // Fewer than it was given: the daemon's own limit has cut it, and would again.

@@ -188,6 +188,26 @@ class TestStreaming:
 
 
 class TestConversations:
+    def test_the_oldest_turns_are_left_out_of_a_long_conversation(
+        self, visits: Open, server: HttpServer, engine: TableEngine
+    ) -> None:
+        visit = visits(server.url)
+        visit.expected.append("400")
+        for question in ("first", "second"):
+            visit.ask(question)
+        engine.most_prompt = len(engine.generation().request.prompt) + 1
+        visit.ask("third")
+        assert "The conversation has" in visit.page.get_by_role("alert").inner_text()
+        visit.page.get_by_role("button", name="Leave out the oldest turns").click()
+        visit.wait_for_answer()
+        assert words(answers(visit)) == ["first", "second", "third"]
+        prompt = "\nQuestion: second\nAnswer: second\nQuestion: third\nAnswer:"
+        assert engine.generation().request.prompt == prompt
+        left = visit.page.get_by_text("Left out of later questions: the conversation was too long.")
+        assert left.count() == 1
+        visit.page.reload()
+        left.wait_for()
+
     def test_edit_and_ask_again(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
         visit = visits(server.url)
         visit.ask("first words")
