@@ -154,6 +154,7 @@ export class Chats {
     this.changed();
     const timer = setInterval(() => this.keep(turn, conversation), KEEP);
     do {
+      turn.tooLong = false;
       const body = { model: "dragon", stream: true, messages: messagesOf(conversation), ...told };
       try {
         for await (const chunks of stream("v1/chat/completions", body, controller.signal)) {
