@@ -206,6 +206,7 @@ class TestConversations:
         left = visit.page.get_by_text("Left out of later questions: the conversation was too long.")
         assert left.count() == 1
         visit.page.reload()
+        visit.page.get_by_role("button", name="first", exact=True).click()
         left.wait_for()
 
     def test_edit_and_ask_again(self, visits: Open, server: HttpServer, engine: TableEngine) -> None:
