@@ -35,8 +35,8 @@ from device.ending import Ending
 from device.interface import (
     Finished,
     FinishReason,
+    PromptProgress,
     Provisional,
-    Reading,
     Tell,
     TokenChance,
     TokenEvent,
@@ -381,7 +381,7 @@ class ActiveRequest:
         done, total = progress = self.record.progress
         if not self.record.token_times and done < total and progress != before and now - told >= READING_SHOWN:
             self._told_read = now, progress
-            self._shown.tell(Reading(done, total))
+            self._shown.tell(PromptProgress(done, total))
 
     def _wait(self, settings: DeviceSettings) -> None:
         """Tells the reader about the wait, and ends a too long one."""

@@ -55,7 +55,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptProgress:
     """Tokens of the prompt that this device has read, if that takes long."""
 
     done: int
@@ -79,7 +79,7 @@ class Finished:
     report: Report
 
 
-AnswerEvent = TokenEvent | Provisional | Waiting | Reading | Unmatched | Finished
+AnswerEvent = TokenEvent | Provisional | Waiting | PromptProgress | Unmatched | Finished
 
 
 # Takes an answer's events, on any thread, and returns at once. The last is `Finished` or the failure: `AnswerFailed`,
@@ -235,7 +235,7 @@ class Engine(Protocol):
     ) -> Generation:
         """Starts an answer and reports its events. Raises `RequestError`.
 
-        `number` names it in reports and logs: random, 32 bits; None: drawn here. Reading files is slow. Meanwhile
+        `number` names it in reports and logs: random, 32 bits; None: drawn here. PromptProgress files is slow. Meanwhile
         `wanted` is asked; once False, `AnswerFailed` is raised.
         """
         ...

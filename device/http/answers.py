@@ -25,8 +25,8 @@ from device.interface import (
     Engine,
     Finished,
     Generation,
+    PromptProgress,
     Provisional,
-    Reading,
     TokenChance,
     TokenEvent,
     Unmatched,
@@ -223,7 +223,7 @@ class Answers:
     def _keep(self, index: int, event: AnswerEvent) -> None:
         answer = self._answers[index]
         self._on_begun()  # may precede the start's return
-        if answer.unread and isinstance(answer.last, Provisional | Reading):
+        if answer.unread and isinstance(answer.last, Provisional | PromptProgress):
             self._events.remove((index, answer.last))  # superseded by this event
             answer.unread -= 1
         if self._patience.unread is not None and answer.unread >= self._patience.unread:
@@ -243,7 +243,7 @@ class Answers:
         if isinstance(event, ApiError):
             raise event
         answer.unread -= 1
-        if isinstance(event, Waiting | Reading | Unmatched):
+        if isinstance(event, Waiting | PromptProgress | Unmatched):
             return event
         if answer.silent or (isinstance(event, Finished) and not self._continued):
             event = replace(event, text=event.text.lstrip())
@@ -291,7 +291,7 @@ DONE = b"data: [DONE]\n\n"
 _LINE_ENDINGS = "\x85\u2028\u2029"  # JSON leaves these unescaped
 
 
-Aside = Provisional | Waiting | Reading | Unmatched
+Aside = Provisional | Waiting | PromptProgress | Unmatched
 
 
 class Rendering(Protocol):
@@ -333,7 +333,7 @@ def aside_json(told: Aside) -> dict[str, Any]:
             return {"provisional": text}
         case Waiting():
             return {"waiting": True}
-        case Reading():
+        case PromptProgress():
             return {"reading": asdict(told)}
         case Unmatched():
             return {"doubt": asdict(told)}

@@ -126,7 +126,7 @@ def test_messages_within_each_other_end() -> None:
         streams |= message(folder, head=8, p3001="inner")
         folder += "__substg1.0_3701000D/"
         streams |= message(folder, head=24, p0037=f"{number + 1}", p1000="inner")
-    assert "it is within too many others to be read" in text_of(streams).remarks[0]
+    assert "it is nested too deeply to be read" in text_of(streams).remarks[0]
 
 
 @pytest.mark.parametrize("streams", [{"Workbook": b"x"}, message(p0037="only a subject")])
