@@ -127,6 +127,7 @@ class Ingestion:
         self._order = order or Order()
         self._writer = _Writer(store, embedder, storable(str(root)), progress)
         self._named: list[str] = []  # added by its own name, and passed over here
+        self._contents: set[str] = set()  # hashes in the library
         self._unread: set[str] = set()  # files that have changed, or may have
         self._kept: set[str] = set()  # staged scans of skipped documents, which later readings see again
         self._encodings: dict[str, str] = {}  # named by the user, by folder or document
@@ -152,6 +153,7 @@ class Ingestion:
         changed = [file for file in found.files if not self._is_unchanged(file, known.get(file.path))]
         changed.sort(key=lambda file: not self._order.is_first(file.path))
         self._unread = {file.path for file in changed}
+        self._contents = {record.sha256 for record in records}
         self._writer.total = sum(file.size for file in changed)
         with self._store.writing():
             self._begin()
@@ -264,11 +266,14 @@ class Ingestion:
         chunking = record.chunking + _UNREAD_SCANS * any(NOT_INSTALLED in remark for remark in content.remarks)
         record = replace(record, title=title, chunking=chunking, chunks=len(chunks), remarks=content.remarks)
         self._writer.put(record, chunks)
+        self._contents.add(record.sha256)
 
     def _is_known(self, record: FileRecord) -> bool:
         """Whether the library has a file's content, read alike or kept as another path."""
         if self._writer.has(record.sha256):
             return True
+        if record.sha256 not in self._contents:
+            return False
         with self._store.reading():
             shown = self._store.document_of(record.sha256)
         if shown is None:
@@ -368,6 +373,8 @@ class _Writer:
         self.done = self.total = 0  # bytes
         self.chunks = 0  # written
         self._store = store
+        with store.reading():
+            self.earlier = store.staged_works(self.work)
         self._noted = time.monotonic()
         self._batch: list[tuple[FileRecord, list[Chunk] | None]] = []
 
@@ -383,7 +390,9 @@ class _Writer:
         self._noted = time.monotonic()
 
     def scans(self, work: str) -> dict[int, Scanned]:
-        """The scans staged for a document."""
+        """The scans that an earlier reading staged for a document."""
+        if work not in self.earlier:
+            return {}
         with self._store.reading():
             staged = self._store.staged_scans(work)
         try:

@@ -252,11 +252,13 @@ class Store:
         left: dict[int, FileRecord | None] = {}  # documents of contents with changed paths
         changed = False
         for record, chunks, vectors in files:
+            new = False
             if chunks is not None and vectors is not None:
-                self._put_content(record, chunks, vectors)
+                new = self._put_content(record, chunks, vectors)
                 changed = True
             ((content,),) = self._database.all("SELECT id FROM contents WHERE sha256 = ?", (record.sha256,))
-            left.setdefault(content, self._document(content))
+            if not new:  # a new content has no other files
+                left.setdefault(content, self._document(content))
             values = (record.path, record.root, content, record.size, record.stamp)
             former = self._records(f"{_FILES} WHERE path = ?", (record.path,))
             if former and former[0].content == content:
@@ -266,9 +268,10 @@ class Store:
                 left.setdefault(each.content, self._document(each.content))
             self._delete_paths(former)
             self._put_path(None, values)
-            others = self._records(f"{_FILES} WHERE content = ? AND path <> ?", (content, record.path))
-            self._delete_paths(other for other in others if has_left(other.path))
             changed = True
+            if not new:
+                others = self._records(f"{_FILES} WHERE content = ? AND path <> ?", (content, record.path))
+                self._delete_paths(other for other in others if has_left(other.path))
         read = {record.path for record, _, _ in files}
         for content, document in left.items():
             self._settle(content, document, lambda record: record.path in read or is_same(record))
@@ -421,6 +424,11 @@ class Store:
         """Keeps the words of a scan until its document is read."""
         self._database.run("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", (work, number, scan.encode()))
 
+    def staged_works(self, prefix: str) -> set[str]:
+        """Names of unfinished works that begin with `prefix`."""
+        query = "SELECT DISTINCT work FROM staged WHERE substr(work, 1, ?) = ?"
+        return {work for (work,) in self._database.all(query, (len(prefix), prefix))}
+
     def staged_scans(self, work: str) -> dict[int, str]:
         """Scans staged for `work`, by number."""
         rows = self._database.all("SELECT item, vector FROM staged WHERE work = ? ORDER BY item", (work,))
@@ -513,7 +521,8 @@ class Store:
                 self._describe(content, replace(document, title=title))
                 self.keywords.add(content)
 
-    def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
+    def _put_content(self, record: FileRecord, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> bool:
+        """Returns whether the content is new."""
         known = replace(record, chunks=len(chunks))
         shown = self.document_of(record.sha256)
         if shown is not None and not is_read_alike(shown.path, record.path):
@@ -536,6 +545,7 @@ class Store:
             )
             self._put_vectors([(identifier, vector.tobytes())])
         self.keywords.add(content)
+        return shown is None
 
     def _describe(self, content: int, document: FileRecord) -> None:
         self._database.run(

@@ -127,12 +127,18 @@ class _Run:
         return [*found, " ".join(self.segments), self.code] if self.code else found
 
 
+_MOST_SHAPES: Final = 2**14  # kept
+
+
 class _Shape(dict[int, str]):
     """Maps combining marks to letters, since regular expressions do not count them as letters."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        return "x" if is_mark(character) and not _UNSPACED.match(character) else character
+        shape = "x" if is_mark(character) and not _UNSPACED.match(character) else character
+        if len(self) < _MOST_SHAPES:
+            self[code] = shape
+        return shape
 
 
 _SHAPE: Final = _Shape()

@@ -31,6 +31,7 @@ _MARGIN: Final = 2  # lines above or below a page
 _SNAP: Final = 3.0  # points between table lines that count as one
 _SHORTEST: Final = 6.0  # points of a table line
 MOST_RULES: Final = 3000  # more are a drawing
+_EVEN: Final = 0.15  # usual letter sizes
 _TALL: Final = 2.5  # usual sizes; anything taller is not a line of text
 
 
@@ -402,7 +403,17 @@ def _end_of_table(rows: Sequence[Sequence[Run]], start: int, usual: float) -> in
         full += len(spans) >= _FEW_COLUMNS
     while end > start and len(rows[end - 1]) < 2:  # the text after a table is not part of it
         end -= 1
-    return end if full >= _FEW_ROWS else start
+    return end if full >= _FEW_ROWS and not _is_justified(rows[start:end], usual) else start
+
+
+def _is_justified(rows: Sequence[Sequence[Run]], usual: float) -> bool:
+    """Whether the words of each line are equally far apart, and otherwise in other lines.
+
+    Narrow columns of justified prose look like tables.
+    """
+    gaps = [[right.box.left - left.box.right for left, right in pairwise(row)] for row in rows if len(row) > 2]
+    even = [each[0] for each in gaps if max(each) - min(each) < _EVEN * usual]
+    return len(even) > _FILLED * len(gaps) and max(even) - min(even) > 2 * _EVEN * usual
 
 
 def _fits(spans: Sequence[tuple[float, float]], columns: Sequence[tuple[float, float]]) -> bool:

@@ -29,6 +29,7 @@ _CUT: Final = re.compile(
 _REST: Final = re.compile(r"\w+\S*[ \n]*")
 _HYPHENS: Final = str.maketrans("\x02\ufffe", "--")  # PDFium's marks of a line-end hyphen
 _WORD: Final = re.compile("[^\\s\0\x02\ufffe]+[\x02\ufffe]?")
+_NO_GAP: Final = 0.1  # letter sizes
 _FULL_TURN: Final = 2 * math.pi
 _ASKEW: Final = 0.2  # quarter turns of tolerance for a text's angle
 _MOST_PARTS: Final = 32  # of nested fields
@@ -176,7 +177,7 @@ class _Page:
             )
             word = Word(box, _text_of(match[0]), box.height, start)
             found.setdefault(turn, []).append(word)
-        return found
+        return {turn: _rejoined(words) if turn in (1, 3) else words for turn, words in found.items()}
 
     def text(self, words: dict[int, list[Word]], layout: PageReader) -> str:
         """The page's text: the main orientation first, by the document's `layout`, then the others."""
@@ -266,6 +267,20 @@ _NOTES: Final = {
     raw.FPDF_ANNOT_POLYLINE: "Note",
     raw.FPDF_ANNOT_FILEATTACHMENT: "Attached",
 }
+
+
+def _rejoined(words: Sequence[Word]) -> list[Word]:
+    """Joins words of upright lines without a gap: PDFium takes the width of letters there for their height."""
+    joined = list[Word]()
+    for word in words:
+        last = joined[-1] if joined else None
+        if last is None or not word.box.beside(last.box) or abs(word.box.left - last.box.right) > _NO_GAP * word.size:
+            joined.append(word)
+            continue
+        one, other = last.box, word.box
+        box = Box(one.left, min(one.bottom, other.bottom), other.right, max(one.top, other.top))
+        joined[-1] = Word(box, last.text + word.text, max(last.size, word.size), last.order)
+    return joined
 
 
 def _has_picture(element: Any, kind: int) -> bool:
