@@ -54,9 +54,9 @@ class CloudSettings(Settings):
     insecure: bool = False
     """Allow unencrypted links and open access for everybody on the network."""
     max_sessions: int = Field(default=64, ge=1, lt=2**20)
-    """Answers at a time, of all devices together."""
+    """Most answers at the same time, of all devices together."""
     max_sessions_per_key: int = Field(default=16, ge=1, lt=2**20)
-    """Answers at a time of one device."""
+    """Most answers at the same time of one device."""
     workers: int = Field(default=0, ge=0, le=256)
     """Worker processes, each with a model, beside a gateway that devices reach; 0: one process does all."""
     ray: Cluster | None = None

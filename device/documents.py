@@ -102,7 +102,7 @@ class OwnDocuments:
         """
         found = next((file for file in self._library.files() if file.id == document), None)
         if found is None:
-            raise UnknownDocument("the library has no such document any more")
+            raise UnknownDocument("the library no longer has this document")
         if is_within(found.path, str(self._uploads.resolve())):
             return self._withdraw(Path(found.path), found.sha256)
         self._removed(found.path)

@@ -395,7 +395,7 @@ class Fleet:
             how = self._end_of(worker, now)
             if how is None and self._idle(worker) and any(each and each.ready is not None for each in self._places):
                 worker.process.terminate()
-                how = "left: it has nothing to do any more"
+                how = "left: it has no more work"
             if how is not None:
                 self._leaving.remove(worker)
                 self._give_up(worker, how)

@@ -110,7 +110,7 @@ def profiled_line(decoder: Decoder, rows: int, folder: Path) -> DecodeLine:
     try:
         keep(decoder, rows, measured.line, folder, ROUGH)
     except OSError as error:
-        log.warning("the decode profile can't be kept: %s", error.strerror)
+        log.warning("the decode profile can't be saved: %s", error.strerror)
     return measured.line
 
 

@@ -312,7 +312,7 @@ def _tell(path: Path, report: AddReport) -> None:
         say(f"{pluralise(sum(report.ignored.values()), 'file')} of other types ignored: {_listed(report.ignored)}")
     if report.passed_over:
         folders = f"{pluralise(sum(report.passed_over.values()), 'folder')} (hidden, installed or built)"
-        say(f"{folders} passed over: {_listed(report.passed_over)}; one that is named itself is read")
+        say(f"{folders} passed over: {_listed(report.passed_over)}; name a folder to read it")
 
 
 def _listed(counts: Mapping[str, int]) -> str:

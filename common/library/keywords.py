@@ -69,7 +69,7 @@ class Keywords:
         """Raises `LibraryDamaged` if the index contradicts its checksum."""
         stated = self._stated()
         if stated is not None and stated != self._sum():
-            raise self._database.damaged("the index of words is not what was written")
+            raise self._database.damaged("the index of words differs from what was written")
 
     def _stated(self) -> int | None:
         """Returns the checksum after the last change; None while the index is changing."""
@@ -86,7 +86,7 @@ class Keywords:
         found = 0
         for identifier, block in self._database.all("SELECT id, block FROM keywords_data ORDER BY id"):
             if not isinstance(block, bytes):
-                raise self._database.damaged("the index of words is not what was written")
+                raise self._database.damaged("the index of words differs from what was written")
             found = crc32(block, crc32(b"%d " % identifier, found))
         for rows in (
             "id || ' ' || hex(sz)) FROM keywords_docsize",

@@ -170,7 +170,7 @@ class Library:
         with self._changing() as store:
             with store.reading():
                 if again and written not in store.readings.watched():
-                    raise NotWatched(f"{documents} is not watched any more")
+                    raise NotWatched(f"{documents} is no longer watched")
             order = Order(first, watch, tags, written, encoding)
             report = Ingestion(store, self._embedder, self._cutter(), root, progress, order).run()
             with store.writing():

@@ -69,7 +69,7 @@ def check_modules(folder: Path) -> tuple[Path, StoredWeights]:
 def check_activation(path: Path, name: object) -> None:
     """Raises `ModelError` unless the activation named in `path` is a known one."""
     if name is not None and name not in _ACTIVATIONS:
-        raise ModelError(f"{path}: names the function {str(name)[:80]!r}, which is none of the known activations")
+        raise ModelError(f"{path}: names the function {str(name)[:80]!r}, which is not a known activation")
 
 
 def _kind(path: Path, module: Any) -> str:

@@ -396,7 +396,7 @@ class Store:
             ((*values, stated, vector, vector_sum),) = rows
             content, _, _, place, text = values
             if checksum(*values) != stated or not _is_vector(vector, vector_sum):
-                raise self._database.damaged(f"chunk {identifier} is not what was written")
+                raise self._database.damaged(f"chunk {identifier} differs from what was written")
             if content not in documents:
                 documents[content] = self._document(content)
             document = documents[content]
@@ -412,7 +412,7 @@ class Store:
         rows = self._database.all(query, (identifier, limit))
         for chunk, stated, *values in rows:
             if checksum(*values) != stated:
-                raise self._database.damaged(f"the text of chunk {chunk} is not what was written")
+                raise self._database.damaged(f"the text of chunk {chunk} differs from what was written")
         return [(row[0], row[-1]) for row in rows]
 
     def stage(self, work: str, items: Sequence[int], vectors: NDArray[np.float32]) -> None:
@@ -485,7 +485,7 @@ class Store:
             of_path = checksum(record.path, record.root, record.content, record.size, record.stamp)
             of_content = checksum(record.sha256, record.chunking, record.title, named, record.chunks, remarks)
             if (of_path, of_content) != (stated, content_sum) or not is_within(record.path, record.root):
-                raise self._database.damaged(f"document {record.id} is not what was written")
+                raise self._database.damaged(f"document {record.id} differs from what was written")
             found.append(record)
         return found
 
@@ -569,7 +569,7 @@ class Store:
     def _block(self, rows: list[tuple[Any, ...]], dimension: int) -> NDArray[np.float32]:
         for chunk, vector, stated in rows:
             if not _is_vector(vector, stated) or len(vector) != 4 * dimension:
-                raise self._database.damaged(f"the vector of chunk {chunk} is not what was written")
+                raise self._database.damaged(f"the vector of chunk {chunk} differs from what was written")
         return np.frombuffer(b"".join(row[1] for row in rows), dtype=np.float32).reshape(len(rows), dimension)
 
     def _put_vectors(self, rows: Iterable[tuple[int, bytes]]) -> None:

@@ -55,7 +55,7 @@ class DeviceLink(SocketLoop):
         """`renew` reads the keys again after a failed handshake."""
         require_safe(address, keys is not None, insecure)
         if split_address(address)[1] == 0:
-            raise TransportError(f"{address} names no port; write the one that the cloud listens on.")
+            raise TransportError(f"{address} has no port; add the port that the cloud listens on.")
         self._take(keys)
         self._renew = renew
         super().__init__(

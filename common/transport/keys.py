@@ -334,11 +334,11 @@ def local_pair(folder: Path) -> KeyPair:
         found = folder.stat()
     except OSError as error:
         raise TransportError(
-            f"The keys of this machine's own link can't be kept in {folder} ({(error.strerror or '').lower()}); "
+            f"The keys of this machine's own link can't be saved in {folder} ({(error.strerror or '').lower()}); "
             "set local_keys to a folder of yours."
         ) from None
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         raise TransportError(f"{folder} belongs to another user; set local_keys to a folder of yours.")
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise TransportError(f"Others can enter {folder}, where this machine's own keys are; run `chmod 700 {folder}`.")
-    return KeyFolder(folder, remedy="delete it, and start the daemons anew").own_or_new()
+    return KeyFolder(folder, remedy="delete it, and restart the daemons").own_or_new()

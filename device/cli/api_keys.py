@@ -29,9 +29,9 @@ def create(
     page: Annotated[bool, typer.Option("--page", help="Print the page's address with the key instead")] = False,
     file: File = None,
 ) -> None:
-    """Make a key and print it, once.
+    """Make a key and print it once.
 
-    Only its hash is kept. A daemon that runs takes it at once.
+    Only its hash is stored. A running daemon accepts it immediately.
     """
     with _opened(file) as (settings, files):
         address = _page(settings) if page else ""

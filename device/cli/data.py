@@ -90,7 +90,7 @@ def remove_data(
         for parent in (settings.data, settings.data_dir):
             with suppress(OSError):  # not empty, or gone
                 parent.rmdir()
-    rest = "settings files stay" if role == BOTH else f"what is not the {role}'s alone stays"
+    rest = "settings files stay" if role == BOTH else f"shared data of the {role} stays"
     print(f"removed; {rest}: `dragon data show` lists it")
 
 

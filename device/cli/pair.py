@@ -95,7 +95,7 @@ def _on_device(code: str, address: str | None, name: str, replace: bool, file: P
     print_displaced(displaced, TRUSTED_CLOUD)
     _print_fingerprint("cloud", invitation.key)
     _print_fingerprint("this device", reply.key)
-    print(f"address     {invitation.address}, {'written to' if written else 'as it stands in'} {path}")
+    print(f"address     {invitation.address}, {'written to' if written else 'as it is in'} {path}")
     in_force = load_settings(DeviceSettings, file)
     if in_force.cloud != invitation.address:
         print(f"but {origin_of(in_force, 'cloud')} says {in_force.cloud or 'none'} and has precedence: remove it")

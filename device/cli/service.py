@@ -249,7 +249,7 @@ def _enable(role: Side, start: bool) -> list[str]:
     _control("restart", "--no-block", name)  # a start may take minutes
     return [
         f"{name} starts; `dragon service status --role {role}` says how far it is,",
-        f"`journalctl --user --unit {name} --follow` what it logs.",
+        f"`journalctl --user --unit {name} --follow` shows its log.",
         *_lingering(),
     ]
 

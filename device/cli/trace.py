@@ -76,8 +76,8 @@ def _summary(trace: Trace) -> str:
         lines.append(f"the cloud was waited for {cloud} times, the device {len(later) - cloud} times")
     if trace.ahead is not None and trace.uncertainty is not None:
         lines.append(
-            f"the cloud's clock is {trace.ahead / 1e6:.3f} ms ahead, known to {trace.uncertainty / 1e6:.1f} ms: where "
-            "the two directions differ, its times are off by half of that"
+            f"the cloud's clock is {trace.ahead / 1e6:.3f} ms ahead, known to {trace.uncertainty / 1e6:.1f} ms; "
+            "if the two directions differ, its times are wrong by half the difference"
         )
     if trace.dropped:
         lines.append(f"{trace.dropped} spans are missing: an answer this long has too many")

@@ -100,7 +100,7 @@ def check_keys(settings: Settings, role: Side, address: str | None) -> Finding:
         if role == "device":
             folder.device_keys(TRUSTED_CLOUD)
     except (TransportError, OSError) as error:
-        return Finding("wrong", "keys", describe_error(error), "" if shared else f"or pair anew with {pairing}")
+        return Finding("wrong", "keys", describe_error(error), "" if shared else f"or pair again with {pairing}")
     peers = [peer.name for peer in folder.trusted() if role == "cloud" or peer.name == TRUSTED_CLOUD]
     if not peers:
         return Finding("wrong", "keys", "nobody is trusted, so nobody can connect", f"pair the machines with {pairing}")

@@ -249,7 +249,7 @@ def _prompt(prompt: str | list[int], engine: Engine) -> _Question:
             if len(prompt) > MOST_CONTROLS:
                 raise ApiError(
                     400,
-                    f"More than {MOST_CONTROLS} token ids that no text stands for are not supported.",
+                    f"More than {MOST_CONTROLS} token ids without text are not supported.",
                     param="prompt",
                     code="unsupported_value",
                 )

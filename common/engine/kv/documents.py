@@ -314,7 +314,7 @@ class DocumentStore:
                 self._warn(error)
             except Exception:
                 self._count(failed=1)
-                log.exception("a document's keys and values could not be kept")
+                log.exception("a document's keys and values could not be saved")
             finally:
                 with self._counting:
                     self._waiting -= states_bytes(item[1])
@@ -376,7 +376,7 @@ class DocumentStore:
         if not self._warned:
             self._warned = True
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            log.warning("documents' keys and values can't be kept in %s: %s; answers go on", self.folder, reason)
+            log.warning("documents' keys and values can't be saved in %s: %s; answers continue", self.folder, reason)
 
 
 # --- document_cache

@@ -295,7 +295,7 @@ def weight_files(folder: Path) -> list[Path]:
         raise ModelError(f"{index}: lists no weights; get it again")
     files = [folder / name for name in sorted(set(map(str, listed.values())))]
     if missing := [file.name for file in files if not file.is_file()]:
-        raise ModelError(f"{index}: lists {missing[0]} ({len(missing)} in all), which is not there; get it again")
+        raise ModelError(f"{index}: lists {missing[0]} ({len(missing)} in all), which is missing; get it again")
     return files
 
 

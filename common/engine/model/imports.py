@@ -77,7 +77,7 @@ def _import_transformers() -> None:
             for name in _IMPORTED:
                 import_module(f"{_PACKAGE}.{name}")
     except Exception as error:  # another release needs more of the compiler
-        log.debug("transformers is imported as a whole: %s", error)
+        log.debug("all of transformers is imported: %s", error)
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
     finally:

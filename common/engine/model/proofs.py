@@ -79,7 +79,7 @@ class Proofs:
             with replacing(self._path) as file:
                 file.write(content.encode())
         except OSError as error:
-            log.warning("what was proven of the model can't be kept: %s", error.strerror)
+            log.warning("the proofs of the model can't be saved: %s", error.strerror)
 
     @property
     def _path(self) -> Path:

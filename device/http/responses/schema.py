@@ -41,7 +41,7 @@ class MessageItem(ChatMessage):
         if not isinstance(value, dict):
             return value
         if value.get("role") == "tool" or value.get("tool_calls"):
-            raise ValueError("calls are items of type 'function_call', and what they return 'function_call_output'")
+            raise ValueError("calls are items of type 'function_call', and their results 'function_call_output'")
         # Drops fields of the answer's items, which return in the history.
         kept = {key: item for key, item in value.items() if key not in ("type", "id", "status", "phase")}
         if "content" in kept:

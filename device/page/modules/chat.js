@@ -159,8 +159,8 @@ function Welcome({ status, onView }) {
   return html`<div class="welcome">
     <h1>Ask your documents, and the cloud’s</h1>
     <p>
-      Two libraries answer together. Yours stays on this device: the cloud learns the question and the answer, never a
-      document as a whole; an answer may quote one. Every part of an answer shows its source:${" "}
+      Two libraries answer together. Yours stays on this device. The cloud learns the question and the answer, never a
+      whole document; but an answer may quote one. Every part of an answer shows its source:${" "}
       <span class="from device">from this device</span> or <span class="from cloud">from the cloud</span>.
     </p>
     ${
@@ -190,7 +190,7 @@ function Conversations({ chats, listed, onListed, onLeft }) {
     onLeft();
   };
   const remove = (conversation) => {
-    if (!confirm(`Delete “${line(conversation.title)}”? It is kept nowhere else.`)) return;
+    if (!confirm(`Delete “${line(conversation.title)}”? There is no other copy.`)) return;
     chats.remove(conversation);
     onLeft();
   };

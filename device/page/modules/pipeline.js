@@ -177,14 +177,14 @@ function Cell({ look, lane, place, text }) {
 function Facts({ report, tally, moved, played }) {
   const rate = ({ right, judged }) => (judged ? `${percent(right / judged)} (${right} of ${judged})` : "–");
   const figures = [
-    ["Bytes that left this device", bytes(report.sent_bytes)],
-    ["Bytes that came", bytes(report.received_bytes + report.fetched_bytes)],
+    ["Bytes sent", bytes(report.sent_bytes)],
+    ["Bytes received", bytes(report.received_bytes + report.fetched_bytes)],
     ["Round trip", milliseconds(report.rtt_ms)],
     ["Device drafts accepted", rate(tally.device)],
     ["Cloud drafts accepted", rate(tally.cloud)],
     ["Messages under way", moved.length],
     ["Per token", seconds(report.per_token)],
-    ["Shown at", `${played < 1 ? `1/${Math.max(1, Math.round(1 / played))}` : played.toFixed(1)} of its speed`],
+    ["Shown at", `${played < 1 ? `1/${Math.max(1, Math.round(1 / played))}` : played.toFixed(1)} × its speed`],
   ];
   return html`<${Figures} figures=${figures} />`;
 }

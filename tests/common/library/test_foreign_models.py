@@ -125,7 +125,7 @@ class TestCode:
     @pytest.mark.parametrize("name", ["evilcode.Evil", "torch.hub.load", "torch.nn.modules.activation.Nothing", 5])
     def test_a_function_of_a_projection(self, folder: Path, ran: Path, name: object) -> None:
         add_dense(folder, activation_function=name)
-        refused(folder, r"2_Dense/config\.json: names the function .*, which is none of the known activations")
+        refused(folder, r"2_Dense/config\.json: names the function .*, which is not a known activation")
         assert not ran.exists()
 
     def test_code_for_transformers(self, folder: Path, ran: Path) -> None:

@@ -267,5 +267,5 @@ class TestUpkeep:
         with closing(sqlite3.connect(heads / DATABASE)) as connection:
             connection.execute("UPDATE keywords_data SET block = x'00ff00ff00ff' WHERE id > 10")
             connection.commit()
-        with pytest.raises(LibraryDamaged, match="the index of words is not what was written"):
+        with pytest.raises(LibraryDamaged, match="the index of words differs from what was written"):
             opened(heads, chunker, "hybrid")

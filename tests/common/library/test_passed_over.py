@@ -118,7 +118,7 @@ def test_they_are_told_in_one_line(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "passed over" in line]
     assert line == (
         "4 folders (hidden, installed or built) passed over: 2 node_modules, 1 .git, 1 __pycache__;"
-        " one that is named itself is read"
+        " name a folder to read it"
     )
 
 

@@ -166,7 +166,7 @@ def test_a_port_in_use_is_one_sentence_and_leaves_nothing_behind() -> None:
 def test_a_foreign_address_is_one_sentence() -> None:
     with pytest.raises(TransportError, match="not an address of this machine"):
         CloudLink("tcp://192.0.2.1:7500", None, Recorder(), insecure=True)
-    with pytest.raises(TransportError, match="names no port"):
+    with pytest.raises(TransportError, match="has no port"):
         DeviceLink("tcp://127.0.0.1:0", None, Recorder())
 
 

@@ -114,7 +114,7 @@ def test_a_document_comes_is_found_opened_and_forgotten(
         assert names(client) == []
         assert (tmp_path / "bicycle.txt").exists()
         refused(client.get(f"/library/passages/{hit['chunk']}"), 404, "read again, or removed")
-        refused(client.delete(f"/library/documents/{numbers['viola.md']}"), 404, "no such document")
+        refused(client.delete(f"/library/documents/{numbers['viola.md']}"), 404, "no longer has this document")
         refused(client.delete("/library/folders", params=folder), 404, "o such folder is watched")
     finally:
         watcher.close()

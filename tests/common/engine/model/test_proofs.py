@@ -124,4 +124,4 @@ def test_a_model_that_can_not_be_served_is_refused_each_time(checked: Checked, m
 def test_a_folder_that_can_not_be_written_is_said(checked: Checked, caplog: pytest.LogCaptureFixture) -> None:
     checked.kept.touch()
     assert checked.was_checked()
-    assert "can't be kept" in caplog.text
+    assert "can't be saved" in caplog.text

@@ -85,7 +85,7 @@ def test_shards_are_those_of_the_index(tmp_path: Path) -> None:
     )
     assert torch.equal(logits(Decoder.load(str(folder))), expected)
     (folder / "1.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"index\.json: lists 1\.safetensors \(1 in all\), which is not there; get it"):
+    with pytest.raises(ModelError, match=r"index\.json: lists 1\.safetensors \(1 in all\), which is missing; get it"):
         Decoder.load(str(folder))
     change(folder / "model.safetensors.index.json", weight_map=[])
     with pytest.raises(ModelError, match="lists no weights"):

@@ -218,7 +218,7 @@ class TestInput:
     @pytest.mark.parametrize("count", [1, 4])
     def test_parents_that_do_not_fit_the_tokens(self, llama: Pair, count: int) -> None:
         rows, _ = llama.decoder.open([[5]], [6], 8)
-        with pytest.raises(ValueError, match=f"{count} parents don't fit 2 tokens behind 1"):
+        with pytest.raises(ValueError, match=f"{count} parents don't fit 2 tokens after 1"):
             llama.decoder.forward([Feed(rows, [7, 8], 1, [ROOT] * count)])
 
     @pytest.mark.parametrize(("fed", "path"), [(1, [0, 0]), (1, [1, 0]), (1, [3]), (1, [-1]), (-1, [0]), (5, [0])])

@@ -226,7 +226,7 @@ class TestBadFiles:
         files = WeightFiles(files_in(tmp_path))
         os.truncate(tmp_path / "m.safetensors", 2 * CHUNK_BYTES + 5)
         assert torch.equal(read(files, "a")[0], tensors["a"])
-        with pytest.raises(ModelError, match=r"m\.safetensors: has become shorter"):
+        with pytest.raises(ModelError, match=r"m\.safetensors: became shorter"):
             read(files, "b")
         (tmp_path / "m.safetensors").write_bytes(whole)
         assert torch.equal(read(files, "b")[0], tensors["b"])

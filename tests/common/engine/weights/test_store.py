@@ -225,7 +225,7 @@ class TestFailure:
             file.truncate(len(whole) // 2)
         for _ in range(2):
             opened.pass_over(range(2))  # what is there is given, whatever becomes of what is read ahead
-            with pytest.raises(ModelError, match=r"model\.safetensors: has become shorter"):
+            with pytest.raises(ModelError, match=r"model\.safetensors: became shorter"):
                 opened.take(2)
             opened.store.rewind()
         with opened.path.open("r+b") as file:

@@ -127,7 +127,7 @@ def test_a_service_runs_comes_again_and_goes() -> None:
     serving = f"dragon-device.service: active (running), enabled\n  serving on http://127.0.0.1:{port}\n"
     assert done.stdout.count(serving) == 2, done.stdout
     assert "filters Seccomp: 2 NoNewPrivs: 1\nhome ro," in done.stdout
-    assert f"{serving}  started anew 1 times\nremoved: " in done.stdout
+    assert f"{serving}  restarted 1 times\nremoved: " in done.stdout
     rest = done.stdout.partition("settings and data stay\n")[2].splitlines()
     assert "dragon-device.service is not installed" in rest[0] and rest[1] == "exit code 1"
     assert set(rest[2:]) == {f"left .local/share/dragon/{name}" for name in ("device", "cache")}
