@@ -235,7 +235,7 @@ class Engine(Protocol):
     ) -> Generation:
         """Starts an answer and reports its events. Raises `RequestError`.
 
-        `number` names it in reports and logs: random, 32 bits; None: drawn here. PromptProgress files is slow. Meanwhile
+        `number` names it in reports and logs: random, 32 bits; None: drawn here. Reading files is slow. Meanwhile
         `wanted` is asked; once False, `AnswerFailed` is raised.
         """
         ...
