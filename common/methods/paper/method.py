@@ -47,6 +47,11 @@ class SequenceWise:
         check_both_sources(request)
         if request.top_logprobs is not None:
             raise RequestError("Method 'sequence-wise' tells no log-probabilities: neither side has both.", "logprobs")
+        if request.privacy == "secret" and request.temperature > 0:
+            raise RequestError(
+                "Method 'sequence-wise' draws by the seed, which the cloud has: privacy 'secret' needs temperature 0.",
+                "privacy",
+            )
 
     def opening(self, request: Request, opening: Open) -> Open:
         return replace(opening, sources="cloud", placement="cloud")
