@@ -45,6 +45,10 @@ SUITES = {
     "weights": ("perplexity, memory and seconds by type of weights, beside llama.cpp", "scripts.bench.weights"),
     "peers": ("the model alone beside llama.cpp: step, prompt, start, memory", "scripts.bench.peers"),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
+    "privacy": (
+        "attacks on what the cloud sees, beside an attacker with the text alone",
+        "scripts.bench.privacy.suite",
+    ),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }
 
