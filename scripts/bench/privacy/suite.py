@@ -58,12 +58,11 @@ def cases(short: bool) -> list[Row]:
 
 def sizes(case: Row, short: bool) -> tuple[int, int]:
     """Secrets, and questions about each."""
-    questions = 10 if case["attack"] == "canary" else 1
     if short:
-        return 2, min(questions, 2)
+        return (2, 2) if case["attack"] == "canary" else (2, 1)
     if case["model"] == "default":
-        return (8, 4) if case["attack"] == "canary" else (24, 1)
-    return (30, questions) if questions > 1 else (200, 1)
+        return (3, 2) if case["attack"] == "canary" else (8, 1)
+    return (16, 8) if case["attack"] == "canary" else (150, 1)
 
 
 def run(results: Results) -> None:
