@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 
 _BLOCK: Final = 256  # tokens whose probabilities are summed once per draft
 _SLACK: Final = 1.0 + 2.0**-10  # lists are ordered by rounded probabilities
+_LAST_BITS: Final = 2.0**-9  # a draft that is made anew after a reconnection differs by less
 
 system_coin: Coin = secrets.SystemRandom().random
 
@@ -89,9 +90,14 @@ class Attempt:
     taken: float  # coin of the acceptance
 
     def agrees(self, cloud: RaceView, eta: float) -> bool:
-        """Whether `cloud` is the list that this attempt began with, or a longer one."""
-        base, known = self.base, cloud.speed_of
-        return base is not None and eta == self.eta and all(known.get(i) == q for i, q in base.speed_of.items())
+        """Whether `cloud` is the list that this attempt began with, or a longer one, in perhaps other last bits."""
+        if self.base is None or abs(eta - self.eta) > _LAST_BITS:
+            return False
+        known = ((q, cloud.speed_of.get(token)) for token, q in self.base.speed_of.items())
+        return all(
+            q <= cloud.threshold * (1 + _LAST_BITS) if now is None else abs(now / q - 1) <= _LAST_BITS
+            for q, now in known
+        )
 
     def weight(self, token: int, q: float) -> float:
         """m of a token."""

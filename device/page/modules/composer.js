@@ -13,6 +13,7 @@ const SOURCES = [
 ];
 const PRIVACY = [
   ["", "default"],
+  ["secret", "secret: as strict, and only this device draws the answer"],
   ["strict", "strict: no number made of your documents leaves"],
   ["balanced", "balanced: distributions may leave; text can be read from them"],
   ["offline", "offline: nothing leaves"],

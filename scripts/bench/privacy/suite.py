@@ -62,7 +62,7 @@ def sizes(case: Row, short: bool) -> tuple[int, int]:
         return (2, 2) if case["attack"] == "canary" else (2, 1)
     if case["model"] == "default":
         return (3, 2) if case["attack"] == "canary" else (8, 1)
-    return (16, 8) if case["attack"] == "canary" else (150, 1)
+    return (8, 8) if case["attack"] == "canary" else (150, 1)
 
 
 def run(results: Results) -> None:

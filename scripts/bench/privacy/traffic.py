@@ -30,7 +30,7 @@ WATCHED: Final = ("strict", "balanced")  # `secret` sends as `strict` does
 MODES: Final = {**LEVELS, "token by token": {"privacy": "strict", "method": "token-wise"}}
 RTTS: Final = (0, 100, 300)  # milliseconds
 QUICK: Final = (20.0, 10.0)
-QUESTIONS, REPEATS, ANSWERS, TIMED, TOKENS, SEED = 50, 8, 60, 12, 24, 11
+QUESTIONS, REPEATS, ANSWERS, TIMED, TOKENS, SEED = 50, 6, 40, 8, 24, 11
 SHORTEST: Final = 2  # tokens of an answer whose time per token counts
 CLASSES: Final = {"as sent": 1, "padded to 256 B": 256, "padded to 1 KiB": 1024}
 

@@ -245,6 +245,15 @@ class TestLies:
         assert isinstance(outcome, Decision)
         assert outcome.degraded
 
+    def test_a_list_with_other_last_bits_goes_on(self) -> None:
+        """A cloud that comes back computes its draft anew."""
+        device, cloud = sides(6)
+        sampler = CoinSampler(1.0, 2, VOCABULARY, coin=random.Random(8).random)
+        mine, theirs, again = (sampler.draft(0, tensor(each)) for each in (device, cloud, cloud * (1 + 2.0**-11)))
+        assert again.entries.codes.tolist() != theirs.entries.codes.tolist()
+        asked = self.asking(sampler, mine, theirs)
+        assert sampler.aggregate("device", 0, mine, again, EVIDENCE) == asked
+
     def test_same_list_gets_the_same_question(self) -> None:
         device, cloud = sides(6)
         sampler = CoinSampler(1.0, 2, VOCABULARY, coin=random.Random(8).random)
