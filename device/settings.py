@@ -162,6 +162,11 @@ class DeviceSettings(Settings):
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"
                 f" which privacy = {self.privacy!r} forbids: set privacy = 'balanced', or placement = 'device'"
             )
+        if self.privacy == "secret" and self.sampler == "paper":
+            return (
+                "privacy = 'secret' needs the race, as the paper's sampler draws by a seed that the cloud has:"
+                " set sampler = 'race', or another privacy"
+            )
         if self.placement == "mirrored" and self.sampler == "paper":
             return (
                 "placement = 'mirrored' needs the race, as only there both sides find the same token:"

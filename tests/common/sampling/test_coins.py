@@ -94,12 +94,12 @@ def fit(counts: Counter[int], law: Floats, runs: int) -> float:
 
 
 class TestExactly:
-    DEVICE = np.asarray([1, 1, 2, 4, 8]) / 16
-    CLOUD = np.asarray([8, 4, 2, 1, 1]) / 16
+    DEVICE = np.asarray([1, 1, 2, 12]) / 16
+    CLOUD = np.asarray([8, 4, 2, 2]) / 16
 
     def test_every_combination_of_coins(self) -> None:
         """A list of two, m in 32nds: 9 and 5 of listed tokens, 14 of the device's others, 4 of the cloud's."""
-        grids = [[Fraction(2 * k + 1, 2 * n) for k in range(n)] for n in (32, 18, 28)]
+        grids = [[Fraction(2 * k + 1, 2 * n) for k in range(n)] for n in (32, 18, 14)]
         coins: list[float] = []
         game = Game(self.DEVICE, self.CLOUD, 2)
         draw = game.begin(lambda: coins.pop(0), EVENS)
@@ -110,9 +110,9 @@ class TestExactly:
             assert not coins
         total = counts.total()
         assert {token: Fraction(count, total) for token, count in counts.items()} == {
-            token: Fraction(weight, 32) for token, weight in enumerate((9, 5, 4, 5, 9))
+            token: Fraction(weight, 32) for token, weight in enumerate((9, 5, 4, 14))
         }
-        assert game.asked == pytest.approx(total * 4 / 32 * 1.25, rel=0.3)  # the cloud's others, some of them twice
+        assert game.asked == total * 4 / 32  # the cloud's others
 
     @pytest.mark.parametrize("size", [1, 255, 256, 257, 1000])
     def test_picks_by_share(self, size: int) -> None:

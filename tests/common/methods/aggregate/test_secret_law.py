@@ -34,7 +34,7 @@ from tests.common.methods.aggregate.test_law import (
 )
 from tests.support.looking_up import settled
 
-RUNS = 4_000
+RUNS = 2_500
 LISTED = 1
 CONFIG = SessionConfig(1, "device", frozenset({VOCABULARY}), LENGTH, VOCABULARY)
 MIXTURES = {key: torch.from_numpy(table.astype("float32")) for key, table in TABLES.items()}
