@@ -157,10 +157,15 @@ class DeviceSettings(Settings):
 
     def refusal(self) -> str | None:
         """Returns a sentence on conflicting settings, None without conflict."""
-        if self.privacy == "strict" and self.placement != "device":
+        if self.privacy in ("strict", "secret") and self.placement != "device":
             return (
                 f"placement = {self.placement!r} sends numbers computed from private documents to the cloud,"
-                " which privacy = 'strict' forbids: set privacy = 'balanced', or placement = 'device'"
+                f" which privacy = {self.privacy!r} forbids: set privacy = 'balanced', or placement = 'device'"
+            )
+        if self.privacy == "secret" and self.sampler == "paper":
+            return (
+                "privacy = 'secret' needs the race, as the paper's sampler draws by a seed that the cloud has:"
+                " set sampler = 'race', or another privacy"
             )
         if self.placement == "mirrored" and self.sampler == "paper":
             return (

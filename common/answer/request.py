@@ -33,8 +33,8 @@ from proto.patterns import check_patterns
 
 Sources = Literal["both", "device", "cloud"]
 Unmatched = Literal["warn", "refuse", "answer"]
-Privacy = Literal["strict", "balanced", "offline"]
-PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "strict", "balanced")  # most private first
+Privacy = Literal["strict", "balanced", "secret", "offline"]
+PRIVACY_LEVELS: tuple[Privacy, ...] = ("offline", "secret", "strict", "balanced")  # most private first
 
 MOST_STOPS = 4  # per request
 LONGEST_STOP = 1024  # characters

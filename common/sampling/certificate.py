@@ -72,6 +72,7 @@ class Decision:
     cloud_share: float | None = None  # the cloud's share in the token's probability
     expected: tuple[float, float] | None = None  # Eq. 5: alpha of (device, cloud), if the sampler has them
     logprobs: Logprobs | None = None  # if requested
+    degraded: bool = False  # without the other side's draft, which changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from common.sampling.certificate import (
     WHOLE,
     Decision,
     JointToken,
-    Logprobs,
     MissingHere,
     MissingThere,
     Outcome,
@@ -369,10 +368,11 @@ class RaceSampler:
     def footprint(self, view: RaceView) -> int:
         return ENTRY_BYTES * len(view.entries.ids)
 
-    def alone(self, view: RaceView | JointToken) -> Logprobs | None:
+    def alone(self, position: int, view: RaceView | JointToken) -> Outcome:
         if isinstance(view, JointToken):
-            return view.logprobs
-        return logprobs(view, None, WHOLE, view.token, self._logprobs) if self._logprobs else None
+            return Decision(view.token, logprobs=view.logprobs)
+        told = logprobs(view, None, WHOLE, view.token, self._logprobs) if self._logprobs else None
+        return Decision(view.token, logprobs=told)
 
     # --- both sides' drafts
 

@@ -166,8 +166,8 @@ def make_request(
     texts: dict[str, Any] = {"question": question, "earlier": earlier, "history": history}
     texts |= {"prompt": query.text, "controls": query.controls, "documents_at": query.documents_at}
     shared = {key: value for key, value in defaults.model_dump().items() if _shared(key, method.request)}
-    if fields.get("privacy") == "strict":
-        shared["placement"] = "device"  # strict privacy allows no other
+    if fields.get("privacy") in ("strict", "secret"):
+        shared["placement"] = "device"  # these allow no other
     return validated(method.request, shared | fields | texts)
 
 

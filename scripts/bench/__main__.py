@@ -46,6 +46,10 @@ SUITES = {
     "peers": ("the model alone beside llama.cpp: step, prompt, start, memory", "scripts.bench.peers"),
     "conversations": ("seconds to the first token of later turns, beside llama.cpp", "scripts.bench.conversations"),
     "papers": ("every figure and table of the papers, small, beside their numbers", "scripts.bench.papers.suite"),
+    "privacy": (
+        "attacks on what the cloud sees, beside an attacker with the text alone",
+        "scripts.bench.privacy.suite",
+    ),
     "repeats": ("answers that placement, method, faults or neighbours change", "scripts.bench.repeats"),
 }
 

@@ -67,7 +67,8 @@ class _Pipe:
         waiting = 0.0 if line.rate is None else self._free_at - now
         return not self.ended and self.held < _HELD and line.loss < 1 and waiting <= _BACKLOG
 
-    def read(self, line: Line, draw: random.Random, now: float) -> None:
+    def read(self, line: Line, draw: random.Random, now: float) -> int:
+        """Take what has arrived; how many bytes that were."""
         data = self.source.recv(_SEGMENT if line.rate or line.loss else _CHUNK)
         if line.rate is not None:
             self._free_at = max(self._free_at, now) + len(data) / line.rate
@@ -77,6 +78,7 @@ class _Pipe:
         self._parts.append((arrival, data))  # one that is due before its predecessor waits for it
         self.held += len(data)
         self.ended = not data
+        return len(data)
 
     def write(self, now: float) -> tuple[int, bool]:
         """Deliver what is due; how many bytes that were, and whether the end was among it."""
@@ -122,6 +124,7 @@ class FaultyProxy:
         self._listener.setblocking(False)
         self._receiver, self._sender = socket.socketpair()
         self._running = True
+        self.seen: list[tuple[float, Direction, int]] = []  # time, direction and bytes of every piece that arrived
         self.address = f"tcp://{_HOST}:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, name="faulty-proxy", daemon=True)
         self._thread.start()
@@ -234,7 +237,8 @@ class FaultyProxy:
             for pipe in pair:
                 now = time.monotonic()
                 if pipe.source in readable and self._wants(pipe, now):
-                    pipe.read(self._lines[pipe.direction], self._draw[pipe.direction], now)
+                    size = pipe.read(self._lines[pipe.direction], self._draw[pipe.direction], now)
+                    self.seen.append((now, pipe.direction, size))
                 if not pipe.blocked or pipe.sink in writable:
                     delivered, ended = pipe.write(time.monotonic())
                     self._forwarded[pipe.direction] += delivered

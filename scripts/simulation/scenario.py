@@ -154,8 +154,8 @@ class ScriptedAggregation:
     ) -> Decision:
         return Decision(TARGET)
 
-    def alone(self, view: Scripted) -> None:
-        """None: a script has no probabilities."""
+    def alone(self, position: int, view: Scripted) -> Decision:
+        return Decision(view.token)
 
     def rivals(self, view: Scripted) -> tuple[()]:
         """None: a script does not tell which tokens come next."""

@@ -113,6 +113,18 @@ class TestWire:
         assert resolves  # or this test says nothing
         assert [message.ids for message in resolves if message.ids] == []
 
+    def test_at_secret_the_cloud_has_no_part_in_a_draw(self, tapped: Tapped) -> None:
+        """It is asked for its most probable tokens, and nobody tells it a token that is not the answer's."""
+        before = len(tapped.tap.messages)
+        options = {"privacy": "secret", "temperature": 1.0, "seed": 5, "documents": len(NOTES), "max_tokens": TOKENS}
+        answers = [tapped.pair.complete(question, **options, entries=1) for question in QUESTIONS]
+        assert not any(answer["dragon"]["degraded"] for answer in answers)
+        sent = tapped.tap.messages[before:]
+        opened = [message for message in sent if isinstance(message, Open)]
+        assert [(each.temperature, each.seed, each.placement) for each in opened] == [(0.0, 0, "device")] * len(answers)
+        assert {type(message) for message in sent} <= {Open, Target, Sync, Resolve, Close, Probe, ProbeReply}
+        assert not any(message.ids for message in sent if isinstance(message, Resolve))
+
     def test_and_gets_the_same_answer(self, tapped: Tapped) -> None:
         kinds = list(kinds_of_answers())
         for start in range(0, len(tapped.answers), len(kinds)):

@@ -12,10 +12,11 @@ from common.daemon.model_runtime import PromptRows
 from common.engine.jobs import DecodeRequest
 from common.estimates.estimators import SpeculationLimits
 from common.methods.aggregate.drafts import ROOM
-from common.methods.aggregate.driver import MakeSampler, SessionDriver, open_session
-from common.methods.aggregate.method import branches_of
+from common.methods.aggregate.driver import AnswerSampler, MakeSampler, SessionDriver, open_session
+from common.methods.aggregate.method import branches_of, draws_by_coins
 from common.methods.halves import OpenedPart
 from common.methods.interface import DeviceContext
+from common.sampling.coins import CoinSampler
 from proto.messages import Close, Closed, Draft, Message, Open, Ready, Resolve, Resolved, Side, Sync, Target
 
 
@@ -36,7 +37,7 @@ class DeviceAnswer(OpenedPart):
         side, opening, cloud = context.side, context.opening, context.cloud
         try:
             session, self.drafter = open_session(
-                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants, paper
+                "device", opening, side.decoder, lambda: cloud.peer.estimates, participants, paper, self._sampler()
             )
         except ValueError as error:
             raise RequestError(f"{error}.", "sampler") from None
@@ -57,6 +58,10 @@ class DeviceAnswer(OpenedPart):
     @property
     def away(self) -> bool:
         return self.answer.session.away
+
+    def _sampler(self) -> AnswerSampler | None:
+        """None: the sampler that the request names."""
+        return None
 
     def find(self, request: Open) -> PromptRows:
         """Runs on the retrieval thread."""
@@ -147,6 +152,14 @@ class AggregateDevice(DeviceAnswer):
         self._spare = ROOM if self._branches > 1 else 0
         self.answer.session.ahead = self._ahead(time.monotonic())
 
+    def _sampler(self) -> AnswerSampler | None:
+        context, request = self.context, self.context.request
+        if not draws_by_coins(request):
+            return None
+        return CoinSampler(
+            request.temperature, context.opening.entries, context.side.decoder.vocabulary, exact=request.exact
+        )
+
     @property
     def waiting(self) -> bool:
         return self.answer.session.waiting
@@ -212,7 +225,7 @@ class AggregateDevice(DeviceAnswer):
 
     def _ahead(self, now: float) -> SpeculationLimits:
         drafts, answer = self.context.opening.run_ahead, self.answer
-        if drafts == 1:
-            return SpeculationLimits()
+        if drafts == 1 or self.context.request.privacy == "secret":
+            return SpeculationLimits()  # times of targets must not tell whether this side drafted them
         row = answer.rows * self.context.side.decoding.row_seconds
         return self.context.cloud.peer.ahead(drafts, self._branches, answer.trips, row, answer.room, now)

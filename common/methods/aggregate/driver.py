@@ -166,14 +166,17 @@ def open_session(
     estimates: Callable[[], Estimates],
     participants: frozenset[Side],
     paper: MakeSampler,
+    sampler: AnswerSampler | None = None,
 ) -> tuple[Session, AnswerSampler]:
     """Build `role`'s session and sampler; `paper` makes the paper's sampler.
+
+    None makes the request's `sampler`.
 
     Raises `ValueError` for a request that can't be served.
     """
     if not proper_eos(request.eos, decoder.vocabulary):
         raise ValueError("The end-of-sequence ids of an answer must be increasing and below the vocabulary.")
-    sampler = make_sampler(role, request, decoder.vocabulary, paper)
+    sampler = sampler or make_sampler(role, request, decoder.vocabulary, paper)
     # The paper's sampler implies the paper's placement rule.
     published = request.sampler == "paper"
     policy = placement_policy(request.placement, request.seed, estimates, role, published, request.first)

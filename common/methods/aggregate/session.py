@@ -55,7 +55,7 @@ from common.methods.aggregate.drafts import (
     PrefixTree,
     RemoteDrafts,
 )
-from common.sampling.certificate import Decision, Logprobs, MissingHere, MissingThere, Outcome, has_documents
+from common.sampling.certificate import Decision, MissingHere, MissingThere, Outcome, has_documents
 from proto.errors import ProtocolError, malformed
 from proto.messages import OTHER, Draft, Message, Placement, Ready, Resolve, Resolved, Side, Sync, Target
 
@@ -104,8 +104,8 @@ class SessionSampler(Protocol):
         """Decide from both views, of which `role`'s is local; `evidence` is log h of (device, cloud)."""
         ...
 
-    def alone(self, view: Any) -> Logprobs | None:
-        """Log-probabilities for the token of a lone view; None unless requested."""
+    def alone(self, position: int, view: Any) -> Outcome:
+        """Decide from one side's view alone."""
         ...
 
     def rivals(self, view: Any) -> Sequence[tuple[int, float]]:
@@ -471,22 +471,24 @@ class Session:
         if not in_charge:
             return None, False
         if sole == other:
-            return self._of_one(theirs), False
-        if mine is None:
+            outcome = self._of_one(theirs)
+        elif mine is None:
             return None, False
-        views, evidence = (mine.known, theirs.known), (mine.evidence, theirs.evidence)
-        if self.role == "cloud":
-            views, evidence = views[::-1], evidence[::-1]
-        outcome = self.sampler.aggregate(self.role, self.position, *views, evidence)
+        else:
+            views, evidence = (mine.known, theirs.known), (mine.evidence, theirs.evidence)
+            if self.role == "cloud":
+                views, evidence = views[::-1], evidence[::-1]
+            outcome = self.sampler.aggregate(self.role, self.position, *views, evidence)
         if isinstance(outcome, MissingThere) and self.away:
             return self._of_one(mine), True
-        return outcome, False
+        return outcome, isinstance(outcome, Decision) and outcome.degraded
 
-    def _of_one(self, draft: SideDraft | None) -> Decision | None:
+    def _of_one(self, draft: SideDraft | None) -> Outcome | None:
         if draft is None:
             return None
+        outcome = self.sampler.alone(self.position, draft.known)
         share = float(self._sole == "cloud") if self._absent else None  # the cloud's share
-        return Decision(draft.view.token, share, logprobs=self.sampler.alone(draft.view))
+        return replace(outcome, cloud_share=share) if isinstance(outcome, Decision) else outcome
 
     def _weigh(self, side: Side, evidence: float) -> None:
         """A side without documents at one position has none for the question."""

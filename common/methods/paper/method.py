@@ -49,6 +49,11 @@ class SequenceWise:
             raise RequestError(
                 "Method 'sequence-wise' gives no log-probabilities: no side has both distributions.", "logprobs"
             )
+        if request.privacy == "secret" and request.temperature > 0:
+            raise RequestError(
+                "Method 'sequence-wise' draws by the seed, which the cloud has: privacy 'secret' needs temperature 0.",
+                "privacy",
+            )
 
     def opening(self, request: Request, opening: Open) -> Open:
         return replace(opening, sources="cloud", placement="cloud")

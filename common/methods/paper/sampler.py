@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.answer.values import View
 from common.sampling.certificate import WHOLE, Decision, eta_fixed
 from common.sampling.compiled import Draws, Purpose, SeededDraws
 from common.sampling.mixture import sharpened
@@ -240,8 +241,9 @@ class PaperSampler:
         expected = expected_acceptance(device.distribution, cloud.distribution, eta)
         return Decision(outcome.token, of_cloud / (of_device + of_cloud), expected)
 
-    def alone(self, view: object) -> None:
-        """None: drafts are truncated and sharpened."""
+    def alone(self, position: int, view: View) -> Decision:
+        """The draft, without log-probabilities: drafts are truncated and sharpened."""
+        return Decision(view.token, logprobs=None)
 
     def rivals(self, view: PaperDraft) -> tuple[()]:
         """Empty: another random number draws an undrafted target."""

@@ -14,6 +14,7 @@ const SOURCES = [
 const PRIVACY = [
   ["balanced", "balanced: probabilities leave, too, and reveal something of your documents"],
   ["strict", "strict: the question and the answer leave"],
+  ["secret", "secret: the same, and this device alone draws the answer"],
   ["offline", "offline: nothing leaves"],
 ];
 const UNKEPT = "This browser does not save conversations: they are lost when you close this page.";

@@ -322,7 +322,12 @@ class TestOpenDoors:
     @pytest.mark.parametrize("placement", ["cloud", "greedy", "random", "mirrored"])
     def test_strict_privacy_keeps_aggregation_on_the_device(self, placement: str) -> None:
         assert "privacy = 'strict' forbids" in refusal(DeviceSettings, placement=placement)
+        assert "privacy = 'secret' forbids" in refusal(DeviceSettings, placement=placement, privacy="secret")
         load_settings(DeviceSettings, overrides={"placement": placement, "privacy": "balanced"})
+
+    def test_secret_draws_by_the_device_alone(self) -> None:
+        assert "needs the race" in refusal(DeviceSettings, privacy="secret", sampler="paper")
+        load_settings(DeviceSettings, overrides={"privacy": "secret"})
 
     def test_both_sides_aggregate_by_the_race_only(self) -> None:
         assert "needs the race" in refusal(DeviceSettings, privacy="balanced", placement="mirrored", sampler="paper")

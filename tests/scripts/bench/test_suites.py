@@ -72,6 +72,15 @@ def of_papers(rows: list[Row]) -> None:
     assert min(row["sent"] / row["rounds"] for row in where(drafted, family="DSD")) > 10_000
 
 
+def of_privacy(rows: list[Row]) -> None:
+    """The attacker computes what the product does: nothing that was seen speaks against the device's note."""
+    for row in where(rows, way="race"):
+        seen = {attacker: logs[row["secret"]] for attacker, logs in row["logs"].items() if attacker != "text"}
+        assert len(seen) == 5 and not any(seen.values())
+    assert all(row["logs"]["text"] == row["logs"]["secret"] for row in where(rows, way="secret"))
+    assert {row["mode"] for row in where(rows, part="speed")} == {"strict", "balanced", "secret", "token by token"}
+
+
 def of_questions(rows: list[Row]) -> None:
     assert Counter(row["way"] for row in rows) == {"a row per document": 10, "all texts in one context": 10}
     assert all(row["text"] and (row["found"] or row["doubted"]) for row in rows)  # far documents take no part
@@ -112,6 +121,7 @@ def of_peers(rows: list[Row]) -> None:
 CHECKS: dict[str, Callable[[list[Row]], None]] = {
     "methods": of_methods,
     "papers": of_papers,
+    "privacy": of_privacy,
     "peers": of_peers,
     "questions": of_questions,
     "retrieval": of_retrieval,

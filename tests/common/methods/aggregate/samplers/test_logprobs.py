@@ -78,7 +78,9 @@ def test_the_cloud_asks_for_no_more_than_its_certificate_needs() -> None:
 def test_a_side_that_decides_alone_tells_its_own() -> None:
     device, _ = halves()
     view = device.drafted(0, mixture(1), None)
-    told = device.alone(view)
+    outcome = device.alone(0, view)
+    assert isinstance(outcome, Decision)
+    told = outcome.logprobs
     assert told is not None
     assert told.token == pytest.approx(float(mixture(1)[view.token].log()), abs=4e-4)
-    assert halves(replace(OPEN, likeliest=0))[0].alone(view) is None
+    assert halves(replace(OPEN, likeliest=0))[0].alone(0, view) == Decision(view.token)
