@@ -51,11 +51,15 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file not taken in; `unknown` content keeps the old copy."""
+    """A file not taken in; `unknown` content keeps the old copy.
+
+    `scans` names its staged scans, which later readings see again.
+    """
 
     path: str
     reason: str
     unknown: bool = False
+    scans: str = ""
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ class UnusableDocument(Exception):
         super().__init__(reason)
         self.reason = reason
         self.unknown = unknown
+        self.scans = ""  # see `Skipped`
 
 
 def scan(root: Path) -> Scan:

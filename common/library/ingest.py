@@ -129,7 +129,6 @@ class Ingestion:
         self._named: list[str] = []  # added by its own name, and passed over here
         self._contents: set[str] = set()  # hashes in the library
         self._unread: set[str] = set()  # files that have changed, or may have
-        self._kept: set[str] = set()  # staged scans of skipped documents, which later readings see again
         self._encodings: dict[str, str] = {}  # named by the user, by folder or document
 
     def run(self) -> AddReport:
@@ -216,7 +215,7 @@ class Ingestion:
                 left.append(file)
                 continue
             except UnusableDocument as error:
-                skipped.append(Skipped(file.path, error.reason, error.unknown))
+                skipped.append(Skipped(file.path, error.reason, error.unknown, error.scans))
             self._unread.discard(file.path)
             self._writer.done += file.size
         return left
@@ -258,8 +257,8 @@ class Ingestion:
         reading = _Reading(self._writer, record, later)
         try:
             content = read_content(file, reader, self._named_encoding(path), reading)
-        except UnusableDocument:
-            self._kept.add(reading.work)
+        except UnusableDocument as error:
+            error.scans = reading.work
             raise
         chunks = self._chunker.chunks_of(content)
         title = title_of(Path(as_typed(path)), content)
@@ -289,7 +288,7 @@ class Ingestion:
         unseen = [item.path for item in skipped if item.unknown]
         gone = {path for path in known if path not in present and not any(is_within(path, place) for place in unseen)}
         with self._store.writing():
-            self._store.clear_staged(self._writer.work, self._kept)
+            self._store.clear_staged(self._writer.work, {item.scans for item in skipped})
             # Another folder, the source of moved files, may be read later or never.
             copied = self._store.copied()
             here = {record.content for record in copied if record.path in present}
@@ -360,8 +359,9 @@ class _Reading(Reading):
         super().keep(number, scan)
         self._writer.stage_scan(self.work, number, scan)
 
-    def reached(self, page: int, pages: int) -> None:
-        self._writer.reached(self._record.path, f"page {page} of {pages}", self._record.size * (page - 1) // pages)
+    def reached(self, page: int, pages: int, slow: bool = False) -> None:
+        part = self._record.size * (page - 1) // max(1, pages)
+        self._writer.reached(self._record.path, f"page {page} of {pages}", part, slow)
 
 
 class _Writer:
@@ -369,7 +369,6 @@ class _Writer:
         self.embedder = embedder
         self.name = name  # of the folder or document
         self.progress = progress
-        self.work = f"{READING}{hashlib.sha256(name.encode()).hexdigest()}/"
         self.done = self.total = 0  # bytes
         self.chunks = 0  # written
         self._store = store
@@ -378,10 +377,10 @@ class _Writer:
         self._noted = time.monotonic()
         self._batch: list[tuple[FileRecord, list[Chunk] | None]] = []
 
-    def reached(self, path: str, place: str = "", part: int = 0) -> None:
-        """Reports the present document and place, `part` bytes into it."""
+    def reached(self, path: str, place: str = "", part: int = 0, slow: bool = False) -> None:
+        """Reports the present document and place, `part` bytes into it; `slow` if it takes seconds."""
         self.progress(self.done + part, self.total, path, place)
-        if time.monotonic() - self._noted > _PAUSE:
+        if slow or time.monotonic() - self._noted > _PAUSE:
             with self._store.writing():
                 self._note(part, path, place)
 
@@ -403,6 +402,11 @@ class _Writer:
     def stage_scan(self, work: str, number: int, scan: Scanned) -> None:
         with self._store.writing():
             self._store.stage_scan(work, number, packed(scan))
+
+    @property
+    def work(self) -> str:
+        """Prefix of this reading's staged works."""
+        return f"{READING}{hashlib.sha256(self.name.encode()).hexdigest()}/"
 
     def has(self, sha256: str) -> bool:
         """Whether a content is about to be written."""

@@ -40,8 +40,8 @@ class Reading:
         """Takes in a scan's result, which a later reading may know."""
         self.scans[number] = scan
 
-    def reached(self, page: int, pages: int) -> None:
-        """Is called with the present page, a few times a second at most."""
+    def reached(self, page: int, pages: int, slow: bool = False) -> None:
+        """Is called with the present page, a few times a second at most; `slow` if it takes seconds."""
 
 
 class IsolatedReader:
@@ -164,6 +164,7 @@ class _Request:
         self._process = process
         self._reading = reading
         self._deadline = deadline
+        self._page = 1, 1  # the present one, of all
         self.scan: int | None = None  # the scan being read
 
     def answer(self, suffix: str, content: bytes) -> Content | None:
@@ -180,7 +181,8 @@ class _Request:
                 if "scan" in said:
                     self._take(int(said["scan"]), said.get("found"))
                 elif "page" in said:
-                    self._reading.reached(int(said["page"]), int(said["pages"]))
+                    self._page = int(said["page"]), int(said["pages"])
+                    self._reading.reached(*self._page)
                 else:
                     return _content(said)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -195,6 +197,7 @@ class _Request:
             if self.scan is not None:
                 raise ValueError(number)
             self.scan = number
+            self._reading.reached(*self._page, slow=True)
             return
         scan = unpacked(str(found))
         self.scan = None

@@ -193,8 +193,11 @@ class TestOnce:
         write("b.txt", "The kettle is red.")
         seen = list[str]()
 
+        noted = list[str]()
+
         def until(place: str, done: int, path: str) -> None:
             seen.append(place)
+            noted.extend(reading.place for reading in library.readings())
             if place == "page 3 of 3":
                 assert [file.relative_path for file in library.files()] == ["b.txt"]
                 raise Interrupted
@@ -202,6 +205,7 @@ class TestOnce:
         with pytest.raises(Interrupted):
             library.add(documents, lambda done, total, path, place: until(place, done, path))
         assert "page 2 of 3" in seen
+        assert "page 1 of 3" in noted  # other processes see it
         with library._reading():
             staged = [row[0] for row in library._store._database.all("SELECT item FROM staged ORDER BY item")]
         assert staged == [0, 1]
