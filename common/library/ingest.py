@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -123,13 +124,16 @@ class Ingestion:
         self._store = store
         self._chunker = chunker
         self._root = root
-        self._base = root.parent if os.path.isfile(root) else root
         self._order = order or Order()
         self._writer = _Writer(store, embedder, storable(str(root)), progress)
         self._named: list[str] = []  # added by its own name, and passed over here
         self._contents: set[str] = set()  # hashes in the library
         self._unread: set[str] = set()  # files that have changed, or may have
         self._encodings: dict[str, str] = {}  # named by the user, by folder or document
+
+    @cached_property
+    def _base(self) -> Path:
+        return self._root.parent if os.path.isfile(self._root) else self._root
 
     def run(self) -> AddReport:
         """Reads, embeds and commits changes, then forgets removed documents."""
@@ -372,10 +376,14 @@ class _Writer:
         self.done = self.total = 0  # bytes
         self.chunks = 0  # written
         self._store = store
-        with store.reading():
-            self.earlier = store.staged_works(self.work)
         self._noted = time.monotonic()
         self._batch: list[tuple[FileRecord, list[Chunk] | None]] = []
+
+    @cached_property
+    def earlier(self) -> frozenset[str]:
+        """Works that an earlier reading staged."""
+        with self._store.reading():
+            return frozenset(self._store.staged_works(self.work))
 
     def reached(self, path: str, place: str = "", part: int = 0, slow: bool = False) -> None:
         """Reports the present document and place, `part` bytes into it; `slow` if it takes seconds."""
