@@ -193,7 +193,7 @@ class TestDroppedFiles:
     def test_a_file_that_replaces_another_one_is_read_anew(
         self, visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """What the library says of the earlier one is not taken for it."""
+        """Results of the earlier one are not taken for it."""
         shelf = shelve(engine, monkeypatch)
         shelf.read = True
         shelf.skipped = ((f"{UPLOADS}/scan.pdf", "it needs a password: save it without one"),)
