@@ -119,7 +119,10 @@ function Choice({ name, label, values, choices, onChoose }) {
   const offered = values.some(([value]) => value === choices[name]);
   return html`<label class="choice">
     <span>${label}</span>
-    <select value=${offered ? choices[name] : ""} onChange=${(event) => onChoose({ ...choices, [name]: event.currentTarget.value })}>
+    <select
+      value=${offered ? choices[name] : ""}
+      onChange=${(event) => onChoose({ ...choices, [name]: event.currentTarget.value })}
+    >
       ${values.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
     </select>
   </label>`;

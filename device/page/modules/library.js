@@ -18,7 +18,9 @@ const GOING = "The file is deleted. The document leaves the library when the cur
 export function Library({ uploads, paused }) {
   const eager = useRef(0);
   const pause = (value) =>
-    Date.now() < eager.current || uploads.unread || value?.readings.some((reading) => reading.running) ? BUSY_PAUSE : IDLE_PAUSE;
+    Date.now() < eager.current || uploads.unread || value?.readings.some((reading) => reading.running)
+      ? BUSY_PAUSE
+      : IDLE_PAUSE;
   const { value, problem, refresh: look } = usePolling("library", pause, !paused);
   useEffect(() => {
     if (value) uploads.follow(value);

@@ -12,6 +12,7 @@ export class Uploads {
     this.results = []; // {name, text, ok, remarks, size}; `size` in bytes until the file has been read
     this.left = []; // files, the first of which is under way
     this.waiting = false; // for the library
+    this.earlier = { names: new Set(), began: null }; // uploads that the library knew before, and their last reading
     this.listeners = new Set();
   }
 
@@ -51,7 +52,9 @@ export class Uploads {
   follow({ documents, readings, uploads }) {
     const reading = readings.find(({ root }) => root === uploads);
     if (!reading || reading.running || !this.unread) return;
+    const again = reading.began !== this.earlier.began;
     for (const result of this.results.filter(({ size }) => size !== null)) {
+      if (!again && this.earlier.names.has(result.name)) continue; // what is known is of the file that it replaces
       const skipped = reading.skipped.find(({ path }) => path === `${uploads}/${result.name}`);
       const found = documents.find(
         ({ root, path, bytes: size }) => root === uploads && path === result.name && size === result.size,
@@ -71,12 +74,23 @@ export class Uploads {
     this.results = idle ? results : [...this.results, ...results];
     this.left.push(...files);
     this.changed();
+    if (idle && files.length) await this.look();
     while (idle && this.left.length) {
       const result = await this.sent(this.left[0]);
       this.results.push(result);
       this.left.shift();
       this.changed();
     }
+  }
+
+  /** See what the library knows before files replace others. */
+  async look() {
+    const known = await ask("GET", "library").catch(() => null); // the file's own request says what is wrong
+    if (!known) return;
+    const reading = known.readings.find(({ root }) => root === known.uploads);
+    const skipped = (reading?.skipped ?? []).map(({ path }) => path.slice(known.uploads.length + 1));
+    const read = known.documents.filter(({ root }) => root === known.uploads).map(({ path }) => path);
+    this.earlier = { names: new Set([...skipped, ...read]), began: reading?.began ?? null };
   }
 
   /** The result of one file. */

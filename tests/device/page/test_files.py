@@ -21,7 +21,7 @@ POLICY = (
 )
 OWN = sorted((FOLDER / "modules").glob("*.js"))
 VENDORED = FOLDER / "vendor"
-MOST_BYTES = 160_000  # of all files together
+MOST_BYTES = 170_000  # of all files together
 MOST_LINES = 400
 IMPORT = re.compile(r"""\b(?:from|import)\s*\(?["']([^"']+)["']""")
 

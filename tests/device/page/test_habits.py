@@ -35,9 +35,12 @@ class Shelf(OwnDocuments):
         self.files: tuple[FileRecord, ...] = ()
         self.skipped: tuple[tuple[str, str], ...] = ()
         self.read = False
+        self.began = 0.0
 
     def listing(self) -> Listing:
-        run = IngestRun(UPLOADS, 0.0, 1.0 if self.read else None, 1, 1, "", "", not self.read, True, "", self.skipped)
+        run = IngestRun(
+            UPLOADS, self.began, 1.0 if self.read else None, 1, 1, "", "", not self.read, True, "", self.skipped
+        )
         return Listing(self.files if self.read else (), (UPLOADS,), (run,), {}, UPLOADS)
 
     def put(self, name: str, content: bytes) -> bool:
@@ -188,6 +191,22 @@ class TestDroppedFiles:
         assert (visit.serious(), visit.fits()) == ([], True)
         page.get_by_role("button", name="Hide").press("Enter")
         assert (results.count(), visit.focus()) == (0, "question")
+
+    def test_a_file_that_replaces_another_one_is_read_anew(
+        self, visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Results of the earlier one are not taken for it."""
+        shelf = shelve(engine, monkeypatch)
+        shelf.read = True
+        shelf.skipped = ((f"{UPLOADS}/scan.pdf", "it needs a password: save it without one"),)
+        (tmp_path / "scan.pdf").write_text("some words")
+        (tmp_path / "new.md").write_text("some words")
+        visit = visits(server.url)
+        visit.drag([tmp_path / "scan.pdf", tmp_path / "new.md"], ".turns")
+        visit.page.get_by_text("new.md: 10 B, 2 passages in the library").wait_for()
+        assert visit.page.get_by_text("scan.pdf: 10 B, read next").count() == 1
+        shelf.skipped, shelf.began = shelf.skipped[1:], 5.0
+        visit.page.get_by_text("scan.pdf: not read: it has no text").wait_for()
 
     def test_words_are_dropped_where_they_belong(self, visits: Open, server: HttpServer) -> None:
         prevented = visits(server.url).page.evaluate(

@@ -14,8 +14,10 @@ pytestmark = pytest.mark.timeout(600)  # a browser, on a busy machine
 
 
 def test_what_was_asked_offline_leaves_with_no_later_question(
-    visits: Open, server: HttpServer, engine: TableEngine
+    visits: Open, server: HttpServer, engine: TableEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    status = engine.status()
+    monkeypatch.setattr(engine, "status", lambda: replace(status, privacy="balanced"))
     visit = visits(server.url)
     choose = visit.page.get_by_role("combobox", name="Privacy").select_option
     visit.ask("first")
@@ -23,8 +25,10 @@ def test_what_was_asked_offline_leaves_with_no_later_question(
     visit.ask("secret")
     visit.page.reload()
     visit.page.locator(".conversations .title").click()
-    choose("balanced")
+    visit.page.locator(".link-button", has_not_text="…").wait_for()
+    choose("")
     visit.ask("third")
+    assert engine.generation().request.privacy == "balanced"
     choose("offline")
     visit.ask("fourth")
     prompts = [engine.generation(number).request.prompt for number in (1, 2, 3)]
