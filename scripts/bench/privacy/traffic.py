@@ -115,7 +115,7 @@ def timed(short: bool, rtt: float) -> Iterator[Row]:
 def speeds(rows: Sequence[Row]) -> Table:
     """Whole answers by added round trip, and the share of the cloud's drafts that were right."""
     named = [row | {"each": row["whole"] / row["tokens"]} for row in rows if row["tokens"] >= SHORTEST]
-    table = pivot(named, {"mode": "mode"}, "rtt", spread("each"))
+    table = pivot(named, {"mode": "mode"}, "rtt", spread("each"), RTTS)
     right = [np.mean([row["accepted_cloud"] for row in those]) for those in groups(named, "mode").values()]
     heads = [table.heads[0], *(f"{rtt} ms" for rtt in table.heads[1:]), "cloud's drafts right"]
     return Table(heads, [[*line, f"{share:.2f}"] for line, share in zip(table.rows, right, strict=True)])
@@ -155,15 +155,15 @@ def features(pieces: Sequence[Sequence[float]], grain: int, sizes: bool, clock: 
 
 
 def named(rows: Sequence[Row], grain: int, sizes: bool, clock: bool) -> tuple[int, int]:
-    """Questions that gradient boosting names from other repetitions, and how many there were."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    """Questions that a forest names from other repetitions, and how many there were."""
+    from sklearn.ensemble import ExtraTreesClassifier
 
     numbers = np.asarray([features(row["pieces"], grain, sizes, clock) for row in rows])
     questions, folds = (np.asarray([row[field] for row in rows]) for field in ("question", "repeat"))
     right = 0
     for fold in (0, 1):
         learnt: NDArray[np.bool_] = folds % 2 == fold
-        model = HistGradientBoostingClassifier(max_iter=40, min_samples_leaf=2, max_leaf_nodes=8, random_state=0)
+        model = ExtraTreesClassifier(200, random_state=0)
         model.fit(numbers[learnt], questions[learnt])
         right += int((model.predict(numbers[~learnt]) == questions[~learnt]).sum())
     return right, len(rows)
