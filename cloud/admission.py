@@ -139,5 +139,5 @@ def explain_refusal(request: Open | Fetch, settings: CloudSettings, vocabulary: 
         if places != sorted(places) or max((control.token for control in request.controls), default=0) >= vocabulary:
             return "The prompt's control tokens are out of order, beyond its end, or not of the vocabulary."
         if request.documents_at > len(request.prompt):
-            return "The documents' place is beyond the end of the prompt."
+            return "The position of the documents is beyond the end of the prompt."
     return None

@@ -383,7 +383,7 @@ class ModelRuntime:
             return document_part(begin, tokens[len(begin) : len(tokens) - len(end)], end, room)
         except ValueError:
             raise TooLong(
-                f"The question is too long: the model's context holds {self.decoder.max_context} tokens, and question "
+                f"The question is too long: the model's context has {self.decoder.max_context} tokens, and question "
                 "and answer leave too few for a document. Shorten the question, start a new conversation, or lower "
                 "max_tokens."
             ) from None

@@ -232,7 +232,7 @@ class Decoder:
             return torch.empty((0, self.vocabulary), device=self.torch_device)
         places = {(id(rows.chunk), rows.start, rows.starts[0] + rows.fed) for rows in (feed.rows for feed in feeds)}
         if len(places) < len(feeds):
-            raise ValueError("places of rows may take part in a pass only once")
+            raise ValueError("a row may take part in a pass only once")
         for feed in feeds:
             self.check_feed(feed)
         packed = PackedPass(feeds, self.layout, self._blocks, self._attention)

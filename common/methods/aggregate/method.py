@@ -50,7 +50,7 @@ def _check_secret(request: Request) -> None:
     if request.temperature > 1:
         raise RequestError("Privacy 'secret' draws at temperatures up to 1.", "temperature")
     if request.top_logprobs is not None and request.temperature > 0:
-        raise RequestError("Privacy 'secret' tells no log-probabilities above temperature 0.", "logprobs")
+        raise RequestError("Privacy 'secret' gives no log-probabilities above temperature 0.", "logprobs")
 
 
 # --- method
