@@ -77,7 +77,9 @@ def of_privacy(rows: list[Row]) -> None:
     for row in where(rows, way="race"):
         seen = {attacker: logs[row["secret"]] for attacker, logs in row["logs"].items() if attacker != "text"}
         assert len(seen) == 5 and not any(seen.values())
-    assert all(row["logs"]["text"] == row["logs"]["secret"] for row in where(rows, way="secret"))
+    for row in where(rows, way="secret"):  # a token with a question, or without, is part of that token
+        pairs = zip(row["logs"]["secret"], row["logs"]["text"], strict=True)
+        assert all(seen <= text + 1e-3 for seen, text in pairs)
     assert {row["mode"] for row in where(rows, part="speed")} == {"strict", "balanced", "secret", "token by token"}
 
 
