@@ -266,7 +266,7 @@ class TestDevice:
             return send(message)
 
         monkeypatch.setattr(connection, "send", noted)
-        monkeypatch.setattr(device.side.target, "reread", read_again.append)
+        monkeypatch.setattr(device.side.target, "reread", lambda reading, **owner: read_again.append(reading))
         with pytest.raises(AnswerFailed, match=reason):
             device.ask(QUESTION, aggregation="context")
         town.check_that_all_is_free()
@@ -306,7 +306,7 @@ class TestDevice:
         for side in (device.side, town.cloud):
             role, target = side.role, side.target
 
-            def for_ever(rereading: Rereading, tenant: object = None, role: Side = role) -> None:
+            def for_ever(rereading: Rereading, role: Side = role, **owner: object) -> None:
                 read_again[role] = rereading
 
             monkeypatch.setattr(target, "reread", for_ever)
@@ -322,7 +322,7 @@ class TestDevice:
         self, device: Resident, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A note says that it has no citations; beside a cloud that has told of its documents, too."""
-        monkeypatch.setattr(device.side.target, "reread", lambda rereading, tenant=None: None)
+        monkeypatch.setattr(device.side.target, "reread", lambda rereading, **owner: None)
         monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", 0.1)
         report = device.ask(QUESTION, aggregation="context", max_tokens=8).report
         assert (report.attribution, report.tokens) == ((), 8)

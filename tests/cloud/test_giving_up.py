@@ -222,7 +222,7 @@ class TestDevice:
     ) -> None:
         """The device reads the answer again still."""
         readings, reports = list[Rereading](), list[Closed | None]()
-        monkeypatch.setattr(device.side.target, "reread", readings.append)
+        monkeypatch.setattr(device.side.target, "reread", lambda reading, **owner: readings.append(reading))
         monkeypatch.setattr("common.daemon.model_runtime.LEAST_SECONDS", NEVER)
         ended = list[Finished]()
         generation = device.begin(QUESTION, aggregation="context")

@@ -57,6 +57,7 @@ def test_from_two_codes_to_an_answer(fresh_data: Callable[[], Path]) -> None:
         "model",
         "tokenizer",
         "library",
+        "formats",
         "packages",
         "start",
     )

@@ -13,12 +13,12 @@ const SEGMENTS = Intl.Segmenter && new Intl.Segmenter();
 
 /**
  * A conversation is `{id, title, created, changed, turns, chosen}`, a turn `{id, question, fields, answer, ending,
- * doubt, state, report, error, tooLong, left, chosen, offline}` with state "waiting", "streaming", "done", "stopped" or "failed".
- * `chosen` are documents: of a conversation as they are written, of a turn in words. `fields` of the request are those
- * that only this question has, `ending` is the answer's `finish_reason`, `offline` tells that nothing of the turn may
- * leave the device, with later questions neither. `tooLong`: the conversation did not fit; `left`: later questions leave
- * the turn out. Traces are not kept: they are large. Other tabs may change what is
- * kept; a conversation, and a turn that was asked here, stay the same objects then.
+ * doubt, state, report, error, tooLong, left, chosen, offline}` with state "waiting", "streaming", "done", "stopped" or
+ * "failed". `chosen` are documents: of a conversation as they are written, of a turn in words. `fields` of the request
+ * are those that only this question has, `ending` is the answer's `finish_reason`, `offline` tells that nothing of the
+ * turn may leave the device, with later questions neither. `tooLong`: the conversation did not fit. `left`: later
+ * questions leave the turn out. Traces are not kept: they are large. Other tabs may change what is kept; then a
+ * conversation, and a turn that was asked here, stay the same objects.
  */
 export class Chats {
   constructor() {

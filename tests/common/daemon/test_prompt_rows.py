@@ -148,6 +148,6 @@ class TestDocument:
 
     @pytest.mark.parametrize("room", [-3, 0, 1])
     def test_a_question_that_leaves_no_room_for_one_is_too_long(self, model: ModelRuntime, room: int) -> None:
-        with pytest.raises(RequestError, match="The question is too long: the model's context holds 64 tokens") as told:
+        with pytest.raises(RequestError, match="The question is too long: the model's context has 64 tokens") as told:
             model.document("title", "text", 0.5, room)
         assert told.value.field == "prompt"
