@@ -114,7 +114,7 @@ def giant(address: str, keys: Keys | None) -> Iterator[int]:
     """
     while True:
         cut = 0
-        for size in (2**18, 2**31, 2**40, 2**63 - 1, 2**64 - 1):
+        for size in (2**20, 2**31, 2**40, 2**63 - 1, 2**64 - 1):
             with contextlib.suppress(OSError, AssertionError):
                 peer = RawPeer(address)
                 with contextlib.closing(peer.connection):

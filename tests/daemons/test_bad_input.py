@@ -156,7 +156,7 @@ MANY_WORDS = "kettle " * 2000  # more tokens than the model's context
     [
         ((" \n",), "the question is empty"),
         ((LONG_WORDS,), "The question is longer than 16384 bytes"),
-        ((MANY_WORDS,), r"The question has [\d,]+ tokens and the answer up to \d+; the model's context holds 2,048"),
+        ((MANY_WORDS,), "tokens and the answer up to 128; the model's context holds 2,048"),
         (("q", "--max-tokens", "0"), "'max_tokens': Input should be greater than or equal to 1"),
         (("q", "--documents", "99"), "'documents': Input should be less than or equal to 64"),
         (("q", "--temperature", "3"), "'temperature': must be from 0 to 2"),
@@ -172,7 +172,7 @@ def test_a_question_that_cannot_be_asked(town: Town, arguments: tuple[str, ...],
 
 
 @pytest.mark.parametrize(
-    ("question", "said"), [("", "empty"), (" \n", "empty"), (LONG_WORDS, "longer"), (MANY_WORDS, "too long")]
+    ("question", "said"), [("", "empty"), (" \n", "empty"), (LONG_WORDS, "longer"), (MANY_WORDS, "context holds 2,048")]
 )
 def test_the_same_over_http(town: Town, question: str, said: str) -> None:
     body = {"model": "dragon", "messages": [{"role": "user", "content": question}]}

@@ -54,7 +54,7 @@ def test_lines_are_printed_and_kept_for_the_daemon(dragon: Dragon, tmp_path: Pat
     ("arguments", "said"),
     [
         (("--context", "40"), "two context lengths"),
-        (("--context", "40", "--context", "4000"), "holds 1024"),
+        (("--context", "40", "--context", "4000"), "has 1024"),
         (("--documents", "0"), "--documents"),
         ((*SHORT, "--documents", "1", "--png", "/nowhere/x.png"), "/nowhere/x.png can't be written"),
     ],

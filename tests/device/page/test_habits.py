@@ -305,7 +305,7 @@ class TestNames:
         visit = visits(server.url)
         privacy = visit.page.get_by_role("combobox", name="Privacy")
         options = privacy.locator("option").all_inner_texts()
-        assert [option.partition(":")[0] for option in options] == ["strict", "offline"]
+        assert [option.partition(":")[0] for option in options] == ["strict", "secret", "offline"]
         assert options[0].endswith("(this daemon’s setting)")  # noqa: RUF001
         visit.ask("first")
         privacy.select_option("offline")

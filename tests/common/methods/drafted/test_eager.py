@@ -216,7 +216,7 @@ def test_what_is_asked_for_without_an_end_is_refused() -> None:
     while pair.verify():
         pass
     told = 0
-    with pytest.raises(ProtocolError, match="told 16 times"):
+    with pytest.raises(ProtocolError, match="sent 16 times"):
         for _ in range(10_000):
             pair.down.clear()
             pair.received_by_cloud(Sync(1, 0, (), "cloud", False))
