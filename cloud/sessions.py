@@ -254,13 +254,13 @@ class Sessions:
         with self._lock:
             estimates = self._peers.pop(peer, None)
             keys = [key for key in self._sessions if key[0] == peer]
-            tenants = set(map(tenant_of, self._peers))
-        if estimates is not None:
-            self._side.profiler.forget(estimates)
+            last = all(tenant_of(other) != tenant_of(peer) for other in self._peers)
         for key in keys:
             self._free(key, "gone")
-        if tenant_of(peer) not in tenants:
-            self._side.forget_conversations(tenant_of(peer))
+        if estimates is not None:  # it has shaken hands
+            self._side.profiler.forget(estimates)
+            if last:
+                self._side.forget_conversations(tenant_of(peer))
 
     def on_invalid(self, peer: Peer, error: ProtocolError) -> None:
         self._lines.tell(logging.WARNING, "refused a malformed message: %s", error)

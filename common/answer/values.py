@@ -60,7 +60,7 @@ class SideDraft:
         return self.completed or self.view
 
 
-def _hear_nothing(*told: object) -> None:
+def tell_nobody(*told: object) -> None:
     """Ignores its arguments."""
 
 
@@ -69,8 +69,8 @@ class Asker:
     """The owner of a prompt's conversation, who hears how its reading goes on."""
 
     keeper: Hashable = None  # alone finds the conversation's states again; None: the answer's tenant
-    waited: Callable[[float], object] = _hear_nothing  # called with the seconds waited for memory
-    read: Callable[[int, int], object] = _hear_nothing  # called with tokens read so far, and in all
+    waited: Callable[[float], object] = tell_nobody  # called with the seconds waited for memory
+    read: Callable[[int, int], object] = tell_nobody  # called with tokens read so far, and in all
 
 
 NOBODY: Final = Asker()

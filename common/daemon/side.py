@@ -13,6 +13,7 @@ from typing import Any
 
 from common.answer.report import Origin
 from common.answer.request import RequestError
+from common.answer.values import tell_nobody
 from common.answer.wording import mark_named_texts
 from common.configuration.configuration import ConfigurationError
 from common.configuration.settings import (
@@ -30,7 +31,7 @@ from common.daemon.profile import pass_seconds, profiled_line
 from common.daemon.start import Ask
 from common.daemon.threads import Failed, FairThread, FormatLine, TaskThread
 from common.engine.gate import Gate
-from common.engine.jobs import DecodeRequest, DocumentScorer, tell_nobody
+from common.engine.jobs import DecodeRequest, DocumentScorer
 from common.engine.kv.documents import StoreOptions
 from common.engine.loop import MinimumTimes, Worker
 from common.engine.model.decoder import Decoder, kv_limit, load_decoder, load_format, model_place

@@ -373,10 +373,6 @@ class Client(Protocol[Asked]):
     def end(self, failure: Exception) -> None: ...
 
 
-def tell_nobody(told: object) -> None:
-    """Ignores its argument."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecodeRequest(Generic[Asked]):
     client: Client[Asked]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -83,8 +83,7 @@ def _hold(folder: Path, questions: int, notes: list[str], case: Row) -> Iterator
             if system:
                 del messages[-2:]
     if python := os.environ.get(LLAMA):
-        with ExitStack() as stack:
-            peer = stack.enter_context(closing(llama(python, Path(model), 1, 1, WINDOW, tokenizer.size)))
+        with closing(llama(python, Path(model), 1, 1, WINDOW, tokenizer.size)) as peer:
             peer.start()
             kept = 0
             for turn, (before, rest) in enumerate(lengths):

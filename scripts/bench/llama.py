@@ -93,13 +93,10 @@ class Peer:
 
     def answer(self, prompt: int, steps: int) -> dict[str, float]:
         """Seconds of the clock and of the processor for all prompts, and for all steps of `SEQUENCES` tokens each."""
-        tokens = [(13 * place + 5) % self._vocabulary for place in range(prompt)]
         self._clear()
         began = _now()
         for sequence in range(self._sequences):
-            for first in range(0, prompt, self._most):
-                part = [(token, first + place, sequence) for place, token in enumerate(tokens[first:][: self._most])]
-                self._decode(part, [len(part) - 1])
+            self._read(0, prompt, sequence)
         read = _now()
         chosen = [self._best(self._batch.count - 1)] * self._sequences
         for step in range(steps):
@@ -120,9 +117,7 @@ class Peer:
         began = _now()
         for start, stop in ((0, kept), (kept, kept + new)):
             began = _now()
-            for first in range(start, stop, self._most):
-                places = range(first, min(first + self._most, stop))
-                self._decode([((13 * place + 5) % self._vocabulary, place, 0) for place in places], [len(places) - 1])
+            self._read(start, stop, 0)
         self._best(self._batch.count - 1)
         return {"seconds": _now()[0] - began[0]}
 
@@ -138,6 +133,13 @@ class Peer:
                 lost -= exact[part[place + 1]] - exact.max() - np.log(np.exp(exact - exact.max()).sum())
                 count += 1
         return float(np.exp(lost / count))
+
+    def _read(self, start: int, stop: int, sequence: int) -> None:
+        """Reads a prompt's tokens from place `start` on, in as few passes as a batch allows."""
+        for first in range(start, stop, self._most):
+            places = range(first, min(first + self._most, stop))
+            tokens = [((13 * place + 5) % self._vocabulary, place, sequence) for place in places]
+            self._decode(tokens, [len(tokens) - 1])
 
     def _clear(self) -> None:
         self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud.admission import LONGEST_WAIT
+from scripts.netlab.faulty_proxy import FaultyProxy
 from tests.cloud.town import AT_ONCE, Resident, Town
 from tests.daemons.conftest import fresh_data, libraries
 
@@ -42,6 +43,12 @@ def long(monkeypatch: pytest.MonkeyPatch) -> float:
 def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
     with Town(fresh_data()) as town:
         yield town
+
+
+@pytest.fixture(scope="module")
+def proxy(town: Town) -> Iterator[FaultyProxy]:
+    with FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")

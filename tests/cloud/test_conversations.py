@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -64,12 +63,6 @@ def nothing_kept(side: SideRuntime) -> bool:
 
 def work(side: SideRuntime) -> int:
     return side.decoding.done.tokens
-
-
-@pytest.fixture(scope="module")
-def proxy(town: Town) -> Iterator[FaultyProxy]:
-    with FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

@@ -41,12 +41,6 @@ def town(fresh_data: Callable[[], Path]) -> Iterator[Town]:
 
 
 @pytest.fixture(scope="module")
-def proxy(town: Town) -> Iterator[FaultyProxy]:
-    with FaultyProxy(int(town.link.address.rpartition(":")[2])) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
 def device(town: Town, proxy: FaultyProxy) -> Resident:
     model = {name: getattr(town.cloud.settings, name) for name in ("model", "scorer", "tokenizer")}
     return town.device("laptop", address=proxy.address, patience=PATIENCE, **model)

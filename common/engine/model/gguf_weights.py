@@ -141,7 +141,7 @@ def read_source(
                 else:
                     matrix, samples[name] = made
                     put(matrix, using)
-        except ModelError:
+        except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return model, samples

@@ -218,9 +218,9 @@ def document_part(begin: Sequence[int], document: Sequence[int], end: Sequence[i
 def text_query(conversation: Conversation, template: str = QUESTION) -> Query:
     """Instructions, then every question in the template, earlier ones with answers."""
     text = "".join(f"\n{each}" for each in conversation.instructions)
-    before, earlier = None, 0
+    before, earlier, asked = None, 0, conversation.asked
     for place, turn in enumerate(conversation.turns):
-        if place == conversation.asked:
+        if place == asked:
             earlier = len(text)
         if turn.role == "user":
             text += template.replace("{question}", turn.text)
@@ -482,14 +482,14 @@ class ChatFormat:
     def _rendered(self, conversation: Conversation) -> list[str]:
         """The template's words before, between and after all marks."""
         marks = map(_MARK.format, count())
-        begins, head = conversation.begins, ""
+        begins, asked, head = conversation.begins, conversation.asked, ""
         if begins or _has_system(conversation):
             # A separator between a first document and the instruction would be part of the document.
             head = next(marks) + next(marks) if begins else next(marks)
         messages = []
         for place, turn in enumerate(conversation.turns):
             if _is_marked(turn):
-                content = next(marks) + next(marks) if place == conversation.asked and not begins else next(marks)
+                content = next(marks) + next(marks) if place == asked and not begins else next(marks)
                 messages.append({"role": turn.role, "content": content})
             else:
                 messages.append(self._guarded.message(turn))

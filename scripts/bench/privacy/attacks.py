@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 from scripts.bench.measuring import CONFIDENCE, RESAMPLES
 from scripts.bench.rows import Row, groups
@@ -72,10 +72,8 @@ def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
 
 def share_of(count: int, of: int) -> tuple[float, float, float]:
     """Share with its Clopper-Pearson interval."""
-    outside = (1 - CONFIDENCE) / 2
-    low = beta.ppf(outside, count, of - count + 1) if count else 0.0
-    high = beta.ppf(1 - outside, count + 1, of - count) if count < of else 1.0
-    return count / of, float(low), float(high)
+    interval = binomtest(count, of).proportion_ci(CONFIDENCE, "exact")
+    return count / of, float(interval.low), float(interval.high)
 
 
 def excess(seen: Sequence[Guess], text: Sequence[Guess]) -> tuple[float, float, float]:
