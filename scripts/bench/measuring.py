@@ -80,15 +80,18 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[place - 1]), float(ordered[-place])
 
 
-def mean_interval(values: Sequence[float]) -> str:
-    """Mean of differences [95 % interval] by percentile bootstrap, the same for the same values; no interval of no
-    width.
-    """
+def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean with its 95 % interval by percentile bootstrap, the same for the same values."""
     samples = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
     outside = 50 * (1 - CONFIDENCE)  # per cent, on either end
     low, high = np.percentile(drawn, (outside, 100 - outside))
-    mean, least, most = (f"{each:+.2f}" for each in (float(samples.mean()), float(low), float(high)))
+    return float(samples.mean()), float(low), float(high)
+
+
+def mean_interval(values: Sequence[float]) -> str:
+    """Mean of differences [95 % interval], see `mean_of`; no interval of no width."""
+    mean, least, most = (f"{each:+.2f}" for each in mean_of(values))
     return mean if mean == least == most else f"{mean} [{least} to {most}]"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from scripts.bench.measuring import CONFIDENCE, RESAMPLES
+from scripts.bench.measuring import CONFIDENCE, mean_of
 from scripts.bench.rows import Row, groups
 
 TEXT: Final = "text"  # the attacker who sees question and answer alone
@@ -59,15 +59,6 @@ def guesses(rows: Iterable[Row], attacker: str) -> list[Guess]:
         logs = np.sum([row["logs"][attacker] for row in those], axis=0)
         found.append(Guess(those[0]["secret"], logs, sum(row["tokens"] for row in those)))
     return found
-
-
-def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean with its percentile bootstrap interval, the same for the same values."""
-    samples = np.asarray(values, dtype=np.float64)
-    drawn = np.random.default_rng(1).choice(samples, (RESAMPLES, len(samples))).mean(axis=1)
-    outside = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(drawn, (outside, 100 - outside))
-    return float(samples.mean()), float(low), float(high)
 
 
 def share_of(count: int, of: int) -> tuple[float, float, float]:

@@ -17,9 +17,9 @@ from common.engine.model.decoder import Decoder
 from common.engine.model.gguf import imported
 from common.engine.model.prompt import ChatFormat, TextFormat
 from common.scoring.lexical import LexicalScorer
-from scripts.bench.measuring import Table
+from scripts.bench.measuring import Table, mean_of
 from scripts.bench.privacy import traffic
-from scripts.bench.privacy.attacks import TEXT, excess, guesses, mean_of, shown, told_apart
+from scripts.bench.privacy.attacks import TEXT, excess, guesses, shown, told_apart
 from scripts.bench.privacy.records import Lie, Model, Trial, forced, honest, record, weightless
 from scripts.bench.results import Results
 from scripts.bench.rows import Row, grid, groups
